@@ -10,36 +10,35 @@ import (
 	"time"
 )
 
-// How long a program has to end by itself when its job is cancelled.
+// How long a cancelled job's program has to end by itself.
 const (
-	// UsualGrace is for those who do not say. It costs a job nothing whose program
-	// ends when it is told to; one that saves its state in ten seconds is the usual
-	// one of other systems, too.
+	// UsualGrace is the default. It costs nothing if the program ends when told. Ten
+	// seconds let a program save its state, and are usual in other systems, too.
 	UsualGrace = 10 * time.Second
-	// MostGrace bounds what can be asked for: writing the memory of a large guest
-	// over an office line takes less.
+	// MostGrace is the limit. Writing a large guest's memory over an office network takes
+	// less.
 	MostGrace = time.Hour
 )
 
-// Ending is what a job has been given whose program was told to end.
+// Ending is the grace of a job whose program was told to end.
 type Ending struct {
-	At    time.Time     `json:"at"` // when it was told first, by the controller's clock
+	At    time.Time     `json:"at"` // when it was first told, controller's clock
 	Grace time.Duration `json:"grace_ns"`
 	Cause string        `json:"cause"`
 }
 
-// Signal is one for a job's ranks, or for its program if it has none.
+// Signal is for a job's ranks, or for its program if it has no ranks.
 type Signal struct {
-	ID     string        `json:"id"` // sending the same ID again is sending it once
+	ID     string        `json:"id"` // a repeated ID is sent once
 	Number int           `json:"number"`
-	Ends   bool          `json:"ends,omitempty"` // the program is killed that still runs Grace after it
+	Ends   bool          `json:"ends,omitempty"` // kill the program if it still runs after Grace
 	Grace  time.Duration `json:"grace_ns,omitempty"`
 }
 
 // Terminate is the signal that tells a program to end.
 const Terminate = 15
 
-// The signals of Linux by the names that kill(1) has for them.
+// The signals of Linux by their names in kill(1).
 var signals = map[string]int{
 	"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "TRAP": 5, "ABRT": 6, "BUS": 7, "FPE": 8, "KILL": 9, "USR1": 10,
 	"SEGV": 11, "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": Terminate, "STKFLT": 16, "CHLD": 17, "CONT": 18, "STOP": 19,
@@ -49,18 +48,18 @@ var signals = map[string]int{
 
 const (
 	sigKill, sigStop   = 9, 19
-	firstReal          = 34 // two before it are the C library's own
+	firstReal          = 34 // the two before it belong to the C library
 	lastReal           = 64
 	realName, lastName = "RTMIN", "RTMAX"
 )
 
-// SignalNames gives the names of the signals that a job can be sent, in their order.
+// SignalNames lists the signals that a job can be sent, in order.
 func SignalNames() []string {
 	names := slices.SortedFunc(maps.Keys(signals), func(a, b string) int { return signals[a] - signals[b] })
 	return slices.DeleteFunc(names, func(n string) bool { return signals[n] == sigKill || signals[n] == sigStop })
 }
 
-// SignalName gives the name of a signal, without SIG.
+// SignalName is the name of a signal, without SIG.
 func SignalName(number int) string {
 	for name, n := range signals {
 		if n == number {
@@ -73,8 +72,8 @@ func SignalName(number int) string {
 	return fmt.Sprintf("%s+%d", realName, number-firstReal)
 }
 
-// ReadSignal understands a signal's name, with or without SIG, or its number. The
-// error says what to do instead.
+// ReadSignal parses a signal's name, with or without SIG, or its number. The error says
+// what to do instead.
 func ReadSignal(text string) (number int, err error) {
 	name := strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(text)), "SIG")
 	number, known := signals[name]
@@ -95,7 +94,7 @@ func ReadSignal(text string) (number int, err error) {
 	return number, nil
 }
 
-// realSignal understands RTMIN+3 and RTMAX-2.
+// realSignal parses RTMIN+3 and RTMAX-2.
 func realSignal(name string) (int, bool) {
 	for base, at := range map[string]int{realName: firstReal, lastName: lastReal} {
 		rest, ok := strings.CutPrefix(name, base)

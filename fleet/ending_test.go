@@ -18,8 +18,8 @@ func TestReadSignal(t *testing.T) {
 	}
 }
 
-// A host gives an order up before the controller takes it for lost, or both would
-// act on one guest.
+// A host gives up an order before the controller does. Otherwise both would act on one
+// guest.
 func TestLimitsOfHostAndController(t *testing.T) {
 	for _, mode := range []Mode{"", PreCopy, StopAndCopy, PostCopy} {
 		for _, v := range []Verb{Start, Stop, Receive, Copy, Switch, Activate, Fetch, Retire, Revert, Discard} {

@@ -1,11 +1,11 @@
 package fleet
 
-// Flags that messages of other packages name. Who makes the flag takes its name from
-// here, so that no message can name one that does not exist.
+// Names of flags that messages of other packages mention. The flags are defined with
+// these names, so that no message names a flag that does not exist.
 const (
-	HostFlag = "host" // of an agent: what its host is called
-	RunFlag  = "run"  // of an agent and a controller: the folder for what outlives it
-	SiteFlag = "site" // of an agent: where its host stands
+	HostFlag = "host" // of an agent: the name of its host
+	RunFlag  = "run"  // of an agent and a controller: the folder for files that outlive it
+	SiteFlag = "site" // of an agent: its host's site
 
 	CapFlag     = "cap"      // of run and host policy: a share of the CPUs
 	ExportFlag  = "export"   // of run: the directory that guests share

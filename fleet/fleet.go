@@ -1,18 +1,16 @@
 // Package fleet holds the nouns of Pagurus (hosts, guests, jobs, moves,
 // networks, images) and the messages that pass between its parts.
 //
-// It imports nothing but the standard library, does no I/O and starts no
-// goroutine. Every other package may import it. Each noun has one JSON form,
-// used on the wire, in the store and by --json. Its tests run against nothing
-// but itself.
+// It imports only the standard library, does no I/O and starts no goroutine. Every other
+// package may import it. Each noun has one JSON form, used on the wire, in the store and
+// by --json.
 package fleet
 
 import "time"
 
-// The identifiers are distinct types, so that a guest can never be passed
-// where a host is wanted.
+// The identifiers are distinct types, so that the compiler tells guests from hosts.
 type (
-	// HostID names a host: a machine that lends room to guests.
+	// HostID names a host.
 	HostID string
 	// GuestID names a guest, for example "j7g2": guest 2 of job j7.
 	GuestID string
@@ -24,26 +22,27 @@ type (
 	MigrationID string
 	// Digest is the content address of an image, "sha256-" and 64 hex digits.
 	Digest string
-	// RequestID is chosen by the caller, so that asking twice is asking once.
+	// RequestID is chosen by the caller. A repeated request with the same ID has one
+	// effect.
 	RequestID string
 )
 
-// KVM is the Accelerator of a virtual machine that the processor itself runs.
+// KVM is the Accelerator of a virtual machine that uses the processor's virtualisation.
 const KVM = "kvm"
 
-// Resources is what a guest needs and a host offers.
+// Resources are what a guest needs and a host offers.
 type Resources struct {
 	CPUs        int   `json:"cpus"`         // virtual CPUs of a guest; cores of a host
-	MemoryBytes int64 `json:"memory_bytes"` // memory of the guest itself, without the mechanism's own
+	MemoryBytes int64 `json:"memory_bytes"` // of the guest alone, without the overhead of its mechanism
 }
 
-// HostState is where a host is in its life. Package lifecycle owns it.
+// HostState is a host's state. Package lifecycle defines the changes.
 type HostState string
 
-// The states of a host. Whether it is heard from is not a state but a fact.
+// The states of a host. Whether it is connected is a fact, not a state.
 const (
 	HostUp       HostState = "up"
-	HostDraining HostState = "draining" // is emptied and kept empty
+	HostDraining HostState = "draining" // being emptied, and takes no new guests
 )
 
 // Host is a machine that runs guests. All but Facts is stored.
@@ -51,79 +50,79 @@ type Host struct {
 	ID      HostID    `json:"id"`
 	State   HostState `json:"state"`
 	Since   time.Time `json:"since"`             // when State was entered
-	Leave   Limits    `json:"leave,omitzero"`    // of the moves that empty it while it drains
-	Address string    `json:"address,omitempty"` // last Facts.Address; stored, so that networks stand while a restarted controller waits for its agents
-	Facts   Facts     `json:"facts"`             // what the host's agent last said; never stored
+	Leave   Limits    `json:"leave,omitzero"`    // for the moves that empty it while it drains
+	Address string    `json:"address,omitempty"` // last Facts.Address; stored, so that networks stay up while a restarted controller waits for agents
+	Facts   Facts     `json:"facts"`             // the agent's last report; never stored
 
-	Policy   OwnerPolicy `json:"policy,omitzero"`     // what its owner has agreed to
-	ForOwner bool        `json:"for_owner,omitempty"` // it drains because its owner is there, until they go
+	Policy   OwnerPolicy `json:"policy,omitzero"`     // what its owner agreed to
+	ForOwner bool        `json:"for_owner,omitempty"` // drains until its owner goes
 
 	Credential Credential `json:"credential,omitzero"` // who its agent must prove to be
 
 	IsolatedCPUs CPUSet `json:"isolated_cpus,omitempty"` // of its CPUs, those for guests alone; what its agent made of it is in Facts
 }
 
-// Facts is what an agent says of its host, about once a second. It is kept in
-// memory only: after a controller's restart it is empty until the agent calls.
+// Facts is what an agent reports about its host, about once a second. It is kept in
+// memory only: after a controller's restart it is empty until the agent connects.
 type Facts struct {
-	SeenAt      time.Time                `json:"seen_at"`   // controller's clock; zero: not heard since the controller started
-	Connected   bool                     `json:"connected"` // the agent's connection stands
+	SeenAt      time.Time                `json:"seen_at"`   // controller's clock; zero: no report since the controller started
+	Connected   bool                     `json:"connected"` // the agent is connected
 	Version     string                   `json:"version,omitempty"`
-	Machine     string                   `json:"machine,omitempty"` // same Machine, same files: /etc/machine-id or its stand-in
-	Address     string                   `json:"address,omitempty"` // IP of the host on the network that hosts share
-	Site        string                   `json:"site,omitempty"`    // where the host stands: a room, a rack; hosts of one site are near each other
+	Machine     string                   `json:"machine,omitempty"` // hosts with the same Machine share files: /etc/machine-id or its substitute
+	Address     string                   `json:"address,omitempty"` // the host's IP on the network between hosts
+	Site        string                   `json:"site,omitempty"`    // where the host is: a room, a rack
 	Capacity    Resources                `json:"capacity"`
 	Abilities   map[Kind]Abilities       `json:"abilities,omitempty"`
 	LoadCPUs    float64                  `json:"load_cpus"` // CPUs in use by guests, averaged over the last interval
 	Guests      map[GuestID]GuestFacts   `json:"guests,omitempty"`
-	Copies      map[MigrationID]Progress `json:"copies,omitempty"`    // migrations this host is the source of
+	Copies      map[MigrationID]Progress `json:"copies,omitempty"`    // of migrations from this host
 	Troubles    []string                 `json:"troubles,omitempty"`  // what is wrong on the host, for people
-	CPULimit    float64                  `json:"cpu_limit,omitempty"` // CPUs all guests together may use; 0 is no limit
+	CPULimit    float64                  `json:"cpu_limit,omitempty"` // total CPUs that guests may use; 0: no limit
 	MemoryInUse int64                    `json:"memory_in_use_bytes,omitempty"`
-	Owner       *Owner                   `json:"owner,omitempty"`     // nil: its agent has no sensors
-	Topology    *Topology                `json:"topology,omitempty"`  // nil: its agent does not say
-	Isolation   *Isolation               `json:"isolation,omitempty"` // nil: its agent does not say
+	Owner       *Owner                   `json:"owner,omitempty"`     // nil: the agent has no sensors
+	Topology    *Topology                `json:"topology,omitempty"`  // nil: not reported
+	Isolation   *Isolation               `json:"isolation,omitempty"` // nil: not reported
 }
 
-// Abilities says what a driver can do on a host, as data, so that placement
-// can ask without calling a driver.
+// Abilities says what a driver can do on a host, so that placement need not call a
+// driver.
 type Abilities struct {
-	Live        bool   `json:"live"`                   // can move a guest without stopping it
+	Live        bool   `json:"live"`                   // can move a guest while it runs
 	PostCopy    bool   `json:"post_copy"`              // can run a guest before its memory has arrived
-	NoPostCopy  string `json:"no_post_copy,omitempty"` // why not, and what to do about it, for people
-	Preempt     bool   `json:"preempt,omitempty"`      // does so with what the guest waits for on a line of its own
-	Compress    bool   `json:"compress,omitempty"`     // can send a guest's memory compressed, and take it in
-	Files       bool   `json:"files,omitempty"`        // guests reach the files of jobs from other machines; those with a kernel of their own always do
+	NoPostCopy  string `json:"no_post_copy,omitempty"` // why not, and how to change that, for people
+	Preempt     bool   `json:"preempt,omitempty"`      // post-copy can send requested pages over a separate connection
+	Compress    bool   `json:"compress,omitempty"`     // can send and receive compressed memory
+	Files       bool   `json:"files,omitempty"`        // guests can reach jobs' files on other machines; guests with their own kernel always can
 	Accelerator string `json:"accelerator,omitempty"`  // "kvm" or "tcg" (software emulation)
 	Version     string `json:"version,omitempty"`      // of QEMU or CRIU
-	CPU         string `json:"cpu,omitempty"`          // CPU model guests see
-	Processor   string `json:"processor,omitempty"`    // where guests see the host's own: what programs can see of it, words as in /proc/cpuinfo; a running guest may only go where none is missing
-	Trouble     string `json:"trouble,omitempty"`      // why the kind cannot run here at all; then nothing else counts
+	CPU         string `json:"cpu,omitempty"`          // CPU model that guests see
+	Processor   string `json:"processor,omitempty"`    // if guests see the host's own: its features, words as in /proc/cpuinfo; a running guest may move only to hosts that have all of them
+	Trouble     string `json:"trouble,omitempty"`      // why the kind cannot run here at all; then no other field counts
 }
 
-// GuestFacts is what a host's agent measures of one guest.
+// GuestFacts is what an agent measures of one guest.
 type GuestFacts struct {
 	Gen            uint64    `json:"gen"`
 	Run            RunState  `json:"run"`
 	ResidentBytes  int64     `json:"resident_bytes"`       // host memory the guest occupies
-	HugeBytes      int64     `json:"huge_bytes,omitempty"` // of that, in huge pages which were set aside
+	HugeBytes      int64     `json:"huge_bytes,omitempty"` // of that, in reserved huge pages
 	CPUs           float64   `json:"cpus"`                 // CPUs in use over the last interval
 	StartedAt      time.Time `json:"started_at"`
-	Profile        *Profile  `json:"profile,omitempty"`         // the last look at its memory; nil: none yet
-	Seen           *Topology `json:"seen,omitempty"`            // what a guest that mirrors its host sees of itself; nil: it was not asked yet, or did not answer
-	ReclaimedBytes int64     `json:"reclaimed_bytes,omitempty"` // of its memory, given back while the host's owner is there
-	Suspended      bool      `json:"suspended,omitempty"`       // it is paused because the host's owner is there
-	Obstacles      []string  `json:"obstacles,omitempty"`       // what was last seen to keep it from being moved, for people
-	Layout         *Layout   `json:"layout,omitempty"`          // where its parts are, if it has a shape
+	Profile        *Profile  `json:"profile,omitempty"`         // the last memory sample; nil: none yet
+	Seen           *Topology `json:"seen,omitempty"`            // what a guest that mirrors its host sees of itself; nil: not asked yet, or no answer
+	ReclaimedBytes int64     `json:"reclaimed_bytes,omitempty"` // of its memory, reclaimed while the owner is present
+	Suspended      bool      `json:"suspended,omitempty"`       // suspended because the owner is present
+	Obstacles      []string  `json:"obstacles,omitempty"`       // what last prevented a move, for people
+	Layout         *Layout   `json:"layout,omitempty"`          // its placement on the host's nodes and CPUs, if it has a shape
 }
 
-// RunState is what the mechanism says of a guest on one host.
+// RunState is a guest's state according to its driver.
 type RunState string
 
-// The run states. Absent is also the answer for a guest never heard of.
+// The run states. Absent is also the answer for an unknown guest.
 const (
 	Absent    RunState = "absent"
-	Incoming  RunState = "incoming" // an empty shell that takes in state
+	Incoming  RunState = "incoming" // empty, receives state
 	Suspended RunState = "suspended"
 	Running   RunState = "running"
 )

@@ -6,24 +6,23 @@ import (
 	"time"
 )
 
-// GuestState is where a guest is in its life. Package lifecycle owns it.
+// GuestState is a guest's state. Package lifecycle defines the changes.
 type GuestState string
 
 // The states of a guest.
 const (
 	GuestStarting GuestState = "starting"
 	GuestRunning  GuestState = "running"
-	GuestMoving   GuestState = "moving" // a migration has it
+	GuestMoving   GuestState = "moving" // in a migration
 	GuestStopping GuestState = "stopping"
 	GuestEnded    GuestState = "ended"
-	GuestLost     GuestState = "lost" // it is not known which host runs it, or the target lost it; its hosts destroy what they have
+	GuestLost     GuestState = "lost" // its host is unknown, or the target lost it; its hosts destroy what they have
 )
 
 // Ended reports whether the guest is gone for good.
 func (s GuestState) Ended() bool { return s == GuestEnded || s == GuestLost }
 
-// Check refuses a name that must not become part of a path, of a command line, or the name
-// of a control group.
+// Check refuses a name that cannot be part of a path, a command line or a cgroup's name.
 func (id GuestID) Check() error {
 	ok := len(id) > 0 && len(id) <= 64 && strings.Trim(string(id[:1]), "-_") != ""
 	for _, r := range id {
@@ -39,20 +38,20 @@ func (id GuestID) Check() error {
 type Guest struct {
 	ID        GuestID     `json:"id"`
 	Job       JobID       `json:"job"`
-	Index     int         `json:"index"` // place in the job; guest 0 runs the program that starts the ranks
+	Index     int         `json:"index"` // in the job; guest 0 runs the program that starts the ranks
 	Kind      Kind        `json:"kind"`
 	State     GuestState  `json:"state"`
 	Home      HostID      `json:"home"`    // the one host that may run it
 	Gen       uint64      `json:"gen"`     // raised on every change of Home; hosts refuse older orders
-	Attempt   int         `json:"attempt"` // tries of the state's order made before this one
+	Attempt   int         `json:"attempt"` // earlier attempts of the state's order
 	Since     time.Time   `json:"since"`   // when State or Attempt last changed
 	Need      Resources   `json:"need"`
 	Image     Digest      `json:"image"`
 	Reason    string      `json:"reason,omitempty"`    // why it was placed at Home, for people
 	Cause     string      `json:"cause,omitempty"`     // why it failed, for people
-	Migration MigrationID `json:"migration,omitempty"` // that has it while it is moving
-	Aborts    int         `json:"aborts,omitempty"`    // moves aborted since the last one that arrived
-	RetryAt   time.Time   `json:"retry_at"`            // after an aborted move: not to be moved on our own before this
+	Migration MigrationID `json:"migration,omitempty"` // its migration while it is moving
+	Aborts    int         `json:"aborts,omitempty"`    // aborted moves since the last successful one
+	RetryAt   time.Time   `json:"retry_at"`            // after an aborted move: no automatic move before this time
 	Suspended bool        `json:"suspended,omitempty"` // to be suspended while the owner of Home is present
-	Shape     *Shape      `json:"shape,omitempty"`     // what it sees of itself, of a job that is tuned; never changes
+	Shape     *Shape      `json:"shape,omitempty"`     // what it sees, for a tuned job; never changes
 }

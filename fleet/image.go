@@ -6,7 +6,7 @@ import "time"
 type Image struct {
 	Name     string    `json:"name"`
 	Digest   Digest    `json:"digest"` // of the files
-	Recipe   Digest    `json:"recipe"` // of what it was built from
+	Recipe   Digest    `json:"recipe"` // of its inputs
 	Suite    string    `json:"suite"`
 	Packages []string  `json:"packages"`
 	MPI      string    `json:"mpi,omitempty"`         // "openmpi", "mpich" or ""

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// CPUSet is some of a host's CPUs as the kernel numbers them, in order, each once.
-// Its text, in JSON too, is the kernel's: "0-3,8".
+// CPUSet is a set of a host's CPU numbers, sorted, without duplicates. Its text and JSON
+// form is the kernel's: "0-3,8".
 type CPUSet []int
 
-// mostCPUs bounds what a set may name: the kernel knows no more.
+// mostCPUs is the kernel's limit.
 const mostCPUs = 8192
 
-// ParseCPUs reads a set. The empty text is the empty set.
+// ParseCPUs reads a set. Empty text is the empty set.
 func ParseCPUs(text string) (CPUSet, error) {
 	bad := func() (CPUSet, error) { return nil, fmt.Errorf("%q is no list of CPUs, as 2-15 or 1,4-7 is", text) }
 	if strings.TrimSpace(text) == "" {
@@ -44,13 +44,13 @@ func ParseCPUs(text string) (CPUSet, error) {
 	return out, nil
 }
 
-// number takes digits only: no sign, no blank.
+// number accepts only digits.
 func number(word string) (int, bool) {
 	n, err := strconv.ParseUint(word, 10, 16)
 	return int(n), err == nil && word[0] != '+' && n < mostCPUs
 }
 
-// String is the set as the kernel writes it.
+// String formats the set as the kernel does.
 func (s CPUSet) String() string {
 	var parts []string
 	for i := 0; i < len(s); {
@@ -82,7 +82,7 @@ func (s CPUSet) Has(cpu int) bool {
 	return has
 }
 
-// Minus is the set without what is in another.
+// Minus is the set without the CPUs of another.
 func (s CPUSet) Minus(other CPUSet) (out CPUSet) {
 	for _, c := range s {
 		if !other.Has(c) {
@@ -95,7 +95,7 @@ func (s CPUSet) Minus(other CPUSet) (out CPUSet) {
 // Meets reports whether two sets have a CPU in common.
 func (s CPUSet) Meets(other CPUSet) bool { return len(s.Minus(other)) < len(s) }
 
-// CPUs are all CPUs of a topology.
+// CPUs is the set of all CPUs in a topology.
 func (t Topology) CPUs() (out CPUSet) {
 	for _, n := range t.Nodes {
 		for _, c := range n.Cores {
@@ -106,8 +106,7 @@ func (t Topology) CPUs() (out CPUSet) {
 	return slices.Compact(out)
 }
 
-// Only is what a topology is without the CPUs that are not in a set; an empty set
-// leaves it as it is.
+// Only is the topology restricted to the CPUs of a set. An empty set changes nothing.
 func (t Topology) Only(s CPUSet) Topology {
 	if len(s) == 0 {
 		return t
@@ -125,18 +124,18 @@ func (t Topology) Only(s CPUSet) Topology {
 	return t
 }
 
-// IsolationRequest is what somebody asks of a host: some of its CPUs for guests alone.
+// IsolationRequest asks a host to isolate some of its CPUs.
 type IsolationRequest struct {
 	On   bool   `json:"on,omitempty"`
 	CPUs CPUSet `json:"cpus,omitempty"` // empty: all but those of the first core
 }
 
-// Isolation is what a host's agent made of that.
+// Isolation is the result of an IsolationRequest, from the host's agent.
 type Isolation struct {
-	Wanted  CPUSet   `json:"wanted,omitempty"`  // what the controller last said; empty: off
-	CPUs    CPUSet   `json:"cpus,omitempty"`    // for guests alone now; empty: it is off
-	Changed int      `json:"changed,omitempty"` // settings that are not as they were, to be put back
-	Left    []string `json:"left,omitempty"`    // what was left alone and why, for people
-	Trouble string   `json:"trouble,omitempty"` // why it is not as wanted, for people; it is tried again
-	Unable  string   `json:"unable,omitempty"`  // why it cannot be had on this host at all, for people
+	Wanted  CPUSet   `json:"wanted,omitempty"`  // the controller's last request; empty: off
+	CPUs    CPUSet   `json:"cpus,omitempty"`    // isolated now; empty: off
+	Changed int      `json:"changed,omitempty"` // number of changed settings, to be restored
+	Left    []string `json:"left,omitempty"`    // what was not isolated and why, for people
+	Trouble string   `json:"trouble,omitempty"` // why it differs from Wanted, for people; retried
+	Unable  string   `json:"unable,omitempty"`  // why this host cannot do it at all, for people
 }

@@ -26,7 +26,7 @@ func TestCPUSets(t *testing.T) {
 	}
 }
 
-// What is said of a host by JSON is what was meant.
+// JSON round trip of a host's isolation.
 func TestIsolationJSON(t *testing.T) {
 	text, err := json.Marshal(Request{Verb: Isolate, Isolation: &IsolationRequest{On: true, CPUs: CPUSet{1, 2, 3, 7}}})
 	if err != nil {
@@ -55,8 +55,8 @@ func TestTopologyOnly(t *testing.T) {
 	}
 }
 
-// FuzzParseCPUs: whatever is typed, no panic, and what is taken is in order and
-// read again as the same.
+// FuzzParseCPUs: no input panics, and an accepted one is sorted and survives a round
+// trip.
 func FuzzParseCPUs(f *testing.F) {
 	for _, text := range []string{"", "2-15", "0-3,8", "8191", "1,,2", "9-1", "-", "0-8191,0-8191"} {
 		f.Add(text)

@@ -2,7 +2,7 @@ package fleet
 
 import "time"
 
-// JobState is where a job is in its life. Package lifecycle owns it.
+// JobState is a job's state. Package lifecycle defines the changes.
 type JobState string
 
 // The states of a job.
@@ -16,21 +16,20 @@ const (
 // JobResult is how a job ended.
 type JobResult string
 
-// The results of a job. A program that exits with a code other than 0 has
-// still finished.
+// The results of a job. A program that exits with a nonzero code has finished, too.
 const (
 	JobFinished  JobResult = "finished"  // the program exited; Exit says how
-	JobFailed    JobResult = "failed"    // Pagurus could not run it to its end; Cause says why
-	JobCancelled JobResult = "cancelled" // somebody asked for that
+	JobFailed    JobResult = "failed"    // Pagurus could not run it to the end; Cause says why
+	JobCancelled JobResult = "cancelled" // by request
 )
 
-// JobSpec is what a person asks for.
+// JobSpec describes a job that a user submits.
 type JobSpec struct {
 	Args    []string  `json:"args"`          // the program and its arguments
 	Env     []string  `json:"env,omitempty"` // NAME=value, added to the guest's own
 	Dir     string    `json:"dir"`           // working directory, absolute; the same path in every guest
 	Export  string    `json:"export"`        // the directory on the submit host that guests mount at the same path; Dir or above it
-	UID     uint32    `json:"uid"`           // set by the controller from the caller, never believed from the wire
+	UID     uint32    `json:"uid"`           // set by the controller from the caller, never taken from the request
 	GID     uint32    `json:"gid"`           // likewise
 	Groups  []uint32  `json:"groups,omitempty"`
 	Ranks   int       `json:"ranks"`
@@ -39,15 +38,15 @@ type JobSpec struct {
 	Image   string    `json:"image"`
 	Kind    Kind      `json:"kind"`
 	On      []HostID  `json:"on,omitempty"` // the only hosts to start on; empty: any
-	Machine string    `json:"machine"`      // where Export is: Facts.Machine of the host to share it from
+	Machine string    `json:"machine"`      // Facts.Machine of the host that serves Export
 	Trace   bool      `json:"trace"`        // preload the MPI tracing library
 	Class   Class     `json:"class,omitempty"`
-	Cap     float64   `json:"cap,omitempty"` // share of its own CPUs that each guest may use, even if they are idle otherwise; 0: no cap
-	Tune    Tune      `json:"tune,omitzero"` // what its guests mirror of their hosts; only those that are virtual machines
+	Cap     float64   `json:"cap,omitempty"` // share of its CPUs that each guest may use, even if others are idle; 0: no cap
+	Tune    Tune      `json:"tune,omitzero"` // what its guests mirror of their hosts; virtual machines only
 }
 
-// Slots is how many ranks guest i runs: they are spread as evenly as can be, and the
-// first guests have one more.
+// Slots is how many ranks guest i runs. They are spread evenly; the first guests run one
+// more.
 func (s JobSpec) Slots(i int) int {
 	n := s.Ranks / s.Guests
 	if i < s.Ranks%s.Guests {
@@ -56,19 +55,18 @@ func (s JobSpec) Slots(i int) int {
 	return n
 }
 
-// Class says how much of the CPUs a job's guests get beside others, and for how
-// long at a time. It goes where the guests go.
+// Class is the service class of a job's guests: their share of CPUs and the length of a
+// time slice. It moves with the guests.
 type Class string
 
-// The classes. The empty one gets as much as Normal, and the kernel chooses for
-// how long at a time.
+// The classes. The empty one has the share of Normal, with the kernel's time slice.
 const (
 	Gold   Class = "gold"
 	Normal Class = "normal"
 	Bronze Class = "bronze"
 )
 
-// Known reports whether there is such a class.
+// Known reports whether c is a class or empty.
 func (c Class) Known() bool { return c == "" || c == Gold || c == Normal || c == Bronze }
 
 // Exit is how a program ended.
@@ -77,7 +75,7 @@ type Exit struct {
 	Signal string `json:"signal,omitempty"` // "SIGKILL"; empty if it exited by itself
 }
 
-// Job is one parallel program in its guests.
+// Job is one parallel program and its guests.
 type Job struct {
 	ID        JobID     `json:"id"`
 	Request   RequestID `json:"request"`
@@ -90,13 +88,13 @@ type Job struct {
 	Subnet    Subnet    `json:"subnet"`
 	ShareHost HostID    `json:"share_host"` // serves the job's files
 	Submitted time.Time `json:"submitted"`
-	Started   time.Time `json:"started"` // when the program was first told to run
+	Started   time.Time `json:"started"` // when the program was first started
 	Ended     time.Time `json:"ended"`
-	Result    JobResult `json:"result,omitempty"` // decided when stopping is entered
+	Result    JobResult `json:"result,omitempty"` // set on entering stopping
 	Exit      *Exit     `json:"exit,omitempty"`
 	Cause     string    `json:"cause,omitempty"`
-	Ending    *Ending   `json:"ending,omitempty"`  // its program was told to end, and has some time for that
-	Requeue   bool      `json:"requeue,omitempty"` // it is to begin again from nothing when there is room
-	Again     JobID     `json:"again,omitempty"`   // the job as which it began again
-	Traffic   []Traffic `json:"traffic,omitempty"` // between its guests, most first, when its ranks were last asked; empty: not known
+	Ending    *Ending   `json:"ending,omitempty"`  // the program was told to end, and has a grace period
+	Requeue   bool      `json:"requeue,omitempty"` // start it again from the beginning when there is room
+	Again     JobID     `json:"again,omitempty"`   // the job that restarts it
+	Traffic   []Traffic `json:"traffic,omitempty"` // between its guests, most first, as last measured; empty: unknown
 }

@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-// Event is anything that makes the controller think: a Request, a Report, several
-// Reports, an Observation or a Tick.
+// Event is what makes the controller think: a Request, Reports, an Observation or a Tick.
 type Event interface{ event() }
 
-// Observation is what the controller has seen without being asked: the stall of a
-// migration, as the ranks saw it, or the traffic between the guests of a job.
+// Observation is something the controller measured without a request: the stall of a
+// migration or a job's traffic.
 type Observation struct {
 	At        time.Time
-	Migration MigrationID // that Stall is of
+	Migration MigrationID // of Stall
 	Stall     *Stall
-	Job       JobID // that Traffic is of
+	Job       JobID // of Traffic
 	Traffic   []Traffic
 }
 
-// Caller is who asks. The controller sets it from the connection.
+// Caller is who made a request. The controller sets it from the connection.
 type Caller struct {
 	UID   uint32 `json:"uid"`
 	GID   uint32 `json:"gid"`
@@ -29,15 +28,15 @@ type Caller struct {
 	Host  HostID `json:"host,omitempty"` // it is this host's agent, and nothing else is set
 }
 
-// RequestVerb is what is asked for.
+// RequestVerb is the kind of a request.
 type RequestVerb string
 
-// What can be asked of the controller.
+// The kinds of requests.
 const (
 	Submit     RequestVerb = "submit"      // Spec, Image
 	Cancel     RequestVerb = "cancel"      // Job, Grace
-	SendSignal RequestVerb = "signal"      // Job, Signal; nothing of it is stored
-	Migrate    RequestVerb = "migrate"     // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; Host: they go as if it were drained
+	SendSignal RequestVerb = "signal"      // Job, Signal; not stored
+	Migrate    RequestVerb = "migrate"     // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; with Host: as if Host were drained
 	CancelMove RequestVerb = "cancel move" // Move
 	Drain      RequestVerb = "drain"       // Host
 	Undrain    RequestVerb = "undrain"     // Host
@@ -56,23 +55,23 @@ const (
 	Logout     RequestVerb = "logout"      // Enrolment.Key, which the controller sets: this login ends
 )
 
-// Request is what a person or program asks of the controller.
+// Request asks the controller for something.
 type Request struct {
 	ID     RequestID      `json:"id"`
 	At     time.Time      `json:"at"` // set by the controller
 	By     Caller         `json:"by"` // set by the controller
 	Verb   RequestVerb    `json:"verb"`
 	Job    JobID          `json:"job,omitempty"`
-	Guest  GuestID        `json:"guest,omitempty"`  // short for Guests of one
+	Guest  GuestID        `json:"guest,omitempty"`  // short for one element in Guests
 	Guests []GuestID      `json:"guests,omitempty"` // to move together
 	Move   MoveID         `json:"move,omitempty"`
 	Host   HostID         `json:"host,omitempty"`
 	To     HostID         `json:"to,omitempty"`
-	ToSite string         `json:"to_site,omitempty"` // a host of this site, where To is empty
+	ToSite string         `json:"to_site,omitempty"` // if To is empty: move to a host of this site
 	Limits Limits         `json:"limits,omitzero"`
 	Spec   *JobSpec       `json:"spec,omitempty"`
 	Grace  *time.Duration `json:"grace_ns,omitempty"` // nil: UsualGrace
-	Signal string         `json:"signal,omitempty"`   // its name, with or without SIG, or its number
+	Signal string         `json:"signal,omitempty"`   // name, with or without SIG, or number
 	Image  *Image         `json:"image,omitempty"`    // set by the controller from Spec.Image
 
 	Migration MigrationID       `json:"migration,omitempty"`
@@ -85,7 +84,7 @@ type Request struct {
 	Enrolment *Enrolment        `json:"enrolment,omitempty"`
 }
 
-// Answer is what a request led to.
+// Answer is the result of a request.
 type Answer struct {
 	Job   JobID    `json:"job,omitempty"`
 	Moves []MoveID `json:"moves,omitempty"`
@@ -94,7 +93,7 @@ type Answer struct {
 	User  UserID   `json:"user,omitempty"`  // of Enrol: whose login it became
 }
 
-// Tick says that time has passed. It comes about once a second.
+// Tick reports the time about once a second.
 type Tick struct {
 	At time.Time `json:"at"`
 }
@@ -110,10 +109,10 @@ type Order struct {
 	Migration MigrationID `json:"migration,omitempty"`
 	Peer      HostID      `json:"peer,omitempty"`
 	Gen       uint64      `json:"gen,omitempty"`
-	Attempt   int         `json:"attempt"` // tells a late answer to one try from the answer to the next
+	Attempt   int         `json:"attempt"` // distinguishes a late answer to one attempt from the answer to the next
 }
 
-// Task is an order with all a host needs to carry it out.
+// Task is an order with everything the host needs to carry it out.
 type Task struct {
 	Order  Order            `json:"order"`
 	Guest  Guest            `json:"guest"`
@@ -125,9 +124,9 @@ type Task struct {
 	Orphan bool             `json:"orphan,omitempty"` // for Activate: what has not come of the guest by now never will
 }
 
-// Compare puts orders in a fixed order, by host first.
+// Compare orders by host first.
 func (o Order) Compare(b Order) int {
-	if c := strings.Compare(string(o.Host), string(b.Host)); c != 0 { // mostly: the rest costs more
+	if c := strings.Compare(string(o.Host), string(b.Host)); c != 0 { // checked first because it usually decides, and the rest costs more
 		return c
 	}
 	return cmp.Or(
@@ -135,15 +134,15 @@ func (o Order) Compare(b Order) int {
 		cmp.Compare(o.Verb, b.Verb), cmp.Compare(o.Peer, b.Peer), cmp.Compare(o.Gen, b.Gen), cmp.Compare(o.Attempt, b.Attempt))
 }
 
-// Outcome is how an order went.
+// Outcome is the result of an order.
 type Outcome string
 
 // The outcomes.
 const (
 	Done    Outcome = "done"
 	Failed  Outcome = "failed"  // a promise: the order has had no lasting effect and will be refused from now on
-	Unknown Outcome = "unknown" // no answer in time: it may have happened, or may yet
-	Gone    Outcome = "gone"    // of Switch: the guest has ended at the source, surely; whether it was handed over before, the target knows
+	Unknown Outcome = "unknown" // no answer in time: it may have had its effect, or may still
+	Gone    Outcome = "gone"    // of Switch: the guest has certainly ended at the source; only the target knows whether it has it
 )
 
 // Report is a host's answer to an Order.
@@ -153,14 +152,14 @@ type Report struct {
 	Outcome Outcome   `json:"outcome"`
 	Cause   string    `json:"cause,omitempty"`  // for people, when Outcome is not Done
 	Listen  string    `json:"listen,omitempty"` // of Receive
-	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch; of Retire after post-copy
+	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch; after post-copy of Retire
 	Passes  []Pass    `json:"passes,omitempty"` // of Copy
-	Resumed time.Time `json:"resumed,omitzero"` // of Activate: when the guest was let run, target host's clock
+	Resumed time.Time `json:"resumed,omitzero"` // of Activate: when the guest was resumed, target host's clock
 	Exit    *Exit     `json:"exit,omitempty"`   // of Run
-	Traces  []Trace   `json:"traces,omitempty"` // of Stop: what the guest's ranks have done, for later questions
+	Traces  []Trace   `json:"traces,omitempty"` // of Stop: the traces of the guest's ranks, for later queries
 }
 
-// Reports are those that came together, in the order in which they came.
+// Reports are reports that arrived together, in order of arrival.
 type Reports []Report
 
 func (Request) event()     {}

@@ -2,39 +2,38 @@ package fleet
 
 import "time"
 
-// Migration is one attempt to move one guest. A second attempt is a second
-// Migration.
+// Migration is one attempt to move one guest. A second attempt is another Migration.
 type Migration struct {
 	ID      MigrationID `json:"id"`
-	Move    MoveID      `json:"move"` // empty: forgotten, and what is left is to be learnt from
+	Move    MoveID      `json:"move"` // empty: the move is forgotten, and the migration is kept only for learning
 	Guest   GuestID     `json:"guest"`
 	Job     JobID       `json:"job"`
 	From    HostID      `json:"from"`
 	To      HostID      `json:"to"`
-	Gen     uint64      `json:"gen"`  // the guest's Gen while this migration has it
-	Mode    Mode        `json:"mode"` // how its memory goes
+	Gen     uint64      `json:"gen"`  // the guest's Gen during this migration
+	Mode    Mode        `json:"mode"` // how memory is sent
 	Phase   Phase       `json:"phase"`
-	Attempt int         `json:"attempt"`          // tries made in this Phase before this one
+	Attempt int         `json:"attempt"`          // earlier attempts in this Phase
 	Since   time.Time   `json:"since"`            // when Phase or Attempt last changed
-	Listen  string      `json:"listen,omitempty"` // where the target takes in state, from its report
-	Orphan  bool        `json:"orphan,omitempty"` // the source has lost the guest as it switched: only the target may have it
+	Listen  string      `json:"listen,omitempty"` // where the target receives state, from its report
+	Orphan  bool        `json:"orphan,omitempty"` // the source lost the guest during the switch: only the target may have it
 	Cause   string      `json:"cause,omitempty"`  // why it was aborted or lost
-	Entered []Entered   `json:"entered"`          // every phase entered, in order
-	Cost    Progress    `json:"cost"`             // what it cost, once switched
-	Passes  []Pass      `json:"passes,omitempty"` // over its memory, until it was ready to switch
-	Resumed time.Time   `json:"resumed,omitzero"` // when the target let it run, target host's clock
+	Entered []Entered   `json:"entered"`          // all phases entered, in order
+	Cost    Progress    `json:"cost"`             // known once switched
+	Passes  []Pass      `json:"passes,omitempty"` // until it was ready to switch
+	Resumed time.Time   `json:"resumed,omitzero"` // when the target resumed it, target host's clock
 
-	Packed   bool `json:"packed,omitempty"`   // its memory is sent compressed; decided when it begins, for both hosts
-	Preempts bool `json:"preempts,omitempty"` // by post-copy what it waits for comes on a line of its own; decided when it begins, for both hosts
+	Packed   bool `json:"packed,omitempty"`   // memory is sent compressed; decided at the start, for both hosts
+	Preempts bool `json:"preempts,omitempty"` // post-copy sends requested pages over a separate connection; decided at the start, for both hosts
 
-	Predicted *Prediction `json:"predicted,omitempty"` // what it was expected to cost when it began
-	Stall     *Stall      `json:"stall,omitempty"`     // what the job's ranks saw of it; nil: not traced, or not known yet
+	Predicted *Prediction `json:"predicted,omitempty"` // expected cost at the start
+	Stall     *Stall      `json:"stall,omitempty"`     // what the job's ranks saw; nil: not traced, or not known yet
 }
 
-// BlackoutTime is how long the guest did not run: until its source had handed it
-// over, and then until its target let it run. Hosts' clocks may differ, so what
-// two of them say counts as far as the controller's allows, which saw the order
-// to let it run go and its answer come. 0: it was never suspended, or it is not known.
+// BlackoutTime is how long the guest did not run: until its source handed it over, and
+// then until its target resumed it. Hosts' clocks may differ. So the result is limited by
+// the controller's clock, which saw the activate order leave and its answer arrive. 0:
+// never suspended, or unknown.
 func (m Migration) BlackoutTime() time.Duration {
 	handed := m.Cost.Downtime
 	for i, e := range m.Entered {
@@ -50,45 +49,43 @@ func (m Migration) BlackoutTime() time.Duration {
 	return max(0, handed)
 }
 
-// Entered says when a phase was entered, by the controller's clock.
+// Entered says when a phase was entered, controller's clock.
 type Entered struct {
 	Phase Phase     `json:"phase"`
 	At    time.Time `json:"at"`
 }
 
-// Progress is how far a copy is and what it has cost so far, by the source's
-// mechanism.
+// Progress is a copy's state and cost so far, from the source's mechanism.
 type Progress struct {
-	Rounds              int           `json:"rounds"`          // passes over memory, the first included
+	Rounds              int           `json:"rounds"`          // passes over memory, including the first
 	TotalBytes          int64         `json:"total_bytes"`     // memory of the guest
-	RemainingBytes      int64         `json:"remaining_bytes"` // known to be dirty and not sent
+	RemainingBytes      int64         `json:"remaining_bytes"` // remaining pages
 	SentBytes           int64         `json:"sent_bytes"`
-	CopiedBytes         int64         `json:"copied_bytes,omitempty"`   // memory that was sent, as it was before it was compressed
-	DroppedBytes        int64         `json:"dropped_bytes,omitempty"`  // page cache that the guest gave up before the copy
-	SlowedPercent       int           `json:"slowed_percent,omitempty"` // share of the time that its CPUs are stopped, so that it dirties less
+	CopiedBytes         int64         `json:"copied_bytes,omitempty"`   // memory sent, before compression
+	DroppedBytes        int64         `json:"dropped_bytes,omitempty"`  // page cache that the guest dropped before the copy
+	SlowedPercent       int           `json:"slowed_percent,omitempty"` // share of time that its CPUs are stopped, so that it changes less memory
 	BytesPerSecond      float64       `json:"bytes_per_second"`
 	DirtyBytesPerSecond float64       `json:"dirty_bytes_per_second"`
 	Elapsed             time.Duration `json:"elapsed_ns"`
-	Downtime            time.Duration `json:"downtime_ns"`               // from its pause until the source had handed it over; 0 before
+	Downtime            time.Duration `json:"downtime_ns"`               // from suspension until the source handed it over; 0 before
 	SuspendedAt         time.Time     `json:"suspended_at"`              // source host's clock
-	PostCopyBytes       int64         `json:"post_copy_bytes,omitempty"` // sent after the guest ran at the target, by post-copy
-	Faults              int64         `json:"faults,omitempty"`          // pages among those that the guest had to wait for
+	PostCopyBytes       int64         `json:"post_copy_bytes,omitempty"` // sent after the guest ran at the target, in post-copy
+	Faults              int64         `json:"faults,omitempty"`          // pages of those that the guest waited for
 }
 
-// Pass is one over a guest's memory, as it was when it was first seen, which is right
-// after it began. A copy is looked at now and then: of passes that are shorter some
-// are missing.
+// Pass is one pass over a guest's memory, as first observed, right after it began. A copy
+// is sampled at intervals, so some shorter passes are missing.
 type Pass struct {
 	Round     int           `json:"round"`      // the first is 1
-	LeftBytes int64         `json:"left_bytes"` // known to be dirty and not sent
-	SentBytes int64         `json:"sent_bytes"` // in all, by then
+	LeftBytes int64         `json:"left_bytes"` // remaining pages
+	SentBytes int64         `json:"sent_bytes"` // total by then
 	At        time.Duration `json:"at_ns"`      // since the copy began
 }
 
-// mostPasses is how many are kept of a copy, which may make a thousand.
+// mostPasses limits the passes kept of a copy, which may make a thousand.
 const mostPasses = 100
 
-// Begun adds the pass that a copy is in to those before, if it is a new one.
+// Begun appends a copy's current pass to before, if it is new.
 func (p Progress) Begun(before []Pass) []Pass {
 	n := len(before)
 	if p.Rounds < 1 || n == mostPasses || n > 0 && p.Rounds <= before[n-1].Round {
@@ -103,10 +100,10 @@ type Move struct {
 	Request    RequestID     `json:"request,omitempty"`
 	Migrations []MigrationID `json:"migrations"`
 	Why        string        `json:"why"`                 // "asked for", "host1 is draining"
-	Choice     string        `json:"choice,omitempty"`    // why its guests go in the mode they go in, for people; empty: it was asked for
-	Drains     HostID        `json:"drains,omitempty"`    // the host whose drain began it; empty: asked for
-	ForOwner   HostID        `json:"for_owner,omitempty"` // the host that it leaves to its owner; empty: it is for something else
-	Weighed    string        `json:"weighed,omitempty"`   // what was decided when that owner had gone, and why, for people; empty: nothing had to be
+	Choice     string        `json:"choice,omitempty"`    // why its guests move in this mode, for people; empty: it was requested
+	Drains     HostID        `json:"drains,omitempty"`    // the host whose drain started it; empty: a request did
+	ForOwner   HostID        `json:"for_owner,omitempty"` // the host that it vacates for its owner; empty: it has another reason
+	Weighed    string        `json:"weighed,omitempty"`   // what was decided when that owner had gone, and why, for people; empty: nothing
 	Limits     Limits        `json:"limits,omitzero"`
 	Begun      time.Time     `json:"begun"`
 	Ended      time.Time     `json:"ended"` // zero while under way

@@ -7,7 +7,7 @@ import (
 	"pagurus/fleet"
 )
 
-// A pass is what was seen of it first, and only so many are kept.
+// A pass keeps its first observation, and the number of passes is limited.
 func TestPassesAreOfTheirBeginnings(t *testing.T) {
 	var all []fleet.Pass
 	for _, p := range []fleet.Progress{{}, {Rounds: 1, RemainingBytes: 90}, {Rounds: 1, RemainingBytes: 40, SentBytes: 50}, {Rounds: 3, RemainingBytes: 7, SentBytes: 100, Elapsed: time.Second}, {Rounds: 2}} {

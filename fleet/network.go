@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// Subnet numbers a job's private layer-2 network. Everything about addresses
-// follows from it, so that nothing about them needs to be stored or agreed.
+// Subnet is the number of a job's private layer-2 network. All addresses follow from it,
+// so that none need to be stored or negotiated.
 type Subnet uint16
 
 // The addresses follow 10.128.0.0/9: 10.(128+S/256).(S%256).0/24 for subnet S,
@@ -42,8 +42,8 @@ func (s Subnet) mac(last byte) string {
 	return fmt.Sprintf("02:70:67:%02x:%02x:%02x", byte(s>>8), byte(s), last)
 }
 
-// The names of a job's links on a host. Whatever has such a name in a host's
-// network belongs to Pagurus, which removes it when it is not wanted.
+// The names of a job's links on a host. Links with such names belong to Pagurus, which
+// removes them when they are not wanted.
 
 // BridgeName is the link that joins the others.
 func (s Subnet) BridgeName() string { return fmt.Sprintf("pgb%06x", s.VNI()) }
@@ -55,61 +55,60 @@ func (s Subnet) TunnelName() string { return fmt.Sprintf("pgx%06x", s.VNI()) }
 // end of a pair for a container.
 func (s Subnet) TapName(i int) string { return fmt.Sprintf("pgt%06x.%d", s.VNI(), i) }
 
-// PortPeerName is the container's end of that pair: in the host's network until
-// the container's driver takes it into the container's.
+// PortPeerName is the container's end of that pair. It is in the host's network until the
+// driver moves it into the container's.
 func (s Subnet) PortPeerName(i int) string { return fmt.Sprintf("pgc%06x.%d", s.VNI(), i) }
 
-// PortQueueName is the link in which frames for guest i, a container, wait while
-// its driver has them held.
+// PortQueueName is the link that holds frames for guest i, a container, until its driver
+// releases them.
 func (s Subnet) PortQueueName(i int) string { return fmt.Sprintf("pgh%06x.%d", s.VNI(), i) }
 
 // ShareName is the bridge's end of the pair of links to the file server.
 func (s Subnet) ShareName() string { return fmt.Sprintf("pgs%06x", s.VNI()) }
 
-// SharePeerName is the file server's end of that pair: in the host's network
-// until the server takes it into its own.
+// SharePeerName is the file server's end of that pair. It is in the host's network until
+// the server moves it into its own.
 func (s Subnet) SharePeerName() string { return fmt.Sprintf("pgn%06x", s.VNI()) }
 
-// NetworkMTU is the MTU on jobs' networks: that of Ethernet without VXLAN's 50
-// bytes.
+// NetworkMTU is the MTU of jobs' networks: Ethernet's minus VXLAN's 50 bytes.
 const NetworkMTU = 1450
 
-// The priorities of the filters on a guest's port. The kernel asks the lowest first, and
-// two packages that do not know each other hang filters on the same port. What comes for a
-// guest that has moved away must go to its new host before the queue can hold it here.
+// The priorities of the filters on a guest's port; the kernel applies the lowest first.
+// Two independent packages attach filters to one port. Frames for a guest that has moved
+// away must be forwarded before the frame queue here can hold them.
 const (
-	ForwardPriority uint16 = 1 // of the overlay's filters; on what comes for the guest
-	CutPriority     uint16 = 1 // of what cuts a container off; on what it sends, alone there
-	QueuePriority   uint16 = 2 // of what holds frames for a container; on what comes for it
+	ForwardPriority uint16 = 1 // overlay: frames for the guest
+	CutPriority     uint16 = 1 // cuts a container off: the only filter for frames it sends
+	QueuePriority   uint16 = 2 // frame queue of a container: frames for it
 )
 
 // GuestName is the host name of guest i, the same in every job.
 func GuestName(i int) string { return fmt.Sprintf("guest%d", i) }
 
-// Endpoint is one address on a job's network and the host frames for it go to.
+// Endpoint is an address on a job's network and the host that has it.
 type Endpoint struct {
 	Addr  netip.Addr `json:"addr"`
 	MAC   string     `json:"mac"`
 	Host  HostID     `json:"host"`
-	VTEP  string     `json:"vtep"`            // IP of Host; empty while it is not known
-	Next  string     `json:"next,omitempty"`  // IP of the host it moves to, until frames go there
+	VTEP  string     `json:"vtep"`            // IP of Host; empty if unknown
+	Next  string     `json:"next,omitempty"`  // IP of the host it moves to, until frames are sent there
 	Guest GuestID    `json:"guest,omitempty"` // empty for the file server
 }
 
-// Port is a place on this host where a guest is, or is about to be, plugged in.
+// Port is the port of a guest that is on this host, or soon will be.
 type Port struct {
 	Guest GuestID `json:"guest"`
 	Index int     `json:"index"`
 	MAC   string  `json:"mac"`
-	Kind  Kind    `json:"kind,omitempty"` // what is plugged in; empty: a virtual machine
+	Kind  Kind    `json:"kind,omitempty"` // kind of guest; empty: a virtual machine
 }
 
-// Network is all that one host has to know of one job's network.
+// Network is what a host must know of one job's network.
 type Network struct {
 	Job       JobID      `json:"job"`
 	Subnet    Subnet     `json:"subnet"`
-	Endpoints []Endpoint `json:"endpoints"`       // everyone on the network, sorted by Addr
-	Ports     []Port     `json:"ports,omitempty"` // guests plugged in on this host, sorted by Index
+	Endpoints []Endpoint `json:"endpoints"`       // all on the network, sorted by Addr
+	Ports     []Port     `json:"ports,omitempty"` // of guests on this host, sorted by Index
 	Share     *Share     `json:"share,omitempty"` // set on the host that serves the job's files
 }
 
@@ -120,17 +119,17 @@ type Share struct {
 	GID    uint32 `json:"gid"`
 }
 
-// Wanted is everything that should be on one host, whole. The agent makes it
-// so and removes what is not in it.
+// Wanted is everything that should exist on one host. The agent creates what is missing
+// and removes the rest.
 type Wanted struct {
-	Cluster  string    `json:"cluster"`  // an agent that belongs to another cluster refuses it
-	Revision int64     `json:"revision"` // of the snapshot it was made from; older ones are ignored
+	Cluster  string    `json:"cluster"`  // agents of another cluster refuse it
+	Revision int64     `json:"revision"` // of the snapshot it was computed from; older ones are ignored
 	Networks []Network `json:"networks,omitempty"`
-	Guests   []GuestID `json:"guests,omitempty"` // may exist here, in whatever state; any other is destroyed
+	Guests   []GuestID `json:"guests,omitempty"` // may exist here in any state; others are destroyed
 
-	Suspended []GuestID `json:"suspended,omitempty"` // of Guests, those to be suspended while the host's owner is present
+	Suspended []GuestID `json:"suspended,omitempty"` // of Guests, those to suspend while the owner is present
 
-	Policy OwnerPolicy `json:"policy,omitzero"` // what the host's owner has agreed to
+	Policy OwnerPolicy `json:"policy,omitzero"` // what the host's owner agreed to
 
-	IsolatedCPUs CPUSet `json:"isolated_cpus,omitempty"` // of its CPUs, those for guests alone; empty: none are
+	IsolatedCPUs CPUSet `json:"isolated_cpus,omitempty"` // CPUs to isolate; empty: none
 }

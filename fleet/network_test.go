@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A virtual machine's port reads as it did before there were others.
+// A virtual machine's port has the JSON form from before there were other kinds.
 func TestPortNamesOnlyOtherKinds(t *testing.T) {
 	for text, p := range map[string]Port{
 		`{"guest":"j1g0","index":0,"mac":"02:70:67:00:01:01"}`:                    {Guest: "j1g0", MAC: Subnet(1).GuestMAC(0)},
@@ -23,7 +23,7 @@ func TestPortNamesOnlyOtherKinds(t *testing.T) {
 	}
 }
 
-// No two links of any job have one name, and each fits into the kernel's 15 bytes.
+// All links have distinct names that fit into the kernel's 15 bytes.
 func TestLinksHaveNamesOfTheirOwn(t *testing.T) {
 	seen := map[string]string{}
 	for _, s := range []Subnet{0, 1, 300, MaxSubnet} {
@@ -46,8 +46,8 @@ func add(t *testing.T, seen map[string]string, what, name string) {
 	seen[name] = what
 }
 
-// TestFilterOrder: what comes for a guest that has moved away is led on before anything
-// holds it.
+// TestFilterOrder: frames for a guest that has moved away are forwarded before a queue
+// can hold them.
 func TestFilterOrder(t *testing.T) {
 	if ForwardPriority >= QueuePriority {
 		t.Errorf("the filter that forwards has priority %d, the queue's has %d", ForwardPriority, QueuePriority)

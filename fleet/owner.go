@@ -2,36 +2,35 @@ package fleet
 
 import "time"
 
-// OwnerState is whether the owner of a host is present. Package
-// presence owns it.
+// OwnerState is whether a host's owner is present. Package presence decides it.
 type OwnerState string
 
 // The states of an owner. In all but OwnerAbsent guests yield CPU and memory.
 const (
 	OwnerAbsent    OwnerState = "absent"
-	OwnerReturning OwnerState = "returning" // somebody is seen; whether they stay is not known yet
-	OwnerPresent   OwnerState = "present"   // they stay: Vacate says what becomes of guests
+	OwnerReturning OwnerState = "returning" // seen, but perhaps only briefly
+	OwnerPresent   OwnerState = "present"   // stays: Vacate says what becomes of guests
 	OwnerLeaving   OwnerState = "leaving"   // not seen any more, but not for long enough
 )
 
 // There reports whether guests must yield to the owner.
 func (s OwnerState) There() bool { return s != OwnerAbsent && s != "" }
 
-// Owner is what a host's sensors say of the person whose machine it is. Of a
-// host without an owner they give the load alone: State is empty.
+// Owner is what a host's sensors report. If the host has no owner, they report only its
+// load, and State is empty.
 type Owner struct {
-	Present  bool       `json:"present"`            // uses the machine now, or has so lately that they count as there: State.There
+	Present  bool       `json:"present"`            // uses the machine now, or did so recently enough: State.There
 	Since    time.Time  `json:"since,omitzero"`     // when Present last changed
-	LoadCPUs float64    `json:"load_cpus"`          // CPUs in use by anything but guests
-	Why      string     `json:"why,omitempty"`      // what shows it, for people: "keyboard", "claimed by hand"
-	State    OwnerState `json:"state,omitempty"`    // how sure it is
+	LoadCPUs float64    `json:"load_cpus"`          // non-guest load
+	Why      string     `json:"why,omitempty"`      // evidence, for people: "keyboard", "claimed by hand"
+	State    OwnerState `json:"state,omitempty"`    // the owner's state
 	Entered  time.Time  `json:"entered,omitzero"`   // when State was entered
 	LastSign time.Time  `json:"last_sign,omitzero"` // of the owner; zero: none yet
-	Deaf     []string   `json:"deaf,omitempty"`     // sensors that do not count and why, for people
-	SaidAt   time.Time  `json:"said_at,omitzero"`   // when all this was said, by the clock that the times are of: the controller's once it has them
+	Deaf     []string   `json:"deaf,omitempty"`     // sensors that do not count, with reasons, for people
+	SaidAt   time.Time  `json:"said_at,omitzero"`   // when this was reported, by the clock of the other times; the controller converts all to its own
 }
 
-// IdleFor is how long the owner has been away; 0 while they are there.
+// IdleFor is how long the owner has been away; 0 while present.
 func (o Owner) IdleFor(at time.Time) time.Duration {
 	if o.Present {
 		return 0
@@ -39,7 +38,7 @@ func (o Owner) IdleFor(at time.Time) time.Duration {
 	return max(at.Sub(o.Since), 0)
 }
 
-// ThereFor is how long the owner has been there; 0 while they are away.
+// ThereFor is how long the owner has been present; 0 while away.
 func (o Owner) ThereFor(at time.Time) time.Duration {
 	if !o.Present {
 		return 0
@@ -47,8 +46,8 @@ func (o Owner) ThereFor(at time.Time) time.Duration {
 	return max(at.Sub(o.Since), 0)
 }
 
-// By gives what an agent said with its times by another clock, which shows at
-// when the agent's shows SaidAt: hosts' clocks may be wrong, and jump.
+// By converts o's times to another clock, which shows at when the agent's shows SaidAt.
+// Hosts' clocks may be wrong, and may jump.
 func (o Owner) By(at time.Time) Owner {
 	if o.SaidAt.IsZero() {
 		return o
@@ -62,27 +61,27 @@ func (o Owner) By(at time.Time) Owner {
 	return o
 }
 
-// Vacate is what becomes of guests when the owner stays.
+// Vacate says what becomes of guests when the owner stays.
 type Vacate string
 
-// The choices. A host's owner may agree to one of the first three; where they
-// did not the cluster's counts, and without one Predictive.
+// The choices. An owner may agree to one of the first three. Otherwise the cluster's
+// choice counts, and without one Predictive.
 const (
-	Evacuate   Vacate = "evacuate"   // they leave as from a draining host, and may stay away until the owner goes
+	Evacuate   Vacate = "evacuate"   // they leave as in a drain, and may stay away until the owner goes
 	Suspend    Vacate = "suspend"    // they are suspended until the owner goes
-	Stay       Vacate = "stay"       // they go on at the lowest class
-	Requeue    Vacate = "requeue"    // their whole job begins again from nothing
-	Predictive Vacate = "predictive" // they leave when that is expected to cost less than waiting
+	Stay       Vacate = "stay"       // they keep running in the lowest class
+	Requeue    Vacate = "requeue"    // their whole job is requeued
+	Predictive Vacate = "predictive" // they leave if that is expected to cost less than waiting
 )
 
-// VacatePolicy is a choice in words.
+// VacatePolicy describes a choice.
 type VacatePolicy struct {
 	Name      Vacate `json:"name"`
-	Placement string `json:"placement"` // by what hosts are chosen unless somebody says otherwise
+	Placement string `json:"placement"` // the placement policy unless another is set
 	Says      string `json:"says"`
 }
 
-// VacatePolicies are all choices, as package owners carries them out.
+// VacatePolicies are all choices. Package owners carries them out.
 var VacatePolicies = []VacatePolicy{
 	{Stay, "spread", "guests go on in the lowest class of CPU, for what the owner leaves"},
 	{Suspend, "spread", "guests are suspended until the owner goes, and their jobs with them"},
@@ -91,14 +90,13 @@ var VacatePolicies = []VacatePolicy{
 	{Predictive, "longest-idle", "guests leave as soon as that is expected to cost their job less than to wait for the owner to go, for hosts whose owners have been away longest"},
 }
 
-// Rules are what holds in a cluster for all hosts about which nothing else was
-// said.
+// Rules are the cluster's defaults for hosts that do not set their own.
 type Rules struct {
 	Vacate    Vacate `json:"vacate,omitempty"`    // what becomes of guests when an owner stays; empty: Predictive
-	Placement string `json:"placement,omitempty"` // how hosts are chosen; empty: as the policy of vacating does
+	Placement string `json:"placement,omitempty"` // the placement policy; empty: the one of Vacate
 }
 
-// Chosen is the policy of vacating that r names.
+// Chosen is the vacate policy that r names.
 func (r Rules) Chosen() VacatePolicy {
 	for _, p := range VacatePolicies {
 		if p.Name == r.Vacate {
@@ -108,7 +106,7 @@ func (r Rules) Chosen() VacatePolicy {
 	return VacatePolicies[len(VacatePolicies)-1]
 }
 
-// Places is the name of how hosts are chosen.
+// Places is the name of the placement policy.
 func (r Rules) Places() string {
 	if r.Placement != "" {
 		return r.Placement
@@ -116,8 +114,8 @@ func (r Rules) Places() string {
 	return r.Chosen().Placement
 }
 
-// Vacates is what becomes of guests on a host whose owner stays, by what its
-// owner agreed to or by the cluster's rules.
+// Vacates says what becomes of guests on h when its owner stays: its owner's choice, or
+// the cluster's.
 func (h Host) Vacates(r Rules) Vacate {
 	if h.Policy.Vacate != "" {
 		return h.Policy.Vacate
@@ -125,22 +123,22 @@ func (h Host) Vacates(r Rules) Vacate {
 	return r.Chosen().Name
 }
 
-// OwnerPolicy is what a host's owner has agreed to. The zero OwnerPolicy: the
-// host has no owner.
+// OwnerPolicy is what a host's owner has agreed to. A host with the zero OwnerPolicy has
+// no owner.
 type OwnerPolicy struct {
 	Owned     bool          `json:"owned,omitempty"`
 	Vacate    Vacate        `json:"vacate,omitempty"`
-	Nowhere   Vacate        `json:"nowhere,omitempty"`       // what becomes of guests that shall leave and cannot: Stay or Suspend; empty: Suspend
-	IdleAfter time.Duration `json:"idle_after_ns,omitempty"` // the owner is gone when nothing was seen of them for so long; 0: the preset's
-	Hours     Hours         `json:"hours,omitzero"`          // when guests are welcome at all; outside of them the owner is there
-	Cap       float64       `json:"cap,omitempty"`           // part of the host's CPUs that guests may use together while the owner is there, 0 to 1; 0: what is left over
+	Nowhere   Vacate        `json:"nowhere,omitempty"`       // for guests that should leave and cannot: Stay or Suspend; empty: Suspend
+	IdleAfter time.Duration `json:"idle_after_ns,omitempty"` // the owner is absent after this long without a sign; 0: the preset's
+	Hours     Hours         `json:"hours,omitzero"`          // when guests are welcome; outside of them the owner counts as present
+	Cap       float64       `json:"cap,omitempty"`           // share of the host's CPUs that all guests may use while the owner is present, 0 to 1; 0: what is left over
 	Preset    string        `json:"preset,omitempty"`        // thresholds and times: "condor", "boinc"; empty: our own
-	Exclusive []string      `json:"exclusive,omitempty"`     // programs that mean the owner is there while they run
-	Claimed   bool          `json:"claimed,omitempty"`       // the owner has said so by hand
+	Exclusive []string      `json:"exclusive,omitempty"`     // while these programs run, the owner counts as present
+	Claimed   bool          `json:"claimed,omitempty"`       // claimed by hand
 }
 
-// Hours is a part of each day, by the host's own clock. It may go past
-// midnight. The zero Hours is all day.
+// Hours is a part of each day, by the host's own clock. It may cross midnight. The zero
+// Hours is all day.
 type Hours struct {
 	From time.Duration `json:"from_ns"` // since midnight
 	To   time.Duration `json:"to_ns"`
@@ -162,15 +160,15 @@ func (h Hours) Has(t time.Time) bool {
 	return at >= h.From || at < h.To
 }
 
-// OwnerSample is what a host's sensors saw at one moment. A sensor that is
-// missing, or failed, leaves its field nil and says why in Deaf.
+// OwnerSample is one reading of a host's sensors. A sensor that is missing or failed
+// leaves its field nil and gives the reason in Deaf.
 type OwnerSample struct {
-	NonGuestCPUs *float64       // CPUs used since the last sample by anyone but Pagurus
-	Waiting      *float64       // part of the last 10 s in which somebody waited for a CPU, 0 to 1
-	Starved      *float64       // part of the last 10 s in which everybody waited for memory, 0 to 1
-	Available    *float64       // part of the memory that can still be had, 0 to 1
+	NonGuestCPUs *float64       // non-guest CPUs used since the last sample
+	Waiting      *float64       // share of the last 10 s in which some task waited for a CPU, 0 to 1
+	Starved      *float64       // share of the last 10 s in which all tasks waited for memory, 0 to 1
+	Available    *float64       // share of memory that is available, 0 to 1
 	Idle         *time.Duration // since the last key, mouse, console or ssh input
-	Exclusive    []string       // of the listed programs those that run
+	Exclusive    []string       // which of the listed programs run
 	OnBattery    bool
 	Deaf         []string
 }

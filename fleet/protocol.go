@@ -26,25 +26,25 @@ const (
 // Phase is where a migration is. Package lifecycle owns it.
 type Phase string
 
-// The phases; docs/protocol.md has the table that leads from one to the next.
+// The phases; docs/protocol.md has the table of changes.
 const (
-	Preparing   Phase = "preparing"  // target makes an empty guest
-	Waiting     Phase = "waiting"    // target is prepared; the copy begins when it would end with the gang's longest
+	Preparing   Phase = "preparing"  // target creates an empty guest
+	Waiting     Phase = "waiting"    // target is prepared; the copy starts late enough to end with the gang's longest
 	Copying     Phase = "copying"    // source copies memory while the guest runs
-	Ready       Phase = "ready"      // converged; waits for the gang, still copying
-	Switching   Phase = "switching"  // guest stops at the source, its state is whole at the target
-	Activating  Phase = "activating" // guest runs at the target, the network follows
-	PostCopying Phase = "post-copy"  // after post-copy: guest runs at the target, the rest of its memory comes from the source
-	Retiring    Phase = "retiring"   // source destroys its stopped copy
+	Ready       Phase = "ready"      // converged; waits for the gang while changed memory is still sent
+	Switching   Phase = "switching"  // source suspends the guest and sends the rest
+	Activating  Phase = "activating" // target resumes the guest, the network follows
+	PostCopying Phase = "post-copy"  // guest runs at the target while the source sends the rest of its memory
+	Retiring    Phase = "retiring"   // source destroys the suspended copy
 	Finished    Phase = "finished"
-	Cancelling  Phase = "cancelling" // the source runs on; its copy is cancelled before any switch
-	Reverting   Phase = "reverting"  // source goes on after a switch that surely did not happen
-	Discarding  Phase = "discarding" // target destroys what it half received
+	Cancelling  Phase = "cancelling" // guest stays; its copy is cancelled before any switch
+	Reverting   Phase = "reverting"  // source resumes the guest, because the switch certainly failed
+	Discarding  Phase = "discarding" // target destroys what it has received
 	Aborted     Phase = "aborted"
-	Lost        Phase = "lost" // it is not known which host runs the guest, or the target lost it: the guest is lost
+	Lost        Phase = "lost" // the guest is lost: its host is unknown, or the target lost it
 )
 
-// Side is one of the two hosts of a migration.
+// Side is source or target.
 type Side string
 
 // The sides.
@@ -53,22 +53,21 @@ const (
 	Target Side = "target"
 )
 
-// PhaseTraits says what a phase is. Which phase follows is in package lifecycle's
-// table, whose tests compare the two.
+// PhaseTraits describes a phase. The tests of package lifecycle compare it with their
+// table.
 type PhaseTraits struct {
 	Phase     Phase
-	Verb      Verb   // the order that it waits for; empty: none
-	Side      Side   // the host that the order goes to
+	Verb      Verb   // the order it waits for; empty: none
+	Side      Side   // the host that gets the order
 	Label     string // what a phase without an order waits for, for people
-	Committed bool   // the switch has begun and was not undone: there is no cancelling any more
+	Committed bool   // the switch has begun and was not undone, so it cannot be cancelled
 	Transfers bool   // memory is being sent, and Progress says how much is left
-	Arrived   bool   // all of the guest is at its target
-	Back      bool   // on the way back, or there: the guest stays at its source
+	Arrived   bool   // the target has the whole guest
+	Back      bool   // the guest stays at its source
 }
 
-// Phases has a row for each phase, in the order in which people see them: the way
-// there, the way back, and what is neither. Everybody who lists phases takes them
-// from here.
+// Phases has a row for each phase in display order: forward, back, and neither. All lists
+// of phases come from here.
 var Phases = []PhaseTraits{
 	{Phase: Preparing, Verb: Receive, Side: Target},
 	{Phase: Waiting, Label: "its turn to copy, so that it is ready at the same time as the longest of its move; a guest that moves alone does not wait"},
@@ -94,17 +93,17 @@ var phaseTraits = func() map[Phase]PhaseTraits {
 	return all
 }()
 
-// Traits says what the phase is.
+// Traits describes the phase.
 func (p Phase) Traits() PhaseTraits { return phaseTraits[p] }
 
-// Ended reports whether no report can move the migration any further.
+// Ended reports whether the phase is final.
 func (p Phase) Ended() bool { return p == Finished || p == Aborted || p == Lost }
 
-// BeforeSwitch reports whether the migration can be cancelled at no risk.
+// BeforeSwitch reports whether the migration can be cancelled without risk.
 func (t PhaseTraits) BeforeSwitch() bool { return !t.Committed && !t.Back }
 
-// PostCopies reports whether the guest runs at its target before all of its
-// memory has come.
+// PostCopies reports whether the guest runs at its target before all of its memory has
+// arrived.
 func (t PhaseTraits) PostCopies() bool { return t.Committed && t.Transfers }
 
 // AtTarget reports whether the target has been told to run the guest.
@@ -121,24 +120,23 @@ func (v Verb) Moves() bool {
 	return false
 }
 
-// How long a host works on an order before it gives it up and says so, if it is
-// heard from. Those who wait for the answer wait for Patience.
+// How long a connected host works on an order before it gives up and reports that.
+// Callers wait for Patience.
 const (
-	// startLimit covers fetching an image over an office line and booting
-	// under emulation on a busy host.
+	// startLimit covers fetching an image over an office network and an emulated boot on
+	// a busy host.
 	startLimit = 30 * time.Minute
-	// copyLimit only ends what hangs: Task.Limits ends what does not converge, and
-	// what follows after post-copy comes to its end or breaks.
+	// copyLimit only ends hung copies. Task.Limits ends copies that do not converge, and
+	// post-copy finishes or fails by itself.
 	copyLimit   = 12 * time.Hour
-	switchLimit = 2 * time.Minute // the longest that the guest is suspended
-	quickLimit  = time.Minute     // what only talks to a process on the host, or flushes files
-	// answerMargin is what an answer may take after the limit: what the host has
-	// begun is undone, and the report goes over a bad line.
+	switchLimit = 2 * time.Minute // longest suspension of the guest
+	quickLimit  = time.Minute     // only talks to a local process, or flushes files
+	// answerMargin covers undoing the order on the host, and a report over a bad network.
 	answerMargin = 30 * time.Second
 )
 
-// Limit is how long a host may take over an order; 0: as long as it takes, or for
-// End, which has its own, as long as the job's grace.
+// Limit is how long a host may work on an order. 0: unlimited, or for End the job's
+// grace.
 func (v Verb) Limit(mode Mode) time.Duration {
 	switch v {
 	case Start, Receive:
@@ -147,7 +145,7 @@ func (v Verb) Limit(mode Mode) time.Duration {
 		return copyLimit
 	case Switch:
 		if mode == StopAndCopy {
-			return copyLimit // all there is goes over then
+			return copyLimit // all memory is sent then
 		}
 		return switchLimit
 	case Stop, Activate, Retire, Revert, Discard:
@@ -156,9 +154,9 @@ func (v Verb) Limit(mode Mode) time.Duration {
 	return 0
 }
 
-// Patience is how long the controller waits for the answer of a host that is heard
-// from, before the order counts as unknown: longer than the host's own limit, or
-// the host would still work on what is taken for lost. 0: for ever.
+// Patience is how long the controller waits for a connected host's answer before the
+// order counts as unknown. It exceeds the host's own limit, so that the host does not
+// still work on an order that counts as unknown. 0: unlimited.
 func (v Verb) Patience(mode Mode) time.Duration {
 	if limit := v.Limit(mode); limit > 0 {
 		return limit + answerMargin
@@ -166,6 +164,5 @@ func (v Verb) Patience(mode Mode) time.Duration {
 	return 0
 }
 
-// Patience is how long a program that was told to end may take in all, until its
-// host has said so.
+// Patience is how long the controller waits for a program that was told to end.
 func (e Ending) Patience() time.Duration { return e.Grace + answerMargin }

@@ -2,11 +2,11 @@ package fleet
 
 import "time"
 
-// Snapshot is the whole cluster at one revision of the store. Readers must
-// not change it: the maps are shared.
+// Snapshot is the whole cluster at one revision of the store. Readers must not change it,
+// because its maps are shared.
 type Snapshot struct {
 	At         time.Time                 `json:"at"`        // when it was taken, controller's clock
-	LedSince   time.Time                 `json:"led_since"` // when this controller began to lead, its clock; a host not heard from since is silent from then on
+	LedSince   time.Time                 `json:"led_since"` // when this controller became leader, its clock; hosts not heard from count as silent from then on
 	Revision   int64                     `json:"revision"`
 	Cluster    Cluster                   `json:"cluster"`
 	Hosts      map[HostID]Host           `json:"hosts"`
@@ -18,17 +18,17 @@ type Snapshot struct {
 	Tokens     map[TokenID]JoinToken     `json:"tokens,omitempty"`
 }
 
-// Cluster is what there is one of.
+// Cluster is the state that exists once.
 type Cluster struct {
 	ID         string `json:"id"`          // random, made with the store
 	NextJob    uint64 `json:"next_job"`    // the number of the next job
 	NextMove   uint64 `json:"next_move"`   // the number of the next move
-	NextSubnet Subnet `json:"next_subnet"` // where to look first for a free subnet
+	NextSubnet Subnet `json:"next_subnet"` // first candidate for a free subnet
 	Rules      Rules  `json:"rules,omitzero"`
 }
 
-// Changeset is the difference one Step makes. The store commits it whole or
-// not at all. What is in a Gone list is deleted.
+// Changeset is the difference that one Step makes. The store commits all of it or
+// nothing. Entries in a Gone list are deleted.
 type Changeset struct {
 	Cluster        *Cluster      `json:"cluster,omitempty"`
 	Hosts          []Host        `json:"hosts,omitempty"`
@@ -47,13 +47,13 @@ type Changeset struct {
 	GoneTokens     []TokenID     `json:"gone_tokens,omitempty"`
 }
 
-// Empty reports whether committing c would change nothing.
+// Empty reports whether c changes nothing.
 func (c Changeset) Empty() bool {
 	return c.Cluster == nil && len(c.Hosts)+len(c.Guests)+len(c.Jobs)+len(c.Moves)+len(c.Migrations)+len(c.Users)+len(c.Tokens) == 0 &&
 		len(c.GoneHosts)+len(c.GoneGuests)+len(c.GoneJobs)+len(c.GoneMoves)+len(c.GoneMigrations)+len(c.GoneUsers)+len(c.GoneTokens) == 0
 }
 
-// NewSnapshot gives an empty snapshot with its maps made.
+// NewSnapshot returns an empty snapshot with its maps made.
 func NewSnapshot() Snapshot {
 	return Snapshot{
 		Hosts: map[HostID]Host{}, Guests: map[GuestID]Guest{}, Jobs: map[JobID]Job{},
@@ -61,8 +61,7 @@ func NewSnapshot() Snapshot {
 	}
 }
 
-// Apply gives the snapshot that follows s when c is committed as revision.
-// s itself stays as it was.
+// Apply returns the snapshot after c is committed as revision. It does not change s.
 func (s Snapshot) Apply(c Changeset, revision int64) Snapshot {
 	s.Revision = revision
 	if c.Cluster != nil {

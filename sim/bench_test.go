@@ -10,12 +10,12 @@ import (
 	"pagurus/decide/owners"
 )
 
-// BenchmarkEvents is how many events a second one core gets through, in a pool
-// of 10,000 desktops that 300 jobs of 16 ranks use, as nd07cpu has it. It looks
-// for garbage as seldom as `pagurus simulate` does.
+// BenchmarkEvents is the number of events a second on one core, in a pool of 10,000
+// desktops with 300 jobs of 16 ranks, as in nd07cpu. It runs the garbage collector as
+// rarely as `pagurus simulate`.
 func BenchmarkEvents(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nor does it on what others leave idle
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // no other cores for the garbage collector
 	m, err := Named("nd07cpu")
 	if err != nil {
 		b.Fatal(err)
@@ -40,8 +40,7 @@ func BenchmarkEvents(b *testing.B) {
 	}
 }
 
-// processor is how much of a core this process has had: other programs on the
-// machine do not count.
+// processor is this process's CPU time: other programs do not count.
 func processor(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

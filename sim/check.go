@@ -2,7 +2,7 @@ package sim
 
 import "pagurus/fleet"
 
-// check holds the models against what the controller believes.
+// check compares the models with the controller's snapshot.
 func (w *world) check() {
 	s := w.loop.Index.Snapshot()
 	if w.out.Events%64 == 0 {

@@ -12,58 +12,58 @@ import (
 	"pagurus/decide/owners"
 )
 
-// Comings is when owners come and go.
+// Comings defines when owners come and go.
 type Comings interface {
-	// Of gives the visits of host i's owner. What is random is drawn from chance
-	// alone. The owner is away at first, at whatever time that is.
+	// Of returns the visits of host i's owner. All randomness comes from chance. The
+	// owner is away at first, at any time.
 	Of(i int, chance *rand.Rand) Visits
 }
 
 // Visits are one owner's comings and goings.
 type Visits interface {
-	// Next gives when the owner comes, or goes, and which part of the machine's
-	// CPUs they use from then on; false: never again. Times only grow, and may be
-	// before the run begins.
+	// Next returns when the owner comes or goes, and the share of the machine's CPUs that
+	// they use from then on; false: never again. Times only grow, and may be before the
+	// run begins.
 	Next() (at time.Duration, load float64, more bool)
 }
 
-// Model is a published model of when machines can be had: how long they are
-// up, which is without their owner, and down. The fits are those of Javadi,
-// Kondo and others to the Failure Trace Archive.
+// Model is a published model of machines' availability: how long they are up, which is
+// without their owner, and down. The fits are those of Javadi, Kondo and others to the
+// Failure Trace Archive.
 type Model struct {
 	Name     string
 	Up, Down Draw
-	Daily    bool // owners come as they go to work: see daily
+	Daily    bool // owners come at working hours: see daily
 }
 
-// Draw draws how long something lasts.
+// Draw draws durations.
 type Draw interface {
 	Draw(*rand.Rand) time.Duration
 	Mean() time.Duration
 }
 
-// Weibull draws from the fit that policies reason with.
+// Weibull draws from the distribution that policies use.
 type Weibull owners.Fit
 
-// Draw gives one of them.
+// Draw draws a duration.
 func (w Weibull) Draw(r *rand.Rand) time.Duration { return owners.Fit(w).At(r.Float64()) }
 
-// Mean is how long it lasts on the average.
+// Mean is the average duration.
 func (w Weibull) Mean() time.Duration { return owners.Fit(w).Mean() }
 
-// LogNormal draws hours of which the logarithm is spread normally.
+// LogNormal draws hours with a normally distributed logarithm.
 type LogNormal struct{ Mu, Sigma float64 }
 
-// Draw gives one of them.
+// Draw draws a duration.
 func (l LogNormal) Draw(r *rand.Rand) time.Duration {
 	return inHours(math.Exp(l.Mu + l.Sigma*r.NormFloat64()))
 }
 
-// Mean is how long it lasts on the average.
+// Mean is the average duration.
 func (l LogNormal) Mean() time.Duration { return inHours(math.Exp(l.Mu + l.Sigma*l.Sigma/2)) }
 
 func inHours(h float64) time.Duration {
-	return time.Duration(min(h, 1e5) * float64(time.Hour)) // eleven years outlast any run
+	return time.Duration(min(h, 1e5) * float64(time.Hour)) // eleven years exceed any run
 }
 
 var models = map[string]Model{
@@ -78,8 +78,8 @@ var models = map[string]Model{
 	"microsoft99-lognormal": {Up: LogNormal{2.62, 1.84}, Down: LogNormal{1.42, 1.54}},
 }
 
-// Named gives a published model, whatever the case of its name. With "-daily"
-// at its end it has a daily cycle.
+// Named returns a published model, ignoring the case of its name. The suffix "-daily"
+// adds a daily cycle.
 func Named(name string) (Model, error) {
 	plain, daily := strings.CutSuffix(strings.ToLower(name), "-daily")
 	m, known := models[plain]
@@ -90,8 +90,7 @@ func Named(name string) (Model, error) {
 	return m, nil
 }
 
-// Of gives the visits of one owner. They began so long ago that how it began
-// does not matter any more.
+// Of returns one owner's visits. They began so long ago that the start has no effect.
 func (m Model) Of(_ int, chance *rand.Rand) Visits {
 	const cycles = 10
 	ago := time.Duration(cycles * (1 + chance.Float64()) * float64(m.Up.Mean()+m.Down.Mean()))
@@ -105,7 +104,7 @@ type visits struct {
 	there  bool
 }
 
-// Next draws it. A second is the least that anybody measures.
+// Next draws the next change. The minimum is a second, as in the data.
 func (v *visits) Next() (time.Duration, float64, bool) {
 	if v.at > longest {
 		return 0, 0, false
@@ -123,9 +122,8 @@ func (v *visits) Next() (time.Duration, float64, bool) {
 	return v.at, 0, true
 }
 
-// daily gives when a time that an owner stays away is over, if owners come so
-// much more often by day: three times as often as at night and at weekends,
-// and over the week as often as without it.
+// daily returns when an owner's absence ends if owners come three times as often by day
+// as at night and at weekends, and over a week as often as without a cycle.
 func daily(from, away time.Duration) time.Duration {
 	const day, busy, idle = 3.0, 45.0, 168.0 - 45 // nine hours on five days
 	night := (busy + idle) / (day*busy + idle)

@@ -9,7 +9,7 @@ import (
 	"pagurus/fleet"
 )
 
-// copying is a guest's memory on its way.
+// copying is a copy of a guest's memory in progress.
 type copying struct {
 	order     fleet.Order
 	guest     *guest
@@ -17,26 +17,25 @@ type copying struct {
 	to        *machine
 	limits    fleet.Limits
 	rounds    []lifecycle.Round
-	left      float64 // bytes to send
+	left      float64 // bytes
 	sent      float64
 	began     time.Duration
-	pass      time.Duration // when the round under way began
-	took      time.Duration // how long it is going to take
-	over      bool          // no further round
+	pass      time.Duration // start of the present round
+	took      time.Duration // duration of the present round
+	over      bool          // no further rounds
 	converged bool
 }
 
-// leastPass is how long a round takes at the least.
+// leastPass is the minimum duration of a round.
 const leastPass = 5 * time.Millisecond
 
-// dirtied is how much of its memory a guest changes within some seconds: most
-// of what it writes again and again is the same.
+// dirtied is how much memory a guest changes in some seconds: most of its writes repeat.
 func dirtied(w Work, seconds, pace float64) float64 {
 	all := float64(w.MemoryBytes)
 	return all * -math.Expm1(-w.Dirty*pace*seconds/all)
 }
 
-// copy begins to send a guest's memory.
+// copy starts a copy.
 func (w *world) copy(m *machine, g *guest, o fleet.Order) {
 	task := planner.Task(w.loop.Index.Snapshot(), o)
 	c := &copying{order: o, guest: g, from: m, to: g.to, limits: task.Limits, left: float64(g.job.MemoryBytes), began: w.now}
@@ -46,7 +45,7 @@ func (w *world) copy(m *machine, g *guest, o fleet.Order) {
 	w.send(c)
 }
 
-// rate is what a copy gets of the links: each is shared by those that use it.
+// rate is a copy's bandwidth: each link is shared by its users.
 func (c *copying) rate() float64 {
 	rate := min(c.from.BytesPerSecond/float64(max(c.from.streams, 1)), c.to.BytesPerSecond/float64(max(c.to.streams, 1)))
 	if limit := float64(c.limits.BytesPerSecond); limit > 0 {
@@ -55,7 +54,7 @@ func (c *copying) rate() float64 {
 	return rate
 }
 
-// send begins a round. What it shares the links with is found again for each.
+// send begins a round. The shares of links are computed for each round.
 func (w *world) send(c *copying) {
 	c.pass = w.now
 	c.took = max(seconds(c.left/c.rate()), leastPass)
@@ -64,7 +63,7 @@ func (w *world) send(c *copying) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// round is the end of a pass over memory. The verdict is the real agent's.
+// round ends a round. The verdict comes from the real agent's code.
 func (w *world) round(c *copying) {
 	if c.over {
 		return
@@ -86,14 +85,14 @@ func (w *world) round(c *copying) {
 	}
 }
 
-// cost is what a copy has cost so far.
+// cost is a copy's cost so far.
 func (c *copying) cost(now, still time.Duration) *fleet.Progress {
 	took := now - c.began
 	return &fleet.Progress{Rounds: len(c.rounds), TotalBytes: c.guest.job.MemoryBytes, RemainingBytes: int64(c.left), SentBytes: int64(c.sent),
 		BytesPerSecond: c.sent / max(took.Seconds(), 1e-3), Elapsed: took, Downtime: still}
 }
 
-// progress is how far a copy is, within the round that is under way.
+// progress is a copy's progress within the present round.
 func (c *copying) progress(now time.Duration) fleet.Progress {
 	sent := c.left * min(float64(now-c.pass)/float64(max(c.took, 1)), 1)
 	so := *c
@@ -103,7 +102,7 @@ func (c *copying) progress(now time.Duration) fleet.Progress {
 	return *p
 }
 
-// halt ends a copy, whatever has become of it.
+// halt ends a copy in any state.
 func (w *world) halt(g *guest) {
 	c := g.copying
 	if c == nil {
@@ -114,7 +113,7 @@ func (w *world) halt(g *guest) {
 	w.repace(g.job)
 }
 
-// change pauses a guest and sends what is left of it.
+// change suspends a guest and sends the rest.
 func (w *world) change(m, peer *machine, g *guest, o fleet.Order) {
 	c := g.copying
 	switch {
@@ -125,7 +124,7 @@ func (w *world) change(m, peer *machine, g *guest, o fleet.Order) {
 		w.refuse(o, "it is not here, or nobody takes it")
 		return
 	}
-	c.over = true // no further round
+	c.over = true // no further rounds
 	w.alter(g, func() { g.up = false })
 	took := suspendTakes
 	if c.limits.Mode != fleet.PostCopy {
@@ -142,7 +141,7 @@ func (w *world) change(m, peer *machine, g *guest, o fleet.Order) {
 	})
 }
 
-// fetchRemaining is the rest of a guest's memory, which follows it.
+// fetchRemaining sends the rest of a guest's memory after its switch.
 func (w *world) fetchRemaining(m *machine, g *guest, o fleet.Order) {
 	took := time.Millisecond
 	c := g.copying

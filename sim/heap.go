@@ -2,28 +2,28 @@ package sim
 
 import "time"
 
-// kind is what an event is about.
+// kind is the kind of an event.
 type kind uint8
 
 const (
-	comes     kind = iota // an owner comes, or goes
-	senses                // a host notices that, or believes it
-	evaluates             // the policy is asked again about a host
-	answers               // a host has carried an order out
-	rounds                // a pass over a guest's memory is over
-	ends                  // a job has done its work
-	submits               // jobs are waiting
+	comes     kind = iota // an owner comes or goes
+	senses                // a host notices that, or draws conclusions
+	evaluates             // the policy evaluates a host again
+	answers               // a host has carried out an order
+	rounds                // a round of a copy ends
+	ends                  // a job has finished its work
+	submits               // submit waiting jobs
 	ticks
 	minutes
-	cues // of the script
+	cues // a cue of the script
 )
 
-// event is something that happens at a time.
+// event happens at a time.
 type event struct {
 	at      time.Duration
-	order   uint64 // of events at one time, the one that was thought of first
+	order   uint64 // events at one time are in order of creation
 	kind    kind
-	version int32 // what it was thought of for; another one has taken its place if that is not so any more
+	version int32 // of the state it was created for; outdated if that has changed
 	machine *machine
 	job     *job
 	task    *task
@@ -31,8 +31,8 @@ type event struct {
 	cue     *Cue
 }
 
-// heap is what is going to happen, the next first. Each node has four children:
-// half as deep as with two, and they lie side by side in memory.
+// heap holds future events, the next first. Each node has four children: half the depth
+// of a binary heap, with the children adjacent in memory.
 type heap struct {
 	events []event
 	last   uint64
@@ -58,7 +58,7 @@ func (h *heap) push(ev event) {
 	h.events[at] = ev
 }
 
-// has reports whether the next thing to happen is of a kind, and at a time.
+// has reports whether the next event has this kind and time.
 func (h *heap) has(k kind, at time.Duration) bool {
 	return len(h.events) > 0 && h.events[0].at == at && h.events[0].kind == k
 }

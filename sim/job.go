@@ -8,20 +8,20 @@ import (
 	"pagurus/fleet"
 )
 
-// job is a modelled parallel program. All its ranks take each step together: it
-// runs at the pace of the slowest, and is suspended while one of them does.
+// job is a modelled parallel program. All its ranks step together: it runs at the pace of
+// the slowest, and stops while one is suspended.
 type job struct {
 	Work
-	id      fleet.JobID // of the latest try
+	id      fleet.JobID // of the latest attempt
 	serial  int
 	guests  []*guest
 	started bool
 	over    bool          // its program has ended
 	done    time.Duration // of Work.Time
 	pace    float64
-	since   time.Duration // when done was right
+	since   time.Duration // when done was computed
 	version int32
-	run     fleet.Order // that stands, as it was last sent
+	run     fleet.Order // the standing order, as last sent
 	begun   time.Duration
 	changed []fleet.Changed // see changes
 }
@@ -30,21 +30,21 @@ type job struct {
 type guest struct {
 	id        fleet.GuestID
 	job       *job
-	at        *machine          // has it whole and may run it; nil: nobody yet
-	up        bool              // it is not paused
+	at        *machine          // has all of it and may run it; nil: none yet
+	up        bool              // neither suspended nor gone for a move
 	suspended bool              // by its host, for the owner
-	taking    fleet.MigrationID // that a target was last told to take in
-	to        *machine          // takes it in
-	whole     bool              // there, too
-	old       *machine          // has what is left of it after a move
+	taking    fleet.MigrationID // the migration that the target last prepared for
+	to        *machine          // its target
+	whole     bool              // complete there, too
+	old       *machine          // has the rest of its memory after a move
 	copying   *copying
-	gen       uint64 // the newest that a host has seen
+	gen       uint64 // the newest generation that a host has seen
 	gone      bool   // it was stopped
 }
 
 func (g *guest) runs() bool { return g.at != nil && g.up && !g.suspended }
 
-// alter changes where a guest is and whether it runs, and all that follows.
+// alter changes where a guest is and whether it runs, with all consequences.
 func (w *world) alter(g *guest, change func()) {
 	was, ran := g.at, g.runs()
 	if ran {
@@ -77,7 +77,7 @@ func (w *world) alter(g *guest, change func()) {
 	w.repace(g.job)
 }
 
-// changes is what agents see of how a guest of the job changes its memory.
+// changes is the profile of a job's guests as agents report it.
 func (j *job) changes() []fleet.Changed {
 	if j.changed == nil {
 		for _, d := range []time.Duration{100 * time.Millisecond, time.Second, 4 * time.Second} {
@@ -87,7 +87,7 @@ func (j *job) changes() []fleet.Changed {
 	return j.changed
 }
 
-// suspend suspends a guest, or resumes it.
+// suspend suspends or resumes a guest.
 func (w *world) suspend(g *guest, still bool) {
 	if g.suspended == still {
 		return
@@ -99,21 +99,20 @@ func (w *world) suspend(g *guest, still bool) {
 	}
 	w.alter(g, func() { g.suspended = still })
 	if w.Policy.Moves() {
-		w.seeGuest(g.at, g, true) // who is suspended uses nothing
+		w.seeGuest(g.at, g, true) // a suspended guest uses no CPU
 	}
 }
 
 const (
-	// starved is the least a guest gets beside its owner: even the lowest class
-	// is given a little.
+	// starved is the minimum CPU share of a guest beside its owner: even the lowest class
+	// gets some.
 	starved = 0.02
-	// copied is what is left of a guest's pace while it is copied.
+	// copied is a guest's pace while it is copied.
 	copied = 0.9
 )
 
-// pace is how fast a guest runs; 1 is as fast as it can. Until the host has
-// noticed the owner the two share as equals, from then on the guest gets what
-// the owner leaves.
+// pace is a guest's speed, at most 1. Until the host has noticed the owner, the two share
+// equally; then the guest gets what the owner leaves.
 func (g *guest) pace() float64 {
 	if !g.runs() {
 		return 0
@@ -137,7 +136,7 @@ func (w *world) repaceAll(m *machine) {
 	}
 }
 
-// repace brings a job's progress up to now, and finds how fast it goes on.
+// repace updates a job's progress, and computes its further pace.
 func (w *world) repace(j *job) {
 	w.progress(j)
 	pace := 0.0
@@ -175,8 +174,8 @@ func (w *world) progress(j *job) {
 // hours is work in rank-hours.
 func (j *job) hours(d time.Duration) float64 { return d.Hours() * float64(j.Ranks) }
 
-// wipe takes from hosts what is left of a guest whose job is over, as agents do
-// with all that is not wanted.
+// wipe removes a guest whose job is over from its hosts, as agents do with unwanted
+// guests.
 func (w *world) wipe(g *guest) {
 	g.gone = true
 	w.halt(g)
@@ -191,7 +190,7 @@ func (w *world) wipe(g *guest) {
 	}
 }
 
-// end is the end of a job's program.
+// end ends a job's program.
 func (w *world) end(j *job, version int32) {
 	if version != j.version || j.over {
 		return
@@ -207,15 +206,15 @@ func (w *world) end(j *job, version int32) {
 	w.exited(j)
 }
 
-// exited answers the order to run that stands.
+// exited answers the standing run order.
 func (w *world) exited(j *job) {
 	if j.run.Verb != "" {
 		w.reply(10*time.Millisecond, j.run, fleet.Report{Exit: &fleet.Exit{}}, nil)
 	}
 }
 
-// enqueue adds a job to those that wait. How long they take differs by up to a
-// half, so that they do not all end together.
+// enqueue adds a job to the waiting ones. Durations vary by up to half, so that jobs do
+// not all end together.
 func (w *world) enqueue(of Work) {
 	w.serial++
 	chance := rand.New(rand.NewPCG(w.Seed, uint64(w.serial)|1<<40))
@@ -223,10 +222,10 @@ func (w *world) enqueue(of Work) {
 	w.waiting = append(w.waiting, &job{Work: of, serial: w.serial, begun: w.now})
 }
 
-// submitEvery is how often it is tried again to find room.
+// submitEvery is the interval of searching for room.
 const submitEvery = 30 * time.Second
 
-// submit places the jobs that wait, in their order, as far as there is room.
+// submit places waiting jobs in order while there is room.
 func (w *world) submit() {
 	for len(w.waiting) > 0 {
 		j := w.waiting[0]
@@ -251,7 +250,7 @@ func (w *world) submit() {
 	}
 }
 
-// leaves is what became of a job that is over, one way or the other.
+// leaves handles a job that is over.
 func (w *world) leaves(j *job) {
 	delete(w.jobs, j.id)
 	for _, g := range j.guests {

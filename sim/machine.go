@@ -15,32 +15,32 @@ type machine struct {
 	id     fleet.HostID
 	chance *rand.Rand
 	visits Visits
-	next   time.Duration // when its owner comes or goes next
-	will   float64       // CPUs that the owner is going to use then
+	next   time.Duration // when its owner next comes or goes
+	will   float64       // CPUs that the owner uses then
 
-	present bool          // the owner is there
-	since   time.Duration // when that changed last
+	present bool          // the owner is present
+	since   time.Duration // when that last changed
 	load    float64       // CPUs that the owner uses
 	state   fleet.OwnerState
-	said    time.Duration // when it changed last whether the owner counts as there
-	version int32         // of what is sensed
-	asked   int32         // how often the policy was asked about it
-	cut     bool          // nobody hears it, and it hears nobody
+	said    time.Duration // when guests last had to start or stop yielding
+	version int32         // of the sensors' state
+	asked   int32         // number of policy evaluations
+	cut     bool          // disconnected
 
-	running    int      // guests that run and are not suspended
-	images     int      // guests whose memory is there
+	running    int      // running guests, not suspended
+	images     int      // guests with memory here
 	streams    int      // copies to and from it
 	cpus       int      // of running guests
-	guests     []*guest // that are at it, running or not
+	guests     []*guest // guests here, running or not
 	marked     time.Duration
-	cleared    bool                               // since the owner came: no guest is left
-	guestFacts map[fleet.GuestID]fleet.GuestFacts // what its agent says of its guests
+	cleared    bool                               // since the owner came, no guest was left
+	guestFacts map[fleet.GuestID]fleet.GuestFacts // its agent's facts about guests
 }
 
-// never is later than any run ends.
+// never is later than the end of any run.
 const never = time.Duration(1) << 60
 
-// upcoming asks when the owner comes or goes next.
+// upcoming finds when the owner comes or goes next.
 func (w *world) upcoming(m *machine) {
 	if m.visits == nil {
 		m.next = never
@@ -54,8 +54,8 @@ func (w *world) upcoming(m *machine) {
 	m.next, m.will = at, load*float64(m.CPUs)
 }
 
-// facts is what a host's agent says. A host that is heard is heard to the end:
-// telling so every second would be most of what happens, and change nothing.
+// facts is an agent's report. A connected host stays connected: a report every second
+// would be most of the events, and change nothing.
 func (w *world) facts(m *machine) fleet.Facts {
 	f := fleet.Facts{
 		SeenAt: epoch.Add(w.For), Connected: !m.cut, Machine: string(m.id),
@@ -82,15 +82,15 @@ func (w *world) facts(m *machine) fleet.Facts {
 
 var abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: fleet.KVM, Version: "modelled", CPU: "modelled"}}
 
-// learn tells the controller what a host is like now.
+// learn gives the controller a host's facts.
 func (w *world) learn(m *machine) {
 	if !m.cut {
 		w.loop.Index.Learn(m.id, w.facts(m))
 	}
 }
 
-// mark adds up what the owner has had to put up with until now. It is called
-// before anything that matters for that changes.
+// mark adds up the owner's disturbance until now. It is called before any relevant
+// change.
 func (w *world) mark(m *machine) {
 	if m.present && m.marked < w.now {
 		took := w.now - m.marked
@@ -105,20 +105,19 @@ func (w *world) mark(m *machine) {
 	m.marked = w.now
 }
 
-// leaving is the CPU that guests which are sent away may use against an owner
-// who wants all there is: act/cgroup's weight for it, beside the owner's own.
+// leaving is the CPU that departing guests may use against an owner who wants all of it:
+// their weight in act/cgroup against the owner's.
 const leaving = 0.2
 
-// slowed is which part of the CPU time that the owner wants guests have instead:
-// a second of it costs the owner's programs so many seconds. Until the host has
-// noticed the owner the two share as equals; from then on guests have what is
-// left over, but for the little that even the lowest class is given and what
-// sending takes.
+// slowed is the share of the owner's wanted CPU time that guests take: how many seconds a
+// second of it delays the owner's programs. Until the host has noticed the owner, the two
+// share equally. Afterwards guests get what is left over, the little of the lowest class,
+// and what sending takes.
 func (m *machine) slowed() float64 {
 	if !m.present || m.load <= 0 {
 		return 0
 	}
-	short := max(m.load+float64(m.cpus)-float64(m.CPUs), 0) // somebody has to go without so much
+	short := max(m.load+float64(m.cpus)-float64(m.CPUs), 0) // CPUs that are missing for all
 	taken := min(m.load/2, short)
 	if m.state.There() {
 		taken = min(starved*float64(m.cpus), short)
@@ -129,7 +128,7 @@ func (m *machine) slowed() float64 {
 	return min(taken/m.load, 1)
 }
 
-// occupy notes that a guest's memory is there, or, with by of -1, is gone.
+// occupy adds a guest's memory; by -1 removes it.
 func (w *world) occupy(m *machine, by int) {
 	w.mark(m)
 	m.images += by
@@ -142,7 +141,7 @@ func (w *world) occupy(m *machine, by int) {
 	}
 }
 
-// stream notes that a copy begins to use a host's link, or ends to.
+// stream records that a copy begins to use a host's link; by -1, that it ends.
 func (w *world) stream(c *copying, by int) {
 	w.mark(c.from)
 	w.mark(c.to)
@@ -150,7 +149,7 @@ func (w *world) stream(c *copying, by int) {
 	c.to.streams += by
 }
 
-// visit has an owner come or go as was foreseen.
+// visit makes an owner come or go as planned.
 func (w *world) visit(m *machine) {
 	w.arrive(m, !m.present, m.will)
 	w.upcoming(m)
@@ -159,8 +158,7 @@ func (w *world) visit(m *machine) {
 	}
 }
 
-// arrive has an owner come, or go. The host notices some time later, if they
-// have not changed their mind by then.
+// arrive makes an owner come or go. The host notices later, unless that changes first.
 func (w *world) arrive(m *machine, present bool, load float64) {
 	if present == m.present {
 		return
@@ -181,8 +179,7 @@ func (w *world) arrive(m *machine, present bool, load float64) {
 	w.after(m.Sense, event{kind: senses, machine: m, version: m.version})
 }
 
-// sense has a host notice that its owner has come, or gone, and some time later
-// that they stay so.
+// sense makes a host notice that its owner has come or gone, and later that this lasts.
 func (w *world) sense(m *machine, version int32) {
 	if version != m.version {
 		return
@@ -214,9 +211,9 @@ func (w *world) sense(m *machine, version int32) {
 	}
 }
 
-// takes is what a host takes its owner to be, and for how long at the most
-// unless they come or go; 0: for ever. As in a live one an owner who goes before
-// they count as staying has only looked in.
+// takes returns the owner's state according to the host, and how long it lasts at most
+// without a change; 0: for ever. As in a real host, an owner who goes before they count
+// as staying has only looked in.
 func (m *machine) takes(now time.Duration) (fleet.OwnerState, time.Duration) {
 	stayed := m.state == fleet.OwnerPresent || m.state == fleet.OwnerLeaving
 	switch {
@@ -239,8 +236,8 @@ func (m *machine) takes(now time.Duration) (fleet.OwnerState, time.Duration) {
 	return fleet.OwnerAbsent, 0
 }
 
-// evaluateHost asks the policy about a host's guests, and does what it says. Nothing
-// changes until an owner counts as staying, nor while they may be leaving.
+// evaluateHost applies the policy to a host's guests. Nothing changes until an owner
+// counts as staying, or while they may be leaving.
 func (w *world) evaluateHost(m *machine) {
 	if m.state != fleet.OwnerPresent || m.cut {
 		return
@@ -265,7 +262,7 @@ func (w *world) evaluateHost(m *machine) {
 	}
 }
 
-// obey does what the policy has said about guests of a job on a host.
+// obey carries out the policy's verdict for a job's guests on a host.
 func (w *world) obey(m *machine, s owners.Case, j owners.CaseVerdict) {
 	if j.Do == owners.Leave {
 		_, err := w.handleEvent(fleet.Request{At: w.at(), By: admin, Verb: fleet.Migrate, Guests: s.Guests, Host: m.id})
@@ -292,11 +289,11 @@ func (w *world) obey(m *machine, s owners.Case, j owners.CaseVerdict) {
 
 var admin = fleet.Caller{Admin: true}
 
-// seeGuest has a host's agent see a guest, or no longer. The controller hears of it
-// at once, but for what a host sees that is cut off.
+// seeGuest adds or removes a guest in an agent's facts. The controller learns it at once,
+// unless the host is disconnected.
 func (w *world) seeGuest(m *machine, g *guest, there bool) {
 	if m.cut {
-		m.guestFacts = maps.Clone(m.guestFacts) // what was said before stays as it was
+		m.guestFacts = maps.Clone(m.guestFacts) // earlier reports must not change
 	}
 	if m.guestFacts == nil {
 		m.guestFacts = map[fleet.GuestID]fleet.GuestFacts{}

@@ -8,25 +8,25 @@ import (
 	"pagurus/fleet"
 )
 
-// How long hosts take to do what takes no copying, as measured on real ones.
+// Durations of orders on hosts without copying, measured on real ones.
 const (
 	stopTakes     = 500 * time.Millisecond
 	receiveTakes  = 300 * time.Millisecond
 	activateTakes = 30 * time.Millisecond
 	retireTakes   = 100 * time.Millisecond
-	suspendTakes  = 45 * time.Millisecond // of a switch: all but sending memory
+	suspendTakes  = 45 * time.Millisecond // of a switch, without sending memory
 )
 
-// task is an order that a host carries out, and what it is going to answer.
+// task is an order being carried out, with its future answer.
 type task struct {
 	report fleet.Report
-	do     func() // what it comes to when it is done; nil: nothing more
+	do     func() // effect at completion; nil: none
 }
 
-// Commit is the store: it takes everything.
+// Commit stands for the store and accepts everything.
 func (w *world) Commit(from int64, _ fleet.Changeset) (int64, error) { return from + 1, nil }
 
-// Committed follows what was decided.
+// Committed applies what was decided.
 func (w *world) Committed(c fleet.Changeset) {
 	for _, v := range c.Jobs {
 		j := w.jobs[v.ID]
@@ -83,8 +83,7 @@ func (w *world) Committed(c fleet.Changeset) {
 	}
 }
 
-// Send has hosts begin to carry orders out. Those that are cut off do not hear
-// of them.
+// Send starts orders on their hosts. Disconnected hosts do not get them.
 func (w *world) Send(orders []fleet.Order) {
 	for _, o := range orders {
 		if m := w.byID[o.Host]; m != nil && !m.cut {
@@ -93,7 +92,7 @@ func (w *world) Send(orders []fleet.Order) {
 	}
 }
 
-// reply has an order answered after some time, and what that comes to done then.
+// reply answers an order after some time, with an effect at that time.
 func (w *world) reply(after time.Duration, o fleet.Order, r fleet.Report, do func()) {
 	if r.Order = o; r.Outcome == "" {
 		r.Outcome = fleet.Done
@@ -105,8 +104,8 @@ func (w *world) refuse(o fleet.Order, why string) {
 	w.reply(time.Millisecond, o, fleet.Report{Outcome: fleet.Failed, Cause: why}, nil)
 }
 
-// answer is the end of a task, and of those that end at the same time: the
-// controller takes in together what hosts report together.
+// answer completes a task and all others of the same time: the controller handles
+// simultaneous reports together.
 func (w *world) answer(t *task) {
 	w.heard = w.heard[:0]
 	w.finish(t)
@@ -122,7 +121,7 @@ func (w *world) answer(t *task) {
 	}
 }
 
-// finish is what a task comes to, and the word of it, if anybody hears that.
+// finish applies a task's effect, and returns its report if the host is connected.
 func (w *world) finish(t *task) {
 	if t.do != nil {
 		t.do()
@@ -133,7 +132,7 @@ func (w *world) finish(t *task) {
 	}
 }
 
-// beginOrder is an order as it comes to a host.
+// beginOrder starts an order on its host.
 func (w *world) beginOrder(m *machine, o fleet.Order) {
 	g := w.guests[o.Guest]
 	if g != nil && o.Verb == fleet.Discard && g.taking == o.Migration {
@@ -180,7 +179,7 @@ func (w *world) beginOrder(m *machine, o fleet.Order) {
 	}
 }
 
-// keepGuest is the order to go on with a guest that is there.
+// keepGuest handles watch.
 func (w *world) keepGuest(m *machine, g *guest, o fleet.Order) {
 	switch {
 	case g.at != m:
@@ -190,7 +189,7 @@ func (w *world) keepGuest(m *machine, g *guest, o fleet.Order) {
 	}
 }
 
-// destroy takes from a host what it has of a guest, whatever that is.
+// destroy removes everything of a guest from a host.
 func (w *world) destroy(m *machine, g *guest, o fleet.Order) {
 	takes := retireTakes
 	if o.Verb == fleet.Stop {
@@ -214,14 +213,14 @@ func (w *world) destroy(m *machine, g *guest, o fleet.Order) {
 	})
 }
 
-// migrate is an order of a move.
+// migrate handles a move's orders.
 func (w *world) migrate(m *machine, g *guest, o fleet.Order) {
 	peer := w.byID[o.Peer]
 	switch o.Verb {
 	case fleet.Receive:
 		g.taking = o.Migration
 		w.reply(receiveTakes, o, fleet.Report{Listen: "modelled"}, func() {
-			if g.to == nil && g.taking == o.Migration && !g.gone { // else it was discarded meanwhile
+			if g.to == nil && g.taking == o.Migration && !g.gone { // otherwise it was discarded meanwhile
 				g.to = m
 				w.occupy(m, 1)
 			}
@@ -252,7 +251,7 @@ func (w *world) migrate(m *machine, g *guest, o fleet.Order) {
 	}
 }
 
-// activateGuest lets a guest run where it has gone.
+// activateGuest resumes a guest at its target.
 func (w *world) activateGuest(m *machine, g *guest, o fleet.Order) {
 	if g.at == m {
 		w.reply(time.Millisecond, o, fleet.Report{Resumed: w.at()}, nil)
@@ -273,8 +272,8 @@ func (w *world) activateGuest(m *machine, g *guest, o fleet.Order) {
 	})
 }
 
-// fits reports whether there is room for a job, without having it refused:
-// to say why of each host is far more work than to place it.
+// fits reports whether a job has room, without a refusal: each host's reason is much more
+// work than placing.
 func (w *world) fits(j *job) bool {
 	v := w.loop.Index.Room().Survey(w.at())
 	for range j.Ranks {
@@ -287,7 +286,7 @@ func (w *world) fits(j *job) bool {
 	return true
 }
 
-// mend has a cut host heard again: it is told all it has to do.
+// mend reconnects a host: it gets all outstanding orders.
 func (w *world) mend(m *machine) {
 	if !m.cut {
 		return

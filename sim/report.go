@@ -12,14 +12,14 @@ import (
 	"pagurus/decide/owners"
 )
 
-// Row is one policy over all seeds: the mean of what its runs came to, and half
-// the width of the interval that has the mean in it nineteen times in twenty.
+// Row is one policy over all seeds: the mean of its runs with half the width of the 95 %
+// interval.
 type Row struct {
 	Policy    string   `json:"policy"`
 	Placement string   `json:"placement"`
 	Seeds     []uint64 `json:"seeds"`
 
-	Throughput  Mean `json:"throughput_ranks"`   // ranks that would do as much undisturbed
+	Throughput  Mean `json:"throughput_ranks"`   // number of undisturbed ranks with the same work
 	Finished    Mean `json:"jobs_a_day"`         // jobs
 	WastedHours Mean `json:"wasted_rank_hours"`  // a day
 	Disturbed   Mean `json:"disturbed_seconds"`  // of owners, a day
@@ -35,10 +35,10 @@ type Row struct {
 	Runs []Result `json:"runs"`
 }
 
-// Mean is a mean with its interval: Mean ± Half.
+// Mean is a mean with its 95 % interval: Mean ± Half.
 type Mean struct {
 	Mean float64 `json:"mean"`
-	Half float64 `json:"half"` // 0: there was one run only
+	Half float64 `json:"half"` // 0: a single run
 }
 
 func meanOf(runs []Result, of func(Result) float64) Mean {
@@ -56,8 +56,8 @@ func meanOf(runs []Result, of func(Result) float64) Mean {
 	return Mean{i.Value, (i.High - i.Low) / 2}
 }
 
-// Compare runs a configuration under each policy on the same seeds: owners come
-// and go alike under all of them. Each run is told to each.
+// Compare runs a configuration under each policy with the same seeds: owners behave the
+// same in all of them. each gets every result.
 func Compare(c Config, policies []owners.Policy, seeds []uint64, each func(Result)) ([]Row, error) {
 	var rows []Row
 	for _, p := range policies {
@@ -100,7 +100,7 @@ func rowOf(runs []Result) Row {
 	return out
 }
 
-// column is one figure of a table.
+// column is one column of a table.
 type column struct {
 	Name, Unit string
 	Of         func(Row) Mean
@@ -121,7 +121,7 @@ var columns = []column{
 	{"turnaround", "min", func(r Row) Mean { return r.Turnaround }, "of jobs, from when they wait: the median"},
 }
 
-// String gives three digits that count.
+// String formats three significant digits.
 func (m Mean) String() string {
 	digits := 0
 	switch {
@@ -154,8 +154,8 @@ func Table(to io.Writer, rows []Row) error {
 	return t.Flush()
 }
 
-// Against says how the last policy does beside each of the others, run by run on
-// the same seeds; nothing where there are too few to say.
+// Against compares the last policy with each of the others, run by run with the same
+// seeds; nothing if there are too few.
 func Against(rows []Row) []string {
 	var out []string
 	last := rows[len(rows)-1]
@@ -187,7 +187,7 @@ func Against(rows []Row) []string {
 	return out
 }
 
-// Page writes rows as a page to look at, with nothing else to fetch.
+// Page writes rows as a self-contained HTML page.
 func Page(to io.Writer, c Config, rows []Row) error {
 	type bar struct {
 		Policy, Value string
@@ -216,7 +216,7 @@ func Page(to io.Writer, c Config, rows []Row) error {
 	})
 }
 
-// Source says where owners come from, for people.
+// Source says where the owners' times come from, for people.
 func (c Config) Source() string {
 	switch o := c.Owners.(type) {
 	case Model:

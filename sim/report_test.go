@@ -11,8 +11,8 @@ import (
 	"pagurus/decide/owners"
 )
 
-// A comparison: owners are the same under all policies, who leaves loses no work
-// and who begins again does, and both the table and the page show it.
+// Compare: owners are the same under all policies, leaving loses no work and requeueing
+// does, and table and page show it.
 func TestCompare(t *testing.T) {
 	m, err := Named("nd07cpu")
 	if err != nil {
@@ -53,7 +53,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// What is drawn is as the fit says, and by day owners come three times as often.
+// Draws match the fit, and by day owners come three times as often.
 func TestModels(t *testing.T) {
 	for name := range models {
 		m, _ := Named(name)
@@ -63,7 +63,7 @@ func TestModels(t *testing.T) {
 		for range 4000 {
 			gone, _, _ := visits.Next()
 			back, load, more := visits.Next()
-			if !more { // a machine that is up for months lasts for few of them
+			if !more { // a machine that is up for months has few
 				break
 			}
 			if gone <= last || back <= gone || load < 0.2 || load > 1 {

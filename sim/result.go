@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Result is what came of one run. Times without a unit are seconds.
+// Result is the outcome of one run. Times without a unit are seconds.
 type Result struct {
 	Policy    string        `json:"policy"`
 	Placement string        `json:"placement"`
@@ -18,21 +18,21 @@ type Result struct {
 	IdleAfter time.Duration `json:"idle_after_ns,omitempty"` // of each host
 
 	Finished    int     `json:"finished"`     // jobs
-	UsefulHours float64 `json:"useful_hours"` // rank-hours of work done and not lost
-	WastedHours float64 `json:"wasted_hours"` // of work that was lost
-	Again       int     `json:"again"`        // jobs that had to begin again
+	UsefulHours float64 `json:"useful_hours"` // rank-hours of work done and kept
+	WastedHours float64 `json:"wasted_hours"` // of lost work
+	Again       int     `json:"again"`        // requeued jobs
 	Stalled     float64 `json:"stalled_seconds"`
 
-	Visits    int     `json:"visits"`            // owners who found guests on their machine
-	Disturbed float64 `json:"disturbed_seconds"` // that an owner was there while a guest ran there, or was copied to it or from it
-	Slowed    float64 `json:"slowed_seconds"`    // that owners' programs took longer because of guests, by their CPU time
-	Held      float64 `json:"held_seconds"`      // that an owner was there while memory of a guest was
+	Visits    int     `json:"visits"`            // arrivals of owners with guests on their machine
+	Disturbed float64 `json:"disturbed_seconds"` // an owner was present while a guest ran there, or was copied to or from it
+	Slowed    float64 `json:"slowed_seconds"`    // owners' programs were delayed by guests, by their CPU time
+	Held      float64 `json:"held_seconds"`      // an owner was present while a guest's memory was there
 	Moves     int     `json:"moves"`
 	Aborted   int     `json:"aborted"`
 	Lost      int     `json:"lost"` // guests
 	Bytes     int64   `json:"bytes"`
-	Vacate    Part    `json:"vacate"`     // from an owner's return until no guest was left, where they did not go sooner
-	Turn      Part    `json:"turnaround"` // of jobs, from when they wait
+	Vacate    Part    `json:"vacate"`     // from an owner's return until no guest was left, unless they went before
+	Turn      Part    `json:"turnaround"` // of jobs, including waiting
 
 	Events uint64        `json:"events"`
 	Steps  uint64        `json:"steps"` // of the planner
@@ -41,7 +41,7 @@ type Result struct {
 	vacated, turnaround []time.Duration
 }
 
-// Part says how something is spread, in seconds.
+// Part is a distribution, in seconds.
 type Part struct {
 	Count  int     `json:"count"`
 	Median float64 `json:"median"`
@@ -57,11 +57,11 @@ func partOf(of []time.Duration) Part {
 	return Part{len(of), at(0.5), at(0.95)}
 }
 
-// Throughput is the work done and not lost, in ranks: so many would have done
-// as much that were never disturbed.
+// Throughput is the work done and kept, as the number of undisturbed ranks that would do
+// the same.
 func (r Result) Throughput() float64 { return r.UsefulHours / r.For.Hours() }
 
-// close ends a run: what is under way counts as far as it has come.
+// close ends a run: unfinished work counts as far as it has come.
 func (w *world) close() {
 	for _, m := range w.hosts {
 		w.mark(m)

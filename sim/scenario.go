@@ -17,12 +17,12 @@ import (
 	"pagurus/fleet"
 )
 
-// The files of a scenario's folder. README says what it is about.
+// The files of a scenario's folder. README describes it.
 const (
-	worldFile  = "world"  // a setting a line: its name, then its value
-	eventsFile = "events" // a cue a line: when, host, what, load
-	traceFile  = "trace"  // of owners, if there is one
-	goldenFile = "log"    // what happens, if somebody has looked at it and found it right
+	worldFile  = "world"  // one setting a line: name, value
+	eventsFile = "events" // one cue a line: when, host, what, load
+	traceFile  = "trace"  // of owners; optional
+	goldenFile = "log"    // the expected log, once checked by a person
 )
 
 // ReadScenario reads a scenario from its folder.
@@ -57,7 +57,8 @@ func ReadScenario(folder string) (Config, error) {
 	return c, err
 }
 
-// lines gives the words of each line that has any, with its number.
+// lines calls each with the words of every nonempty line, and adds line numbers to
+// errors.
 func lines(text []byte, each func(words []string) error) error {
 	in := bufio.NewScanner(bytes.NewReader(text))
 	for n := 1; in.Scan(); n++ {
@@ -73,7 +74,7 @@ func lines(text []byte, each func(words []string) error) error {
 	return in.Err()
 }
 
-// world reads the settings.
+// world parses the settings.
 func (c *Config) world(text []byte) error {
 	settings := c.settings()
 	err := lines(text, func(words []string) error {
@@ -155,7 +156,7 @@ func (c *Config) settings() []setting {
 	}
 }
 
-// size reads bytes: a number, and KiB, MiB or GiB behind it.
+// size parses bytes: a number with KiB, MiB or GiB.
 func size(s string) (int64, error) {
 	unit := int64(1)
 	for name, u := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
@@ -170,7 +171,7 @@ func size(s string) (int64, error) {
 	return n * unit, nil
 }
 
-// events reads the cues.
+// events parses the cues.
 func (c *Config) events(text []byte) error {
 	return lines(text, func(words []string) error {
 		if len(words) < 3 {

@@ -10,8 +10,7 @@ import (
 
 var update = flag.Bool("update", false, "write the scenarios' logs again")
 
-// Every scenario goes as it went when somebody looked at its log and found it
-// right.
+// Every scenario gives its golden log.
 func TestScenarios(t *testing.T) {
 	folders, err := filepath.Glob("testdata/*/" + worldFile)
 	if err != nil || len(folders) < 10 {
@@ -58,7 +57,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// What makes no sense is told with its line.
+// Errors name the line.
 func TestNonsense(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                     "is empty",
@@ -113,7 +112,7 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// FuzzTrace: whatever is in a file, it is read or refused.
+// FuzzTrace: any file is read or refused.
 func FuzzTrace(f *testing.F) {
 	f.Add("host,from,to\na,1,2\n")
 	f.Add(`{"metadata": {"gap_seconds": 60}, "data": [0, 1, 1, 0]}`)

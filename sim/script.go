@@ -6,15 +6,15 @@ import (
 	"pagurus/fleet"
 )
 
-// Cue is something that a scenario has happen.
+// Cue is a scripted event.
 type Cue struct {
 	At   time.Duration
 	Do   string // one of cueWords
 	Host fleet.HostID
-	Load float64 // of "returns": CPUs that the owner uses
+	Load float64 // for "returns": CPUs that the owner uses
 }
 
-// What a cue can be.
+// The kinds of cues.
 const (
 	returns  = "returns"
 	departs  = "departs"
@@ -26,7 +26,7 @@ const (
 
 var cueWords = []string{returns, departs, cuts, mends, drains, undrains}
 
-// play has a cue happen. One on a host that there is not was refused before.
+// play carries out a cue. Cues on unknown hosts were refused before.
 func (w *world) play(c Cue) {
 	m := w.byID[c.Host]
 	switch c.Do {

@@ -1,12 +1,10 @@
-// Package sim runs the live controller's loop over modelled machines: the same
-// planner, the same state index, the same body of the loop and the same policies,
-// while hosts, links, memory and owners are models that answer after modelled
-// times. The same configuration gives the same run.
+// Package sim runs the live controller's loop over modelled machines: the same planner,
+// index, loop and policies. Hosts, links, memory and owners are models that answer after
+// modelled times. The same configuration gives the same run.
 //
-// It must not know how the planner predicts what a move costs: a simulator that
-// shares the predictor proves nothing. Its tests run golden scenarios, and
-// hundreds of seeds of which each must keep the laws of the real world: no guest
-// runs twice, no host promises memory it has not.
+// It must not know how the planner predicts a move's cost: a simulator that shares the
+// predictor proves nothing. Its tests run golden scenarios, and hundreds of seeds that
+// must keep invariants: no guest runs twice, no host promises more memory than it has.
 package sim
 
 import (
@@ -20,48 +18,48 @@ import (
 	"pagurus/fleet"
 )
 
-// Config is one run.
+// Config is the configuration of a run.
 type Config struct {
 	Seed      uint64
 	Hosts     int
-	Machine   Machine // what each host is
-	Owners    Comings // when owners come and go; nil: only as Script says
+	Machine   Machine // properties of each host
+	Owners    Comings // when owners come and go; nil: only as in Script
 	Work      Work
-	Policy    owners.Policy    // what becomes of guests when an owner returns; nil: stay
+	Policy    owners.Policy    // for guests when an owner returns; nil: stay
 	Placement placement.Policy // nil: the policy's own
 	For       time.Duration
 	Script    []Cue
-	Log       func(string) // gets a line for everything that happens; nil: nobody
-	Strict    bool         // check the laws after every event, for tests
+	Log       func(string) // gets a line for every event; nil: no log
+	Strict    bool         // check the invariants after every event, for tests
 }
 
-// Machine is what a host is like. Its zero fields are those of Desktop.
+// Machine describes a host. Zero fields have the values of Desktop.
 type Machine struct {
 	CPUs           int
 	MemoryBytes    int64
 	BytesPerSecond float64       // of its link
 	Boot           time.Duration // of a guest
-	Sense          time.Duration // from an owner's return, or going, until the host has noticed
-	Grace          time.Duration // from then until they count as staying; guests are in the lowest class meanwhile
-	IdleAfter      time.Duration // from when one who stayed was noticed to have gone until they count as away
+	Sense          time.Duration // until the host notices that the owner has come or gone
+	Grace          time.Duration // from then until the owner counts as staying; meanwhile guests are in the lowest class
+	IdleAfter      time.Duration // from noticing that the owner has gone until they count as away
 }
 
-// Desktop is a machine as they stand on desks: four cores, a gigabit link. Its
-// owners count as staying, and as away, as soon as that is noticed.
+// Desktop is a typical desktop: four cores, a gigabit link. Its owners count as staying,
+// and as away, as soon as that is noticed.
 var Desktop = Machine{CPUs: 4, MemoryBytes: 8 << 30, BytesPerSecond: 117 << 20, Boot: 3 * time.Second, Sense: time.Second}
 
-// Work is the jobs there are to do. As soon as one ends the next is submitted,
-// so that there are always Jobs of them.
+// Work is the jobs to run. When one ends the next is submitted, so that there are always
+// Jobs of them.
 type Work struct {
 	Jobs        int
-	Ranks       int // of each job, one guest a rank
+	Ranks       int // of each job, one guest for each
 	Time        time.Duration
 	CPUs        int // of each guest
 	MemoryBytes int64
-	Dirty       float64 // bytes a second that a guest changes while it runs
+	Dirty       float64 // bytes a second that a running guest changes
 }
 
-// usual fills in what w leaves open: sixteen ranks of a gibibyte, two hours.
+// usual fills in w's defaults: sixteen ranks of a gibibyte, two hours.
 func (w Work) usual() Work {
 	if w.Ranks == 0 {
 		w.Ranks = 16
@@ -100,13 +98,13 @@ func (m Machine) usual() Machine {
 	return m
 }
 
-// epoch is when every run begins: a Monday, at midnight.
+// epoch is the start of every run: a Monday, at midnight.
 var epoch = time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
 
-// files is a host that takes no guests and serves all jobs their files.
+// files is a host without guests that serves all jobs' files.
 const files = "files"
 
-// world is a run under way.
+// world is a run in progress.
 type world struct {
 	Config
 	now     time.Duration // since epoch
@@ -120,25 +118,25 @@ type world struct {
 	waiting []*job // to be submitted
 	serial  int    // of jobs
 	ticking bool
-	busy    bool // submit is being tried later already
-	tight   bool // there was no room for a job before
+	busy    bool // submit is already scheduled
+	tight   bool // a job found no room before
 	out     Result
-	wrong   string // the first law that was broken
+	wrong   string // the first broken invariant
 	changed []*machine
 
-	heard fleet.Reports // from hosts, now
+	heard fleet.Reports // simultaneous reports
 
-	submitting *job // now
+	submitting *job // at this moment
 }
 
-// Run runs it all. An error says what of the configuration makes no sense, or
-// which law was broken.
+// Run runs a configuration. An error names what is invalid in it, or the broken
+// invariant.
 func Run(c Config) (Result, error) {
 	w, err := newWorld(c)
 	if err != nil {
 		return Result{}, err
 	}
-	begun := time.Now() // what is said of speed; nothing in the run depends on it
+	begun := time.Now() // for measuring speed; it does not affect the run
 	for len(w.queue.events) > 0 && w.wrong == "" {
 		ev := w.queue.pop()
 		if ev.at > w.For {
@@ -186,7 +184,7 @@ func newWorld(c Config) (*world, error) {
 	s.At, s.LedSince, s.Cluster = epoch, epoch, fleet.Cluster{ID: "simulated", NextJob: 1, NextMove: 1, Rules: fleet.Rules{Vacate: fleet.Vacate(c.Policy.Name())}}
 	for i := range c.Hosts {
 		m := w.machine(i)
-		// What becomes of guests is for the policy under test, and not for owners.
+		// The policy under test decides about guests, not the owners.
 		s.Hosts[m.id] = fleet.Host{ID: m.id, State: fleet.HostUp, Since: epoch, Facts: w.facts(m), Policy: fleet.OwnerPolicy{Owned: true, Vacate: fleet.Stay}}
 	}
 	s.Hosts[files] = fleet.Host{ID: files, State: fleet.HostUp, Since: epoch, Facts: fleet.Facts{SeenAt: epoch.Add(c.For), Connected: true, Machine: files}}
@@ -207,13 +205,13 @@ func newWorld(c Config) (*world, error) {
 	return w, nil
 }
 
-// machine makes a host and where its owner is at the beginning.
+// machine makes a host, with its owner's state at the beginning.
 func (w *world) machine(i int) *machine {
 	m := &machine{id: fleet.HostID(fmt.Sprintf("host%d", i+1)), Machine: w.Machine, state: fleet.OwnerAbsent, chance: rand.New(rand.NewPCG(w.Seed, uint64(i)))}
 	if w.Owners != nil {
 		m.visits = w.Owners.Of(i, m.chance)
 		w.upcoming(m)
-		for m.next <= 0 && m.next > -never { // what has happened before the beginning
+		for m.next <= 0 && m.next > -never { // events before the beginning
 			m.present, m.since, m.load = !m.present, m.next, m.will
 			w.upcoming(m)
 		}
@@ -226,7 +224,7 @@ func (w *world) machine(i int) *machine {
 	return m
 }
 
-// at is the time as the controller sees it.
+// at is the controller's time.
 func (w *world) at() time.Time { return epoch.Add(w.now) }
 
 func (w *world) push(ev event) { w.queue.push(ev) }
@@ -248,7 +246,7 @@ func (w *world) breach(format string, args ...any) {
 	}
 }
 
-// handle does what an event is about.
+// handle handles an event.
 func (w *world) handle(ev event) {
 	switch ev.kind {
 	case comes:
@@ -275,15 +273,14 @@ func (w *world) handle(ev event) {
 	case cues:
 		w.play(*ev.cue)
 	}
-	for len(w.changed) > 0 { // guests that have arrived where an owner is
+	for len(w.changed) > 0 { // guests that have arrived where an owner is present
 		m := w.changed[0]
 		w.changed = w.changed[1:]
 		w.evaluateHost(m)
 	}
 }
 
-// handleEvent is one event for the controller. Who asks for what cannot be has to
-// live with that.
+// handleEvent passes one event to the controller and returns its answer or refusal.
 func (w *world) handleEvent(ev fleet.Event) (fleet.Answer, error) {
 	w.out.Steps++
 	answer, err := w.loop.HandleEvent(ev, w.at(), w)
@@ -294,11 +291,10 @@ func (w *world) handleEvent(ev fleet.Event) (fleet.Answer, error) {
 	return answer, err
 }
 
-// tick tells the controller the time: each second, as the live one is told, as
-// long as that can make a difference; else each minute, so that it forgets what
-// is old.
+// tick gives the controller the time: every second, as in reality, while that can matter;
+// otherwise every minute, so that it forgets old records.
 func (w *world) tick(each bool) {
-	if !each && w.ticking { // it is told often enough
+	if !each && w.ticking { // the frequent ticks suffice
 		w.after(time.Minute, event{kind: minutes})
 		return
 	}

@@ -11,7 +11,7 @@ import (
 	"pagurus/fleet"
 )
 
-// random gives a small world in which much goes wrong.
+// random makes a small world with many faults.
 func random(seed uint64) Config {
 	r := rand.New(rand.NewPCG(seed, 1))
 	all := owners.All()
@@ -40,10 +40,10 @@ func random(seed uint64) Config {
 	return c
 }
 
-// seeds is how many worlds are tried; a seed that fails becomes a scenario.
+// seeds is the number of worlds; a failing seed becomes a scenario.
 const seeds = 200
 
-// Whatever happens, the laws hold, and the same configuration is the same run.
+// The invariants always hold, and the same configuration gives the same run.
 func TestSeeds(t *testing.T) {
 	n := uint64(seeds)
 	if testing.Short() {

@@ -1,9 +1,7 @@
-// This file is the command `pagurus simulate`: flags, and what is drawn
-// of the outcome. What is simulated and how is package sim's.
+// This file is the command `pagurus simulate`: its flags and reports.
 //
-// It must not know clusters that are real: it asks no controller and writes
-// nothing but the report it is told to write. Its tests are those of the
-// command, beside main.
+// It must not know real clusters: it contacts no controller and writes only the requested
+// report. Its tests are those of the command, beside main.
 
 package sim
 
@@ -25,7 +23,7 @@ import (
 	"pagurus/internal/note"
 )
 
-// simulation is what `pagurus simulate` is asked for.
+// simulation is the options of `pagurus simulate`.
 type simulation struct {
 	Config
 	model, trace string
@@ -40,7 +38,7 @@ type simulation struct {
 	say          func(string)
 }
 
-// Command gives the command. Tables go to out, how far it is to say.
+// Command returns the command. Tables go to out, progress to say.
 func Command(out io.Writer, say func(string)) *cobra.Command {
 	s := simulation{Config: Config{Hosts: 1000, For: 24 * time.Hour}, policies: owners.Names(), seed: 1, seeds: 1, memory: 1024}
 	cmd := &cobra.Command{
@@ -92,7 +90,7 @@ at once.`,
 	return cmd
 }
 
-// run does it. Nothing but the report is written anywhere.
+// run runs the command. It writes no file but the report.
 func (s *simulation) run(cmd *cobra.Command, args []string) error {
 	policies, seeds, err := s.parseArgs(cmd, args)
 	if err != nil {
@@ -101,8 +99,8 @@ func (s *simulation) run(cmd *cobra.Command, args []string) error {
 	if s.log {
 		s.Log = func(line string) { _, _ = fmt.Fprintln(s.out, line) }
 	}
-	// What a run holds stays, and what a Step makes is gone at once: to look for
-	// what is gone more seldom costs little memory and saves a fifth of the time.
+	// A run's data stays, and each Step's garbage is short-lived: rarer garbage
+	// collection costs little memory and saves a fifth of the time.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	rows, err := Compare(s.Config, policies, seeds, func(r Result) {
 		s.say(fmt.Sprintf("%s, seed %d: %d events in %s", r.Policy, r.Seed, r.Events, r.Took.Round(10*time.Millisecond)))
@@ -131,7 +129,7 @@ func (s *simulation) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// parseArgs makes of flags and arguments what is to be run.
+// parseArgs returns what to run from flags and arguments.
 func (s *simulation) parseArgs(cmd *cobra.Command, args []string) ([]owners.Policy, []uint64, error) {
 	given := 0
 	for _, from := range []bool{len(args) > 0, s.model != "", s.trace != ""} {
@@ -182,8 +180,8 @@ func (s *simulation) parseArgs(cmd *cobra.Command, args []string) ([]owners.Poli
 	return policies, seeds, nil
 }
 
-// owners finds out when owners come and go. A scenario says all else, too, but
-// for the policy, the seed and how long hosts wait if those are given.
+// owners sets when owners come and go. A scenario also sets all other options, except the
+// policy, the seed and the hosts' times if given.
 func (s *simulation) owners(cmd *cobra.Command, args []string) error {
 	switch {
 	case s.model != "":
@@ -224,7 +222,7 @@ func (s *simulation) owners(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// page writes the report whole or not at all.
+// page writes the report atomically.
 func (s *simulation) page(rows []Row) error {
 	var text bytes.Buffer
 	err := Page(&text, s.Config, rows)

@@ -13,25 +13,25 @@ import (
 	"time"
 )
 
-// Trace is recorded visits of owners, host by host.
+// Trace is recorded visits of owners, by host.
 type Trace struct {
 	Hosts [][]Visit
 }
 
-// Visit is an owner's presence from one time to another.
+// Visit is one presence of an owner.
 type Visit struct {
 	From, To time.Duration
-	Load     float64 // part of the machine's CPUs that they use
+	Load     float64 // share of the machine's CPUs that they use
 }
 
-// usualLoad is what an owner uses where the trace does not say.
+// usualLoad is the load if the trace does not give it.
 const usualLoad = 0.5
 
-// longest is more than any trace lasts; times beyond it are a mistake of unit.
+// longest exceeds any trace; later times have a wrong unit.
 const longest = 20 * 365 * 24 * time.Hour
 
-// Of gives the visits of one host. There may be more hosts than in the trace:
-// they begin again with the first, as long after it as chance says.
+// Of returns one host's visits. Hosts beyond those in the trace reuse it from the first,
+// shifted by a random time.
 func (t *Trace) Of(i int, chance *rand.Rand) Visits {
 	if len(t.Hosts) == 0 {
 		return &recorded{}
@@ -49,7 +49,7 @@ type recorded struct {
 	there bool
 }
 
-// Next reads on.
+// Next reads the next change.
 func (r *recorded) Next() (time.Duration, float64, bool) {
 	if len(r.left) == 0 {
 		return 0, 0, false
@@ -62,14 +62,13 @@ func (r *recorded) Next() (time.Duration, float64, bool) {
 	return v.To + r.late, 0, true
 }
 
-// ReadTrace reads a trace, from CSV or JSON as its first character says.
+// ReadTrace reads a trace in CSV or JSON, recognised by its first character.
 //
-// CSV has a line for each visit: host, from, to and, if known, load, times in
-// seconds since the beginning, those of one host in their order; a first line
-// may name the columns. JSON is that of recorded spot instances: how many
-// seconds lie between two samples, as metadata.gap_seconds, and the samples, as
-// data, 0 where the instance could be had and 1 where it could not; for more
-// than one instance data is a list of such lists.
+// CSV has a line for each visit: host, from, to and optionally load. Times are in seconds
+// since the beginning, in order for each host; a first line may name the columns. JSON is
+// the format of recorded spot instances: metadata.gap_seconds is the time between
+// samples, data the samples, 0 if the instance was available and 1 if not; for several
+// instances data is a list of such lists.
 func ReadTrace(from io.Reader, name string) (*Trace, error) {
 	raw, err := io.ReadAll(from)
 	if err != nil {
@@ -96,7 +95,7 @@ func table(raw []byte, name string) (*Trace, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err) // it says the line
+			return nil, fmt.Errorf("%s: %w", name, err) // the error has the line
 		}
 		line, _ := r.FieldPos(0)
 		if first && len(fields) > 2 && fields[1] == "from" && fields[2] == "to" {
@@ -123,7 +122,7 @@ func table(raw []byte, name string) (*Trace, error) {
 	return out, nil
 }
 
-// visitOf reads one line.
+// visitOf parses one line.
 func visitOf(fields []string) (Visit, error) {
 	v := Visit{Load: usualLoad}
 	if len(fields) < 3 || len(fields) > 4 {
@@ -203,7 +202,7 @@ func spot(raw []byte, name string) (*Trace, error) {
 	return out, nil
 }
 
-// lineOf finds where JSON went wrong.
+// lineOf finds the line of a JSON error.
 func lineOf(raw []byte, err error) int {
 	offset := int64(0)
 	var syntax *json.SyntaxError

@@ -1,8 +1,7 @@
-// Package badlink makes a network link worse than it is: it loses some of what comes
-// in by it, and what is sent by it is late. That shows how programs take it.
+// Package badlink impairs a network link, to test how programs handle it: it drops some
+// incoming packets, and delays outgoing ones.
 //
-// It must not know whose link it is. Its tests send over links of namespaces of their
-// own.
+// It must not know whose link it is. Its tests use links between their own namespaces.
 package badlink
 
 import (
@@ -20,22 +19,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Impairment is what is wrong with a link.
+// Impairment is loss and delay of a link.
 type Impairment struct {
-	// Loss is which share of what comes in is lost. It is of what a kernel hands
-	// over at once, which may be up to 64 KiB of a stream.
+	// Loss is the share of incoming packets to drop. A packet is what the kernel passes
+	// at once, up to 64 KiB of a stream.
 	Loss float64
-	// Delay is how much later all that is sent goes out.
+	// Delay is added to all outgoing packets.
 	Delay time.Duration
 }
 
-// The most that a link may be troubled: with more nothing would work.
+// Upper limits; beyond them nothing would work.
 const (
 	mostLoss  = 0.5
 	mostDelay = 2 * time.Second
 )
 
-// Check says what is wrong with a trouble.
+// Check says what is wrong with an impairment.
 func (t Impairment) Check() error {
 	if !(t.Loss >= 0 && t.Loss <= mostLoss) {
 		return fmt.Errorf("a loss has to be between 0 and %g %%", 100*mostLoss)
@@ -46,7 +45,7 @@ func (t Impairment) Check() error {
 	return nil
 }
 
-// String says it for people.
+// String describes it for people.
 func (t Impairment) String() string {
 	switch {
 	case t.Loss > 0 && t.Delay > 0:
@@ -59,7 +58,7 @@ func (t Impairment) String() string {
 	return "nothing lost"
 }
 
-// ParseShare reads a share as people write it: 1% or 0.01.
+// ParseShare parses a share: 1% or 0.01.
 func ParseShare(text string) (float64, error) {
 	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
@@ -72,9 +71,9 @@ func ParseShare(text string) (float64, error) {
 	return v, nil
 }
 
-// Set gives a link of this network namespace its trouble, in place of what it had; the
-// zero one is none. It takes all filters of others off the link. It holds until the
-// link is removed. After an error it may lose and not wait: call again.
+// Set sets a link's impairment in this network namespace; the zero one removes it. It
+// removes all other filters from the link. It lasts as long as the link. After an error
+// the loss may be set without the delay: call again.
 func Set(name string, t Impairment) error {
 	if err := t.Check(); err != nil {
 		return err
@@ -85,8 +84,7 @@ func Set(name string, t Impairment) error {
 	return with(name, "wait", func(link netlink.Link) error { return delay(link, t.Delay) })
 }
 
-// Lose has a link of this network namespace lose that share of what comes in by it, as
-// Set does, and leaves how late it is as it was.
+// Lose sets only the loss, as Set does, and keeps the delay.
 func Lose(name string, share float64) error {
 	if err := (Impairment{Loss: share}).Check(); err != nil {
 		return err
@@ -94,7 +92,7 @@ func Lose(name string, share float64) error {
 	return with(name, "lose", func(link netlink.Link) error { return lose(link, share) })
 }
 
-// with does something to a link.
+// with runs do on a named link.
 func with(name, what string, do func(netlink.Link) error) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {
@@ -106,14 +104,14 @@ func with(name, what string, do func(netlink.Link) error) error {
 	return nil
 }
 
-// hook is the place on a link where the filter hangs that loses.
+// hook is the place for the dropping filter on a link.
 func hook(link netlink.Link) *netlink.Clsact {
 	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
 		LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 	}}
 }
 
-// absent takes what kernels say of what is not there for success.
+// absent ignores the kernel's errors for missing objects.
 func absent(err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
 		return nil
@@ -121,18 +119,18 @@ func absent(err error) error {
 	return err
 }
 
-// What a filter answers: this is lost; others decide.
+// A filter's results: drop, or continue with other filters.
 const (
 	shot    = 2
 	carryOn = -1
 )
 
-// draw is of how many a share is drawn.
+// draw is the range of the random numbers.
 const draw = math.MaxInt32
 
-// lose has a filter drop a share of what comes in by the link, as if the wire had
-// lost it: whoever sent it is not told. Not every kernel has netem; all that Pagurus
-// runs on have filters.
+// lose makes a filter drop a share of incoming packets, as if the wire had lost them: the
+// sender is not told. Not every kernel has netem; all kernels that Pagurus supports have
+// filters.
 func lose(link netlink.Link, share float64) error {
 	if err := absent(netlink.QdiscDel(hook(link))); err != nil {
 		return fmt.Errorf("having it lose nothing: %w", err)
@@ -142,7 +140,7 @@ func lose(link netlink.Link, share float64) error {
 	}
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "pg_lose", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: asm.Instructions{
 		asm.FnGetPrandomU32.Call(),
-		asm.RSh.Imm(asm.R0, 1), // to 31 bits, which compare as they are
+		asm.RSh.Imm(asm.R0, 1), // 31 bits compare correctly as signed
 		asm.JLT.Imm(asm.R0, int32(share*draw), "lost"),
 		asm.Mov.Imm(asm.R0, carryOn),
 		asm.Return(),
@@ -152,7 +150,7 @@ func lose(link netlink.Link, share float64) error {
 	if err != nil {
 		return fmt.Errorf("load the filter that loses: %w", err)
 	}
-	defer p.Close() // the link holds it
+	defer p.Close() // the link keeps it loaded
 	err = netlink.QdiscAdd(hook(link))
 	if err == nil {
 		err = netlink.FilterAdd(&netlink.BpfFilter{
@@ -166,11 +164,11 @@ func lose(link netlink.Link, share float64) error {
 	return nil
 }
 
-// queued is how many packets wait at most for the time to come: enough for what 10
-// Gbit/s send in mostDelay in pieces as large as the kernel makes them.
+// queued limits the delayed packets: enough for what 10 Gbit/s send in mostDelay, in the
+// kernel's largest packets.
 const queued = 100_000
 
-// delay has what is sent by the link wait.
+// delay delays outgoing packets.
 func delay(link netlink.Link, d time.Duration) error {
 	attrs := netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
 	if d == 0 {

@@ -10,7 +10,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// arrive counts how many of so many datagrams from one host arrive at the other.
+// arrive counts how many of n datagrams arrive at another host.
 func arrive(t *testing.T, from, to *testkit.Host, n int) (came int) {
 	t.Helper()
 	var in, out net.PacketConn
@@ -26,7 +26,7 @@ func arrive(t *testing.T, from, to *testkit.Host, n int) (came int) {
 		if _, err := out.WriteTo(b[:1], in.LocalAddr()); err != nil {
 			t.Fatal(err)
 		}
-		// What is not lost has arrived when the call returns, but for a moment.
+		// Datagrams that are not lost arrive almost at once.
 		if err := in.SetReadDeadline(time.Now().Add(2 * time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
@@ -48,12 +48,12 @@ func arrive(t *testing.T, from, to *testkit.Host, n int) (came int) {
 func TestALinkLosesItsShare(t *testing.T) {
 	hosts := testkit.Hosts(t, 2)
 	lossy, other := hosts[0], hosts[1]
-	arrive(t, other, lossy, 1) // they know each other's addresses
+	arrive(t, other, lossy, 1) // they learn each other's addresses
 	const n = 1000
-	for range 2 { // twice is once
+	for range 2 { // a repeated call has no further effect
 		lossy.Must(func() error { return Set(testkit.UplinkName, Impairment{Loss: 0.25}) })
 	}
-	// 750 with a deviation of 14.
+	// Expected 750, standard deviation 14.
 	if came := arrive(t, other, lossy, n); came < 680 || came > 820 {
 		t.Errorf("%d of %d came over a link that loses a quarter", came, n)
 	}
@@ -71,8 +71,8 @@ func TestALinkLosesItsShare(t *testing.T) {
 	}
 }
 
-// Where the kernel can have a link wait, it does; where it cannot, that is said and
-// nothing is changed.
+// The delay works if the kernel supports it; otherwise there is an error and nothing
+// changes.
 func TestALinkHasDelay(t *testing.T) {
 	hosts := testkit.Hosts(t, 2)
 	var l net.Listener

@@ -1,10 +1,8 @@
-// Package cgroup keeps guests in groups of processes of their own: one group a
-// host, with a ceiling on the CPU time of all its guests together, and in it
-// one a guest, with a weight and, if wanted, a ceiling.
+// Package cgroup keeps guests in cgroups: one for each host, with a CPU limit for all its
+// guests together, and in it one for each guest, with a weight and optionally a limit.
 //
-// It knows nothing of what the processes are. It works with both versions of
-// the kernel's control groups. Its tests run against the kernel: version 1 or 2
-// of the machine they run on, and version 2 inside a guest.
+// It does not know what the processes are. It supports both versions of cgroups. Its
+// tests use the kernel: the machine's own version, and version 2 inside a guest.
 package cgroup
 
 import (
@@ -23,52 +21,52 @@ import (
 	"pagurus/fleet"
 )
 
-// Groups is the group of one host and what is in it.
+// Groups is one host's cgroup and its children.
 type Groups struct {
-	// Slice is how long a guest's thread may run before the kernel considers another
-	// one; 0: the kernel's own choice. It is set before Class is called.
+	// Slice is the time slice of a guest's threads; 0: the kernel's choice. Set it before
+	// calling Class.
 	Slice time.Duration
 
 	root string  // as "/pagurus-host1"
-	cpus float64 // ceiling of all; 0: none
+	cpus float64 // limit of all; 0: none
 	tree tree
 
-	slices bool // the kernel has time slices
+	slices bool // the kernel supports time slices
 }
 
-// limits are what a group is held to.
+// limits are a group's limits.
 type limits struct {
 	weight float64 // in CPUs; 0: as one CPU
-	cpus   float64 // ceiling; 0: none
+	cpus   float64 // limit; 0: none
 }
 
-// tree is one version of the kernel's interface. Paths begin at its root.
+// tree is one version of the kernel's interface. Paths are relative to its root.
 type tree interface {
-	// make makes a group, or gives it other limits. One that is idle keeps its
-	// lack of weight.
+	// make makes a group, or changes its limits. A group that is idle keeps its lack of
+	// weight.
 	make(path string, l limits) error
 	add(path string, pid int) error
 	remove(path string) error
 	used(path string) (time.Duration, error)
-	// idle has a group run on what nobody else wants, or ends that.
+	// idle makes a group use only idle CPU time, or ends that.
 	idle(path string, on bool) error
 	processes(path string) ([]int, error)
 }
 
-// period is over what time a ceiling is kept: a group that has used its share
-// stands still for the rest of it. The kernel's default of 100 ms would make
-// a guest with 0.6 CPUs stand still for 40 ms at a time.
+// period is the interval for CPU limits: a group that has used its share is stopped for
+// the rest of it. With the kernel's default of 100 ms a guest with 0.6 CPUs would stop
+// for 40 ms at a time.
 const period = 20 * time.Millisecond
 
-// leastQuota is the least the kernel takes.
+// leastQuota is the kernel's minimum.
 const leastQuota = time.Millisecond
 
 func quota(cpus float64) time.Duration {
 	return max(leastQuota, time.Duration(cpus*float64(period)))
 }
 
-// Open makes the host's group, named as "pagurus-host1", in which all guests
-// together may use cpus CPUs; 0 is no ceiling. Guests that are in it stay.
+// Open makes the host's group, named as "pagurus-host1", in which all guests together may
+// use cpus CPUs; 0: no limit. Existing guests stay.
 func Open(name string, cpus float64) (*Groups, error) {
 	root, err := rootOf(name)
 	if err != nil {
@@ -110,9 +108,8 @@ func (g *Groups) of(guest fleet.GuestID) (string, error) {
 	return path.Join(g.root, string(guest)), nil
 }
 
-// Place moves a process and all its threads to the guest's group, whose weight
-// is that of cpus CPUs. After an error the group may be there, without the
-// process.
+// Place moves a process with all its threads to the guest's group, whose weight is that
+// of cpus CPUs. After an error the group may exist without the process.
 func (g *Groups) Place(guest fleet.GuestID, pid, cpus int) error {
 	return g.place(guest, pid, limits{weight: float64(cpus)})
 }
@@ -131,15 +128,15 @@ func (g *Groups) place(guest fleet.GuestID, pid int, l limits) error {
 	return nil
 }
 
-// removeLimit: a group is empty for the kernel a moment after its last process
-// has ended.
+// removeLimit: the kernel takes a moment to see a group empty after its last process has
+// ended.
 const (
 	removeLimit = 2 * time.Second
 	removeAgain = 10 * time.Millisecond
 )
 
-// Remove removes the guest's group. One that is not there is no error; one
-// that has processes is.
+// Remove removes the guest's group. A missing group is not an error; one with processes
+// is.
 func (g *Groups) Remove(guest fleet.GuestID) error {
 	at, err := g.of(guest)
 	if err == nil {
@@ -163,13 +160,12 @@ func (g *Groups) remove(at string) error {
 	}
 }
 
-// Used is the CPU time that the host's guests have used together since the
-// group was made.
+// Used is the CPU time of all the host's guests since the group was made.
 func (g *Groups) Used() (time.Duration, error) {
 	return g.tree.used(g.root)
 }
 
-// UsedBy is the CPU time that one guest has used.
+// UsedBy is the CPU time of one guest.
 func (g *Groups) UsedBy(guest fleet.GuestID) (time.Duration, error) {
 	at, err := g.of(guest)
 	if err != nil {
@@ -178,15 +174,15 @@ func (g *Groups) UsedBy(guest fleet.GuestID) (time.Duration, error) {
 	return g.tree.used(at)
 }
 
-// Close removes the host's group, and those above it that nobody else uses. It
-// is an error if guests are still in it; leave it open to let them run on.
+// Close removes the host's group, and unused ones above it. Remaining guests are an
+// error; to let them run on do not call it.
 func (g *Groups) Close() error {
 	if err := g.remove(g.root); err != nil {
 		return fmt.Errorf("remove the control group %s: %w", g.root, err)
 	}
 	for at := path.Dir(g.root); at != "/"; at = path.Dir(at) {
 		if g.removeContained(at) != nil || g.tree.remove(at) != nil {
-			break // another host's is in it
+			break // another host's group is in it
 		}
 	}
 	return nil
@@ -200,8 +196,8 @@ func weightOf(l limits, perCPU int) uint64 {
 	return uint64(max(1, l.weight*float64(perCPU)))
 }
 
-// setIdle writes to a group's cpu.idle. Before Linux 5.15 there is none; weights
-// have to do.
+// setIdle writes to a group's cpu.idle, which is missing before Linux 5.15; then weights
+// must do.
 func setIdle(folder string, on bool) error {
 	value := "0"
 	if on {
@@ -219,7 +215,7 @@ func isIdle(folder string) bool {
 	return err == nil && strings.TrimSpace(string(text)) == "1"
 }
 
-// readProcesses reads the numbers in a group's cgroup.procs.
+// readProcesses reads the PIDs in a group's cgroup.procs.
 func readProcesses(folder string) ([]int, error) {
 	text, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
 	if err != nil {
@@ -236,7 +232,7 @@ func readProcesses(folder string) ([]int, error) {
 	return out, nil
 }
 
-// gone makes it no error that there is nothing to remove.
+// gone ignores errors about something that is already removed.
 func gone(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// busy makes a copy of the test binary that does nothing but use the CPU.
+// busy makes a copy of the test binary use the CPU.
 const busy = "PAGURUS_CGROUP_TEST_BUSY"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// spinner starts a process that uses all the CPU time it gets.
+// spinner starts a process that uses all available CPU time.
 func spinner(t *testing.T) int {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -48,7 +48,7 @@ func spinner(t *testing.T) int {
 	return cmd.Process.Pid
 }
 
-// traces are the folders of a group, in whatever tree.
+// traces are a group's folders in all trees.
 func traces(name string) []string {
 	var out []string
 	for _, pattern := range []string{"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
@@ -77,7 +77,7 @@ func TestGroups(t *testing.T) {
 			}
 		}
 	}
-	// A second agent finds what the first made.
+	// A second agent finds the first one's groups.
 	if g, err = Open(name, ceiling); err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +91,8 @@ func TestGroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The kernel never gives more, so a busy machine cannot break this; a
-	// period may be counted late at either end.
+	// The kernel never gives more, so a busy machine cannot break this; a period may be
+	// counted late at either end.
 	passed := time.Since(begun)
 	if most := time.Duration(ceiling*float64(passed)) + 10*period; after-before > most || after <= before {
 		t.Errorf("in %s the guests used %s of at most %s", passed, after-before, most)
@@ -125,9 +125,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestContain: contained processes, and what they start, are held to their memory
-// and stand still from Freeze to Thaw, those too that come meanwhile; they can be
-// killed then.
+// TestContain: contained processes and their children are limited in memory, and stopped
+// from Freeze to Thaw, including new ones; they can be killed then.
 func TestContain(t *testing.T) {
 	if os.Getpid() != 1 {
 		testkit.Root(t)
@@ -259,8 +258,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestUnified runs the tests where the kernel has version 2 only: in a machine of
-// it, unless this one is such, where they have run already.
+// TestUnified runs the tests with version 2: in a guest, unless this machine has it,
+// where they have already run.
 func TestUnified(t *testing.T) {
 	if cgroups.Mode() != cgroups.Unified {
 		testkit.InMachine(t, 2)

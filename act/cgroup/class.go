@@ -7,22 +7,20 @@ import (
 	"pagurus/fleet"
 )
 
-// Service is what one guest is given.
+// Service is what one guest gets.
 type Service struct {
 	Class fleet.Class
-	CPUs  int     // that it has; its weight is theirs
-	Most  float64 // CPUs that it may use; 0: no ceiling
+	CPUs  int     // its CPUs, which determine its weight
+	Most  float64 // maximum CPUs; 0: no limit
 }
 
-// shares are each class's share of a CPU's weight, for each of a guest's CPUs; "" is for
-// jobs that asked for no class. A class gets twice the CPU time of the next one below,
-// where both want all they can get.
+// shares are each class's weight for each of a guest's CPUs; "" is for jobs without a
+// class. A class gets twice the CPU time of the next lower one, if both are busy.
 var shares = map[fleet.Class]float64{fleet.Gold: 2, "": 1, fleet.Normal: 1, fleet.Bronze: 0.5}
 
-// Class gives a guest the weight of its class and its ceiling. Those of its threads
-// whose names which accepts get the host's time slice; nil accepts all. The guest has
-// been placed; threads that it starts later inherit the same.
-// Where the kernel has no slices the weight counts alone.
+// Class gives a guest the weight of its class and its limit. Threads whose names which
+// accepts get the host's time slice; nil accepts all. The guest must have been placed;
+// later threads inherit the slice. If the kernel has no slices, only the weight applies.
 func (g *Groups) Class(guest fleet.GuestID, give Service, which func(thread string) bool) error {
 	share, known := shares[give.Class]
 	if !known {
@@ -48,20 +46,18 @@ func (g *Groups) Class(guest fleet.GuestID, give Service, which func(thread stri
 	return nil
 }
 
-// leavingWeight is what guests weigh together while some of them are sent away,
-// in CPUs: sending takes CPU time, and on what nobody else wants it would not
-// come to an end beside an owner who wants everything. It costs the owner a
-// fifth of one CPU for the seconds that it takes.
+// leavingWeight is the weight of all guests, in CPUs, while some of them leave. Sending
+// takes CPU time, and with idle time only it would never finish beside a busy owner. It
+// costs the owner a fifth of one CPU for some seconds.
 const leavingWeight = 0.25
 
-// leastWeight is the kernel's least. It counts before Linux 5.15, which has no
-// groups that run on what nobody wants.
+// leastWeight is the kernel's minimum. It is used before Linux 5.15, which has no idle
+// groups.
 const leastWeight = 0.002
 
-// Deprioritise has all guests together run on what nobody else on the machine wants, or
-// hardly more while some are leaving, and on no more than cpus CPUs; 0 is no
-// ceiling but the host's own. It holds until Restore, whatever becomes of this
-// process. After an error call again.
+// Deprioritise leaves all guests only idle CPU time, or slightly more while some are
+// leaving, and at most cpus CPUs; 0: only the host's own limit. It lasts until Restore,
+// even if this process ends. After an error call again.
 func (g *Groups) Deprioritise(cpus float64, leaving bool) error {
 	if g.cpus > 0 && (cpus <= 0 || cpus > g.cpus) {
 		cpus = g.cpus
@@ -77,7 +73,7 @@ func (g *Groups) Deprioritise(cpus float64, leaving bool) error {
 	return nil
 }
 
-// Restore ends Yield. Without one before it changes nothing.
+// Restore ends Deprioritise. Otherwise it changes nothing.
 func (g *Groups) Restore() error {
 	if err := errors.Join(g.tree.idle(g.root, false), g.tree.make(g.root, limits{cpus: g.cpus})); err != nil {
 		return fmt.Errorf("have guests run as before: %w", err)

@@ -14,7 +14,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// pinned starts a process that wants all of the first CPU there is.
+// pinned starts a process that uses all of the first CPU.
 func pinned(t *testing.T) int {
 	t.Helper()
 	var all, one unix.CPUSet
@@ -27,8 +27,8 @@ func pinned(t *testing.T) int {
 		}
 	}
 	pid := spinner(t)
-	// The tests themselves may be run in a class that yields to all others,
-	// whose threads count for next to nothing in their groups.
+	// The tests may run in an idle class, whose threads have almost no weight in their
+	// groups.
 	normal := unix.SchedAttr{Size: unix.SizeofSchedAttr}
 	if err := errors.Join(unix.SchedSetaffinity(pid, &one), unix.SchedSetAttr(pid, &normal, 0)); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func openGroup(t *testing.T, what string) *Groups {
 	return g
 }
 
-// clear ends guests and their group.
+// clear ends guests and removes their groups.
 func clear(t *testing.T, g *Groups, guests map[fleet.GuestID]int) {
 	for guest, pid := range guests {
 		if err := errors.Join(unix.Kill(pid, unix.SIGKILL), g.Remove(guest)); err != nil {
@@ -60,8 +60,8 @@ func clear(t *testing.T, g *Groups, guests map[fleet.GuestID]int) {
 	}
 }
 
-// share gives what part of their common time the first group got while all of
-// them together used some seconds.
+// share returns the first group's share of CPU time while all of them together use some
+// seconds.
 func share(t *testing.T, used ...func() (time.Duration, error)) float64 {
 	t.Helper()
 	all := func() (first, sum time.Duration) {
@@ -85,11 +85,11 @@ func share(t *testing.T, used ...func() (time.Duration, error)) float64 {
 	return (nowFirst - first).Seconds() / (nowSum - sum).Seconds()
 }
 
-// within measures a share until it is within bounds, some times: others on this
-// machine want the CPU, too, for some seconds at a time. It gives the last.
+// within measures a share repeatedly until it is within bounds, because others may use
+// the CPU for some seconds. It returns the last.
 func within(t *testing.T, least, most float64, used ...func() (time.Duration, error)) (got float64, ok bool) {
 	t.Helper()
-	for range 12 { // what a group had on another CPU counts there until the kernel looks again
+	for range 12 { // a group's time on another CPU counts there until the kernel updates it
 		if got = share(t, used...); got >= least && got <= most {
 			return got, true
 		}
@@ -97,8 +97,8 @@ func within(t *testing.T, least, most float64, used ...func() (time.Duration, er
 	return got, false
 }
 
-// While guests give way they get next to nothing of a CPU that somebody else
-// wants, at once, and afterwards their half of it again.
+// Deprioritised guests at once get almost none of a CPU that others want, and half of it
+// again afterwards.
 func TestGroupsDeprioritise(t *testing.T) {
 	g, owner := openGroup(t, "guests"), openGroup(t, "owner")
 	guests, owners := map[fleet.GuestID]int{"g1": pinned(t)}, map[fleet.GuestID]int{"o1": pinned(t)}
@@ -115,7 +115,7 @@ func TestGroupsDeprioritise(t *testing.T) {
 	if got, ok := within(t, 0, 0.05, g.Used, owner.Used); !ok {
 		t.Errorf("guests that give way have %.3f of the CPU", got)
 	}
-	// The next agent finds them so and may do all that the first could.
+	// The next agent finds this state and can change it.
 	g, err := Open(strings.TrimPrefix(g.root, "/"), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestGroupsDeprioritise(t *testing.T) {
 	if got, ok := within(t, 0, 0.05, g.Used, owner.Used); !ok {
 		t.Errorf("guests that an earlier agent had give way have %.3f of the CPU", got)
 	}
-	// Who leaves needs a little, or never gets away.
+	// Leaving guests get a little, or they would never finish.
 	if err := g.Deprioritise(0, true); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestGroupsDeprioritise(t *testing.T) {
 	}
 }
 
-// A ceiling holds while guests give way, and no longer.
+// A limit lasts as long as the guests are deprioritised.
 func TestDeprioritiseCeiling(t *testing.T) {
 	g := openGroup(t, "ceiling")
 	guests := map[fleet.GuestID]int{"g1": spinner(t), "g2": spinner(t)}
@@ -175,8 +175,7 @@ func TestDeprioritiseCeiling(t *testing.T) {
 	}
 }
 
-// Two guests that want all of a CPU share it by their classes, and have the host's
-// time slice.
+// Two busy guests share a CPU by their classes, and have the host's time slice.
 func TestGroupsClass(t *testing.T) {
 	g := openGroup(t, "class")
 	g.Slice = 3 * time.Millisecond
@@ -205,7 +204,7 @@ func TestGroupsClass(t *testing.T) {
 			t.Errorf("%q has a slice of %s: %v", x.first, got, err)
 		}
 	}
-	// With a ceiling one gets no more, though it would be due twice what the other has.
+	// A limit holds even for a guest with twice the other's weight.
 	if err := errors.Join(g.Class("g1", Service{Class: fleet.Gold, CPUs: 1, Most: 0.2}, nil), g.Class("g2", Service{CPUs: 1}, nil)); err != nil {
 		t.Fatal(err)
 	}

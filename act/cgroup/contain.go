@@ -20,17 +20,16 @@ import (
 	"pagurus/fleet"
 )
 
-// What a container needs of control groups beyond a virtual machine: a ceiling
-// on memory, which for a machine is its size, one on processes, which for a machine are
-// its own, and to be stopped from outside.
+// Additional needs of containers: a memory limit, which for a virtual machine is its
+// size; a limit on processes, which for a virtual machine are its own; and freezing.
 
-// inside is the group in a guest's own whose processes are stopped together, of
-// version 2. Version 1 has a tree of its own for that.
+// inside is the group in a guest's group whose processes are frozen, in version 2.
+// Version 1 has a separate tree for freezing.
 const inside = "inside"
 
-// Contain moves processes to the guest's group, which is held to what the
-// guest needs: its weight is that of its CPUs, its ceiling its memory, and there is
-// one on its processes. No memory is no ceiling. After an error some of that may be so.
+// Contain moves processes to the guest's group and sets its limits: weight from its CPUs,
+// memory, and number of processes. No memory means no limit. After an error it may be
+// partly done.
 func (g *Groups) Contain(guest fleet.GuestID, need fleet.Resources, pids ...int) error {
 	at, err := g.of(guest)
 	if err == nil {
@@ -88,14 +87,14 @@ func (g *Groups) contain(at string, memory int64, pids []int) error {
 	return err
 }
 
-// hasteEvery is less than the kernel takes to go back.
+// hasteEvery is shorter than the time after which the kernel delays moves again.
 const hasteEvery = 10 * time.Millisecond
 
-// Hasten has processes move between groups without delay until the context ends.
-// The kernel lets the first move of a while wait for a grace period of RCU, some ten
-// milliseconds, so that forking need not wait for moves; those that follow soon wait
-// for none (cgroup_threadgroup_rwsem). So this process is moved to where it is, again
-// and again. Where it may not be, moves are as slow as ever.
+// Hasten makes moves of processes between groups fast until the context ends. The kernel
+// delays the first move after a pause by a grace period of RCU, some ten milliseconds, so
+// that forking need not wait for moves; moves that follow soon are not delayed
+// (cgroup_threadgroup_rwsem). So it repeatedly moves this process to its own group. If
+// that is not permitted, moves stay slow.
 func (g *Groups) Hasten(ctx context.Context) {
 	for {
 		at, err := g.ours()
@@ -110,7 +109,7 @@ func (g *Groups) Hasten(ctx context.Context) {
 	}
 }
 
-// ours is the folder of this process's own group.
+// ours is the folder of this process's group.
 func (g *Groups) ours() (string, error) {
 	paths, unified, err := cgroups.ParseCgroupFileUnified("/proc/self/cgroup")
 	if err != nil {
@@ -123,7 +122,7 @@ func (g *Groups) ours() (string, error) {
 	return filepath.Join(root, paths["freezer"]), err
 }
 
-// give gives a controller on to the groups in a group, and to that from those above.
+// give enables a controller for the children of a group, and for its ancestors.
 func give(at, controller string) error {
 	if at != "/" {
 		if err := give(path.Dir(at), controller); err != nil {
@@ -136,16 +135,14 @@ func give(at, controller string) error {
 	return nil
 }
 
-// procs is the file by which processes are moved to a group, with all their
-// threads.
+// procs is the file for moving processes with all their threads to a group.
 const procs = "cgroup.procs"
 
 func write(dir, name, text string) error {
 	return os.WriteFile(filepath.Join(dir, name), []byte(text), 0)
 }
 
-// places gives the folders of a group in which the kernel is told of memory and
-// of stopping.
+// places returns a group's folders for memory and freezing.
 func (g *Groups) places(at string) (memory, freezer string, err error) {
 	if _, old := g.tree.(legacy); !old {
 		return filepath.Join(mountPoint, at), filepath.Join(mountPoint, at, inside), nil
@@ -159,7 +156,7 @@ func (g *Groups) places(at string) (memory, freezer string, err error) {
 	return filepath.Join(memory, at), filepath.Join(freezer, at), nil
 }
 
-// hierarchies has where controllers of version 1 were found: they stay there.
+// hierarchies caches where version 1's controllers are mounted.
 var hierarchies sync.Map
 
 // hierarchy finds where a controller of version 1 is mounted.
@@ -188,7 +185,7 @@ func hierarchy(controller string) (string, error) {
 	return "", errors.Join(lines.Err(), fmt.Errorf("the %s controller is not mounted", controller))
 }
 
-// Freezer is the folder by which the kernel is told to stop a guest's group.
+// Freezer is the folder for freezing a guest's group.
 func (g *Groups) Freezer(guest fleet.GuestID) (string, error) {
 	at, err := g.of(guest)
 	if err != nil {
@@ -198,16 +195,15 @@ func (g *Groups) Freezer(guest fleet.GuestID) (string, error) {
 	return freezer, err
 }
 
-// freezeLimit is how long a process may take to stand still: one that waits for
-// a disk or a file server does so in the kernel. The others are suspended meanwhile, so
-// it is short.
+// freezeLimit is the time for freezing: a process that waits for a disk or a file server
+// is delayed in the kernel. Meanwhile the others are frozen, so it is short.
 const (
 	freezeLimit = 3 * time.Second
 	freezeAgain = time.Millisecond
 )
 
-// Freeze stops all processes that were contained, and those that will be, until
-// Thaw. It returns when they stand still. After an error they run.
+// Freeze stops all contained processes and new ones until Thaw. It returns when they are
+// stopped. After an error they run.
 func (g *Groups) Freeze(guest fleet.GuestID) error {
 	dir, err := g.Freezer(guest)
 	if err == nil {
@@ -223,7 +219,7 @@ func (g *Groups) freeze(dir string) error {
 	_, old := g.tree.(legacy)
 	for begun := time.Now(); ; time.Sleep(freezeAgain) {
 		if old {
-			// Said again, it counts processes anew that came meanwhile.
+			// Writing again includes processes that came meanwhile.
 			if err := write(dir, "freezer.state", "FROZEN"); err != nil {
 				return err
 			}
@@ -249,7 +245,7 @@ func isFrozen(dir string, old bool) (bool, error) {
 	return strings.Contains("\n"+string(text), "\nfrozen 1"), err
 }
 
-// Thaw lets them run. A group that is not there is no error.
+// Thaw resumes them. A missing group is not an error.
 func (g *Groups) Thaw(guest fleet.GuestID) error {
 	dir, err := g.Freezer(guest)
 	if err != nil {
@@ -266,8 +262,7 @@ func (g *Groups) Thaw(guest fleet.GuestID) error {
 	return nil
 }
 
-// Members are the processes that were contained, and those that they started;
-// none if there is no group.
+// Members are the contained processes and their children; none if there is no group.
 func (g *Groups) Members(guest fleet.GuestID) ([]int, error) {
 	dir, err := g.Freezer(guest)
 	if err != nil {
@@ -286,11 +281,11 @@ func (g *Groups) Members(guest fleet.GuestID) ([]int, error) {
 	return pids, nil
 }
 
-// removeContained removes what Contain made of a group, or of the host's.
+// removeContained removes Contain's parts of a group, or of the host's.
 func (g *Groups) removeContained(at string) error {
 	memory, freezer, err := g.places(at)
 	if err != nil {
-		return nil // then nothing can have been made
+		return nil // nothing can have been made
 	}
 	dirs := []string{freezer}
 	if _, old := g.tree.(legacy); old {

@@ -12,8 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// legacy is version 1: one tree for the limits and one for the accounts, which
-// may be the same.
+// legacy is version 1: one tree for limits and one for accounting, which may be the same.
 type legacy struct{ systems []cgroup1.Subsystem }
 
 func openLegacy() (legacy, error) {
@@ -48,13 +47,13 @@ func (l legacy) make(path string, want limits) error {
 	}
 	cpu := &specs.LinuxCPU{Shares: &shares, Period: &every, Quota: &most}
 	if isIdle(l.folder(path)) {
-		cpu.Shares = nil // the kernel refuses to give it any
+		cpu.Shares = nil // the kernel refuses a weight
 	}
 	_, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{CPU: cpu}, l.options())
 	return err
 }
 
-// folder is where the kernel shows a group's limits.
+// folder is the folder of a group's limits.
 func (l legacy) folder(path string) string {
 	for _, s := range l.systems {
 		if p, is := s.(interface{ Path(string) string }); is && s.Name() == cgroup1.Cpu {
@@ -89,12 +88,12 @@ func (l legacy) add(path string, pid int) error {
 	return addIsolated(path, pid)
 }
 
-// addIsolated moves a process to the CPUs that are for guests alone, if some are: then
-// the outermost of its groups is in the tree of cpuset, too. Version 2 has one tree.
+// addIsolated moves a process to the isolated CPUs, if any: then the outermost of its
+// groups also exists in the cpuset tree. Version 2 has one tree.
 func addIsolated(at string, pid int) error {
 	root, err := hierarchy("cpuset")
 	if err != nil {
-		return nil // then it can have no group there
+		return nil // it can have no group there
 	}
 	first, _, _ := strings.Cut(strings.TrimPrefix(at, "/"), "/")
 	return gone(write(filepath.Join(root, first), procs, strconv.Itoa(pid)))

@@ -10,13 +10,12 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// Where some CPUs are for guests alone, a guest is on them from the start, and
-// elsewhere it is where it was.
+// A guest starts on the isolated CPUs if there are any, and is unchanged otherwise.
 func TestGuestsGoToTheIsolatedCPUs(t *testing.T) {
 	testkit.Root(t)
 	root, err := hierarchy("cpuset")
 	if err != nil {
-		return // version 2 has one tree, in which they are already
+		return // version 2 has one tree, which they are already in
 	}
 	top := fmt.Sprintf("pagurus-test-quiet-%d", os.Getpid())
 	g, err := Open(top+"/inner", 0)

@@ -1,7 +1,5 @@
-// This file sets for how long a thread may run before the kernel looks
-// whether it is another's turn: a normal thread's time slice, which Linux takes
-// since 6.12. It knows nothing of whose threads they are. Its tests run against
-// the kernel.
+// This file sets the time slice of normal threads, which Linux supports since 6.12. It
+// does not know whose threads they are. Its tests use the kernel.
 
 package cgroup
 
@@ -17,24 +15,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel keeps slices between these.
+// The kernel's limits for slices.
 const (
 	leastSlice = 100 * time.Microsecond
 	mostSlice  = 100 * time.Millisecond
 )
 
-// policyNormal and policyBatch are the policies whose threads have a slice.
+// policyNormal and policyBatch are the policies with a slice.
 const (
 	policyNormal = 0
 	policyBatch  = 3
 )
 
-// flagResetOnFork is kept as it is.
+// flagResetOnFork is preserved.
 const flagResetOnFork = 1
 
-// setSlice gives a thread its slice; 0 is the kernel's own. A thread that is of a
-// real-time or idle class, or is gone, is left as it is. Threads it starts from
-// then on have the same.
+// setSlice sets a thread's slice; 0: the kernel's. It ignores threads of a real-time or
+// idle class, and threads that have ended. New threads inherit the slice.
 func setSlice(tid int, d time.Duration) error {
 	a, err := unix.SchedGetAttr(tid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -55,7 +52,7 @@ func setSlice(tid int, d time.Duration) error {
 	return nil
 }
 
-// threadSlice is the slice that a thread was given; 0: it has the kernel's own.
+// threadSlice is a thread's slice; 0: the kernel's.
 func threadSlice(tid int) (time.Duration, error) {
 	a, err := unix.SchedGetAttr(tid, 0)
 	if err != nil {
@@ -64,12 +61,12 @@ func threadSlice(tid int) (time.Duration, error) {
 	return time.Duration(a.Runtime), nil
 }
 
-// sliceProcess sets the slice of those threads of a process that which picks by their
-// names; nil: of all. A process that is gone is no error.
+// sliceProcess sets the slice of a process's threads whose names which accepts; nil: all.
+// A process that has ended is not an error.
 func sliceProcess(pid int, d time.Duration, which func(name string) bool) error {
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
-		return nil // it is gone
+		return nil // it has ended
 	}
 	var errs []error
 	for _, t := range threads {
@@ -89,11 +86,11 @@ func sliceProcess(pid int, d time.Duration, which func(name string) bool) error 
 }
 
 // SlicesMissing says why slices have no effect here, for people; empty: they have. It
-// tries one out on a thread of its own.
+// tries it on a thread of its own.
 func SlicesMissing() string {
 	said := make(chan string, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with its slice
+		runtime.LockOSThread() // never unlocked: the thread ends with its slice
 		said <- try(unix.Gettid())
 	}()
 	return <-said
@@ -101,7 +98,7 @@ func SlicesMissing() string {
 
 func try(tid int) string {
 	const probe = 21 * time.Millisecond
-	// This program may be of a class that has no slices.
+	// This program may be in a class without slices.
 	normal := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: policyNormal}
 	if a, err := unix.SchedGetAttr(tid, 0); err == nil {
 		normal.Nice = a.Nice
@@ -112,7 +109,7 @@ func try(tid int) string {
 	if err := setSlice(tid, probe); err != nil {
 		return err.Error()
 	}
-	// A kernel that knows no slices takes the call and forgets the number.
+	// A kernel without slices accepts the call and ignores the value.
 	if got, err := threadSlice(tid); err != nil {
 		return err.Error()
 	} else if got != probe {

@@ -13,7 +13,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// kernels gives what the kernel itself schedules a thread by, in its words.
+// kernels returns the kernel's own report of a thread's slice.
 func kernels(t *testing.T, tid int) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/sched", tid))
@@ -41,7 +41,7 @@ func TestSlices(t *testing.T) {
 		}
 		t.Skip(why)
 	}
-	// Not this process's child: tests may be run in a class that has no slices.
+	// Not this process's child: the tests may run in a class without slices.
 	cmd := exec.Command("chrt", "-o", "0", "sh", "-c", "read x; sleep 30 & echo $!; wait")
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -81,7 +81,7 @@ func TestSlices(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What it starts has the same.
+	// Its children inherit it.
 	fmt.Fprintln(in)
 	var child int
 	if _, err := fmt.Fscan(out, &child); err != nil {
@@ -102,7 +102,7 @@ func TestSlices(t *testing.T) {
 	if err := sliceProcess(1<<22+1, time.Millisecond, nil); err != nil {
 		t.Errorf("a process that is gone: %v", err)
 	}
-	// Nobody's priority is taken: a thread of another class stays as it is.
+	// A thread of another class is unchanged.
 	if text, err := exec.Command("chrt", "-i", "-p", "0", fmt.Sprint(pid)).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Sweep removes the groups that fit a pattern and all below them in every
-// hierarchy. There is nothing in them any more.
+// Sweep removes the groups that match a pattern and all below them in every hierarchy.
+// They must be empty.
 func Sweep(pattern string) error {
 	var roots []string
 	// Version 1 has a folder for each controller.
@@ -28,7 +28,7 @@ func Sweep(pattern string) error {
 			if err == nil && d.IsDir() {
 				folders = append(folders, path)
 			}
-			return nil // what vanishes meanwhile is what we want
+			return nil // removed meanwhile
 		})
 		slices.Reverse(folders) // the innermost first
 		for _, f := range folders {

@@ -7,20 +7,18 @@ import (
 	"strconv"
 )
 
-// A program that forks without end must not take the host's numbers of processes from
-// everybody else. What programs for so many CPUs start is far below this: kernels that
-// are told nothing give a whole machine 32768.
+// A program that forks without end must not use up the host's PIDs. Usual programs on so
+// many CPUs are far below this: the default for a whole machine is 32768.
 const (
 	leastTasks  = 4096
 	tasksPerCPU = 512
 )
 
-// tasksOf is how many processes and threads a guest may have.
+// tasksOf is the maximum number of a guest's processes and threads.
 func tasksOf(cpus int) int { return max(leastTasks, tasksPerCPU*cpus) }
 
-// holdTasks holds a contained group to so many processes and threads, and moves
-// processes there where that is a tree of its own. Where the kernel has no controller
-// for it nothing is held.
+// holdTasks limits a contained group's processes and threads, and moves processes there
+// if that is a separate tree. If the kernel lacks the controller there is no limit.
 func (g *Groups) holdTasks(at string, most int, pids []int) error {
 	dir, own := g.tasks(at)
 	if dir == "" {
@@ -42,8 +40,8 @@ func (g *Groups) holdTasks(at string, most int, pids []int) error {
 	return err
 }
 
-// tasks is the folder in which the kernel is told, and whether it is in a tree of its
-// own; empty: there is none.
+// tasks is the folder for this limit, and whether it is in a separate tree; empty: there
+// is none.
 func (g *Groups) tasks(at string) (dir string, own bool) {
 	if _, old := g.tree.(legacy); !old {
 		return filepath.Join(mountPoint, at), false

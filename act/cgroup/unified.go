@@ -13,7 +13,7 @@ type unified struct{}
 
 const mountPoint = "/sys/fs/cgroup"
 
-// The weight of a CPU is the kernel's default for a group, and there is a most.
+// A CPU's weight is the kernel's default for a group; there is a maximum.
 const (
 	weightPerCPU = 100
 	weightMost   = 10000
@@ -29,7 +29,7 @@ func (unified) make(path string, want limits) error {
 	}
 	cpu := &cgroup2.CPU{Weight: &weight, Max: cgroup2.NewCPUMax(most, &every)}
 	if isIdle(filepath.Join(mountPoint, path)) {
-		cpu.Weight = nil // the kernel refuses to give it any
+		cpu.Weight = nil // the kernel refuses a weight
 	}
 	_, err := cgroup2.NewManager(mountPoint, path, &cgroup2.Resources{CPU: cpu})
 	return err

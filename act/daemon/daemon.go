@@ -1,8 +1,8 @@
-// Package daemon is about this machine's long-running processes: started so
-// that they outlive whoever starts them, found again, ended, kept apart by
-// locks, and each in the network namespace it shall have.
+// Package daemon manages this machine's long-running processes. It starts them so that
+// they outlive their starter, finds them, ends them, keeps them apart by locks, and puts
+// each in its network namespace.
 //
-// It knows nothing of what they do. Its tests run against the kernel.
+// It does not know what they do. Its tests use the kernel.
 package daemon
 
 import (
@@ -31,14 +31,14 @@ const (
 
 // Daemon is a process that outlives the command that starts it.
 type Daemon struct {
-	Name      string   // for people
+	Name      string   // with its arguments
 	Command   []string // the program and its arguments
 	Namespace Namespace
 	PIDFile   string
 	LogFile   string
 }
 
-// Running gives the daemon's process, if it runs.
+// Running returns the daemon's process, if it runs.
 func (d Daemon) Running() (Process, bool) {
 	text, err := os.ReadFile(d.PIDFile)
 	if err != nil {
@@ -51,8 +51,7 @@ func (d Daemon) Running() (Process, bool) {
 	return p, p.Alive()
 }
 
-// Start starts the daemon unless it runs already. After an error it does not
-// run.
+// Start starts the daemon unless it runs already. After an error it does not run.
 func (d Daemon) Start() error {
 	if _, ok := d.Running(); ok {
 		return nil
@@ -70,8 +69,8 @@ func (d Daemon) Start() error {
 	cmd := exec.Command(d.Command[0], d.Command[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	// What whoever called this program left open, a lock perhaps, is not for a
-	// daemon to hold on to. Linux before 5.11 cannot do this; there it does.
+	// A daemon must not keep the caller's open files, such as a lock. Linux before 5.11
+	// cannot set this; then it keeps them.
 	_ = unix.CloseRange(firstOther, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err := d.Namespace.Do(cmd.Start); err != nil {
 		return fmt.Errorf("starting %s: %w", d.Name, err)
@@ -89,11 +88,11 @@ func (d Daemon) Start() error {
 		_ = cmd.Wait()
 		return fmt.Errorf("starting %s: %w", d.Name, err)
 	}
-	go func() { _ = cmd.Wait() }() // while this process lives, so that a daemon that dies is not kept by it
+	go func() { _ = cmd.Wait() }() // reaps the daemon while this process lives
 	return nil
 }
 
-// Died is the error that the daemon is gone, with the end of its log.
+// Died is the error that the daemon has ended, with the end of its log.
 func (d Daemon) Died() error {
 	tail := ""
 	if text, err := os.ReadFile(d.LogFile); err == nil {
@@ -102,8 +101,8 @@ func (d Daemon) Died() error {
 	return fmt.Errorf("%s ended; the end of its log %s:\n%s", d.Name, d.LogFile, tail)
 }
 
-// Stop ends the daemon, killed if it takes longer than patience, and forgets
-// it. One that does not run is not an error.
+// Stop ends the daemon, by a kill after patience, and removes its record. A daemon that
+// does not run is not an error.
 func (d Daemon) Stop(patience time.Duration) error {
 	if p, ok := d.Running(); ok {
 		if err := p.End(patience); err != nil {
@@ -116,8 +115,8 @@ func (d Daemon) Stop(patience time.Duration) error {
 	return nil
 }
 
-// Once runs a command to its end, where the daemon would run. What it says
-// goes to out.
+// Once runs a command to its end in the daemon's network namespace. Its output goes to
+// out.
 func (d Daemon) Once(ctx context.Context, out io.Writer, command ...string) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", out, out

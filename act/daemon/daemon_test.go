@@ -63,11 +63,11 @@ func TestDaemon(t *testing.T) {
 	}
 }
 
-// A daemon does not keep what its starter had inherited: a lock of flock(1), for
-// one, would be held for as long as the daemon lives.
+// A daemon does not keep inherited files: a lock of flock(1) would be held as long as the
+// daemon lives.
 func TestDaemonKeepsNothingOpen(t *testing.T) {
 	dir := t.TempDir()
-	inherited, err := unix.Open(filepath.Join(dir, "lock"), unix.O_CREAT|unix.O_RDWR, 0o600) // and not close-on-exec
+	inherited, err := unix.Open(filepath.Join(dir, "lock"), unix.O_CREAT|unix.O_RDWR, 0o600) // not close-on-exec
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// A number that was given to another process is not that process.
+// A process with a reused PID is left alone.
 func TestAnotherProcessIsLeftAlone(t *testing.T) {
 	_, p := sleeper(t, "echo; exec sleep 100")
 	stranger := Process{PID: p.PID, Ticks: p.Ticks - 1}
@@ -174,7 +174,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestLockIsWaitedFor: what a killed process was just starting lets go in a moment.
+// TestLockIsWaitedFor: the child of a killed process soon releases its lock.
 func TestLockIsWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	first, err := HoldLock(path, "the first")
@@ -191,7 +191,7 @@ func TestLockIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Of many that take and give back the same lock never two have it.
+// A contended lock never has two holders.
 func TestLockExcludes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.lock")
 	inside := make(chan struct{}, 1)
@@ -228,10 +228,10 @@ func TestLockExcludes(t *testing.T) {
 	}
 }
 
-// visits names the namespace that a process visits which is no test.
+// visits names the namespace that a helper process visits.
 const visits = "PAGURUS_TEST_VISITS"
 
-// begins is how often a process that is no test has still to begin again.
+// begins is how often a helper process still has to exec itself.
 const begins = "PAGURUS_TEST_BEGINS"
 
 func TestMain(m *testing.M) {
@@ -249,8 +249,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beginAnew replaces the process by itself, mostly from another than its first
-// thread, and in the end waits until nobody writes to it any more.
+// beginAnew replaces the process by itself, usually from a thread other than the first,
+// and finally waits until its input is closed.
 func beginAnew(n int) {
 	if n == 0 {
 		fmt.Println("done")
@@ -267,8 +267,8 @@ func beginAnew(n int) {
 	fmt.Println(<-err)
 }
 
-// A process that begins another program is never seen as ended: for a moment its
-// first thread is dead, and the one that takes its place is not there yet.
+// A process that execs never counts as ended: for a moment its first thread is dead, and
+// the thread that replaces it is not there yet.
 func TestProcessThatBeginsAnewIsAlive(t *testing.T) {
 	c := exec.Command("/proc/self/exe")
 	c.Env = append(os.Environ(), begins+"=100")
@@ -342,7 +342,7 @@ func TestNamespace(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// A name that a reboot left behind.
+	// A name left by a reboot.
 	if err := os.MkdirAll(namespaces, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -368,8 +368,8 @@ func TestNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A process that visits from its first thread, which cannot end, does not stay: a lab
-	// that goes down kills whom it finds in its hosts.
+	// A process that visits from its first thread, which cannot end, leaves again: a lab
+	// that stops kills all processes in its hosts.
 	visitor := exec.Command(os.Args[0])
 	visitor.Env = append(os.Environ(), visits+"="+string(n))
 	if out, err := visitor.CombinedOutput(); err != nil {

@@ -12,27 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock is a file that one process at a time holds. It is let go of when the
-// process ends, however that happens.
+// Lock is a file that one process at a time holds. It is released when the process ends
+// for any reason.
 type Lock struct{ file *os.File }
 
-// Held is the error that somebody else holds a lock.
+// Held: another process holds the lock.
 type Held struct{ Path, By string }
 
-// Error says who holds it.
+// Error says which program holds it.
 func (h Held) Error() string {
 	return fmt.Sprintf("%s is already running here (it holds %s)", h.By, h.Path)
 }
 
-// What a process that was killed was just starting holds its lock until it runs
-// its own program.
+// The child of a killed process holds its lock until it runs its own program.
 const (
 	heldLimit = 2 * time.Second
 	heldAgain = 20 * time.Millisecond
 )
 
-// HoldLock takes a lock, and writes into its file what it is held for. The error
-// is a Held if somebody else has it, and not only for a moment.
+// HoldLock takes a lock, and writes its purpose into the file. The error is a Held if
+// another process keeps holding it.
 func HoldLock(path, purpose string) (*Lock, error) {
 	for begun := time.Now(); ; time.Sleep(heldAgain) {
 		l, err := takeLock(path, purpose)
@@ -60,7 +59,7 @@ func takeLock(path, purpose string) (*Lock, error) {
 			}
 			return nil, fmt.Errorf("locking %s: %w", path, err)
 		}
-		// Whoever held it before may have removed it between our two steps.
+		// The former holder may have removed it in between.
 		mine, err1 := f.Stat()
 		there, err2 := os.Stat(path)
 		if err1 != nil || err2 != nil || !os.SameFile(mine, there) {
@@ -79,5 +78,5 @@ func write(f *os.File, text string) error {
 	return err
 }
 
-// Release gives the lock back and removes its file.
+// Release releases the lock and removes its file.
 func (l *Lock) Release() error { return errors.Join(os.Remove(l.file.Name()), l.file.Close()) }

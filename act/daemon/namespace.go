@@ -14,16 +14,15 @@ import (
 	"pagurus/internal/thread"
 )
 
-// namespaces is where network namespaces with a name are.
+// namespaces is the folder of named network namespaces.
 const namespaces = "/run/netns"
 
-// Namespace is the name of a network namespace; empty is the machine's own
-// network.
+// Namespace is the name of a network namespace; empty is the machine's own.
 type Namespace string
 
 func (n Namespace) path() string { return filepath.Join(namespaces, string(n)) }
 
-// Namespaces lists the names there are that begin so.
+// Namespaces lists the names with a prefix.
 func Namespaces(prefix string) []Namespace {
 	entries, err := os.ReadDir(namespaces)
 	if err != nil {
@@ -38,13 +37,13 @@ func Namespaces(prefix string) []Namespace {
 	return names
 }
 
-// Do runs f with the namespace's network. Programs and sockets that f opens
-// belong to it also later; goroutines that it starts do not.
+// Do runs f in the namespace. Programs and sockets that f opens stay in it; goroutines
+// that it starts do not.
 func (n Namespace) Do(f func() error) error {
 	if n == "" {
 		return f()
 	}
-	// The thread ends with f, so that nothing else ever runs in the wrong network.
+	// The thread ends with f, so that no other code runs in the wrong namespace.
 	return thread.Own(func() error {
 		ns, err := n.Open()
 		if err != nil {
@@ -58,7 +57,7 @@ func (n Namespace) Do(f func() error) error {
 	})
 }
 
-// Open gives a hold on the namespace.
+// Open opens the namespace.
 func (n Namespace) Open() (*os.File, error) {
 	f, err := os.Open(n.path())
 	if err != nil {
@@ -67,19 +66,19 @@ func (n Namespace) Open() (*os.File, error) {
 	return f, nil
 }
 
-// Exists reports whether there is a namespace of that name.
+// Exists reports whether the namespace exists.
 func (n Namespace) Exists() bool {
 	var st unix.Statfs_t
 	return unix.Statfs(n.path(), &st) == nil && st.Type == unix.NSFS_MAGIC
 }
 
-// Ensure makes the namespace if there is none. `ip` does it, so that it and
-// every other tool agree on how its folder is mounted.
+// Ensure makes the namespace if it is missing. It uses `ip`, so that all tools agree on
+// how its folder is mounted.
 func (n Namespace) Ensure() error {
 	if n.Exists() {
 		return nil
 	}
-	// A name without a namespace is left by a reboot or a crash.
+	// A reboot or a crash leaves a name without a namespace.
 	if err := n.Remove(); err != nil {
 		return err
 	}
@@ -89,8 +88,8 @@ func (n Namespace) Ensure() error {
 	return nil
 }
 
-// Remove takes the name away; the namespace itself ends with the last process
-// in it. One that is not there is not an error.
+// Remove removes the name; the namespace itself ends with its last process. A missing one
+// is not an error.
 func (n Namespace) Remove() error {
 	for n.Exists() {
 		if err := unix.Unmount(n.path(), unix.MNT_DETACH); err != nil {
@@ -103,8 +102,7 @@ func (n Namespace) Remove() error {
 	return nil
 }
 
-// Residents gives a test for processes: whether their network is one of the
-// namespaces.
+// Residents returns a test whether a process is in one of the namespaces.
 func Residents(names []Namespace) func(pid int) bool {
 	ours := map[string]bool{}
 	for _, n := range names {

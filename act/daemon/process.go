@@ -13,19 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killPatience is how long the kernel may take to end a killed process: one
-// that hangs in the kernel is not waited for for ever.
+// killPatience is the time for a killed process to end: one that hangs in the kernel is
+// given up.
 const killPatience = 5 * time.Second
 
-// Process names a process for good: by its number and when it began, since
-// numbers are used again.
+// Process identifies a process permanently by PID and start time, because PIDs are
+// reused.
 type Process struct {
 	PID   int
 	Ticks uint64 // clock ticks since boot
 }
 
-// Find gives the process that has the number now. One that has ended and was
-// not waited for is none.
+// Find returns the process that has the PID now. A zombie does not count.
 func Find(pid int) (Process, error) {
 	for range replacing {
 		p, state, threads, err := stat(pid)
@@ -33,7 +32,7 @@ func Find(pid int) (Process, error) {
 		case err != nil:
 			return Process{}, err
 		case state != "Z" && state != "X", threads > 1:
-			return p, nil // where only the first thread has ended the others run on
+			return p, nil // if only the first thread has ended, the others run on
 		case threads == 1:
 			return Process{}, fs.ErrNotExist
 		}
@@ -41,19 +40,19 @@ func Find(pid int) (Process, error) {
 	return Process{}, fs.ErrNotExist
 }
 
-// replacing is how often a process is looked at that is dead and has no thread:
-// it is gone, or another thread of it has just begun another program and is about
-// to take the first one's place and number (execve(2), de_thread in fs/exec.c).
+// replacing is how often a dead process without threads is checked again. It may have
+// ended, or another of its threads may be calling exec and about to take over the PID
+// (execve(2), de_thread in fs/exec.c).
 const replacing = 100
 
-// stat reads what a process is, in which state its first thread is, and how many
-// threads it has.
+// stat reads a process's identity, the state of its first thread, and its number of
+// threads.
 func stat(pid int) (p Process, state string, threads int, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return Process{}, "", 0, err
 	}
-	// The name, second, stands in parentheses and may hold anything.
+	// The second field, the name, is in parentheses and may contain anything.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 20 {
 		return Process{}, "", 0, fmt.Errorf("/proc/%d/stat is not as expected", pid)
@@ -65,7 +64,7 @@ func stat(pid int) (p Process, state string, threads int, err error) {
 	return Process{pid, ticks}, fields[0], threads, err
 }
 
-// Processes lists the processes of which is says yes, but this one.
+// Processes lists the other processes for which is returns true.
 func Processes(is func(pid int) bool) ([]Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -78,7 +77,7 @@ func Processes(is func(pid int) bool) ([]Process, error) {
 			continue
 		}
 		p, err := Find(pid)
-		// It may have ended, and its number been given away, while is looked.
+		// It may have ended during is, and its PID been reused.
 		if err == nil && is(pid) && p.Alive() {
 			found = append(found, p)
 		}
@@ -86,14 +85,14 @@ func Processes(is func(pid int) bool) ([]Process, error) {
 	return found, nil
 }
 
-// Alive reports whether that very process still runs.
+// Alive reports whether this process still runs.
 func (p Process) Alive() bool {
 	now, err := Find(p.PID)
 	return p.PID > 0 && err == nil && now == p
 }
 
-// End ends the process, and returns when it is gone: in good order within
-// patience, otherwise killed. A process that is gone already is not an error.
+// End ends the process and waits: it terminates it, and kills it after patience. A
+// process that has already ended is not an error.
 func (p Process) End(patience time.Duration) error {
 	if p.PID <= 0 {
 		return nil
@@ -106,8 +105,7 @@ func (p Process) End(patience time.Duration) error {
 		return fmt.Errorf("ending process %d: %w", p.PID, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	// The handle is on whoever has the number now; from here on it cannot
-	// become somebody else.
+	// The handle may be for a process with a reused PID; from here on it cannot change.
 	if !p.Alive() {
 		return nil
 	}
@@ -128,7 +126,7 @@ func (p Process) End(patience time.Duration) error {
 	return fmt.Errorf("process %d does not end, not even killed: it hangs in the kernel", p.PID)
 }
 
-// gone waits for the process behind a pidfd to end.
+// gone waits for the process of a pidfd to end.
 func gone(fd int, limit time.Duration) bool {
 	deadline := time.Now().Add(limit)
 	for {

@@ -24,48 +24,47 @@ import (
 	"pagurus/internal/pause"
 )
 
-// EmbedConfig says where the embedded etcd lives.
+// EmbedConfig is the embedded etcd's configuration.
 type EmbedConfig struct {
-	Dir string // made if missing; one process at a time may use it
+	Dir string // created if missing; used by one process at a time
 }
 
-// How the embedded etcd is set. It serves one process and a few thousand
-// objects, so it is made small and quiet; fsync stays on.
+// Settings of the embedded etcd. It serves one process and a few thousand objects, so it
+// is small and quiet; fsync stays on.
 const (
-	// A start waits for one election, 0.1 to 0.5 s with this clock; measured
-	// idle it takes 0.5 % of a core. A clock five times slower takes 0.3 % and
-	// makes a start last up to 4 s.
+	// A start waits for one election, 0.1 to 0.5 s with this clock, which costs 0.5 % of
+	// a core when idle. A clock five times slower costs 0.3 % and makes a start take up
+	// to 4 s.
 	tick     = 100 * time.Millisecond
 	election = 500 * time.Millisecond
-	// What is in the write-ahead log is safe; this is only how soon it also
-	// reaches the database file.
+	// The write-ahead log is already safe; this is the delay until data is also in the
+	// database file.
 	batchInterval    = time.Second
 	quotaBytes       = 512 << 20
-	segmentBytes     = 8 << 20 // etcd's own 64 MB, allocated twice, are too much for a lab
+	segmentBytes     = 8 << 20 // etcd's default of 64 MB, allocated twice, is too much for a lab
 	keepRevisions    = "1000"
-	snapshotEvery    = 2000 // transactions; the log of so many is kept in memory
+	snapshotEvery    = 2000 // transactions; their log is kept in memory
 	keepEntries      = 100
-	memberCheckEvery = time.Hour // between checks that concern clusters of several members
+	memberCheckEvery = time.Hour // between checks for clusters of several members
 
 	maxTxnOps       = 20_000
 	maxRequestBytes = 8 << 20
 
-	// ReserveBytes is what must be free before a change is tried: the next
-	// segment of the log, the database's next step, and some for others.
-	// etcd itself ends its process when a write fails. Whatever else fills the
-	// same disk has to leave more than this.
+	// ReserveBytes must be free before a change: the next segment of the log, the
+	// database's next step, and a reserve. etcd ends its process when a write fails.
+	// Other users of the disk must leave more than this.
 	ReserveBytes = 2*segmentBytes + 16<<20 + 16<<20
 
 	startLimit = 60 * time.Second
 	closeLimit = 10 * time.Second
-	logBytes   = 1 << 20 // a longer log is begun anew at start
+	logBytes   = 1 << 20 // a longer log is restarted
 	roomEvery  = 500 * time.Millisecond
 )
 
 // member is the embedded etcd.
 type member struct {
 	dir     string
-	started chan struct{} // nil: no start was begun; closed when it is over
+	started chan struct{} // nil: not started; closed when the start has finished
 	etcd    *embed.Etcd   // set before started is closed
 	fault   *fault
 	lock    *os.File
@@ -73,13 +72,13 @@ type member struct {
 	reserve int64
 
 	closing sync.Once
-	closed  error // set within closing
+	closed  error // valid within closing
 }
 
-// Embed starts an etcd of one member inside this process. It listens nowhere:
-// the store calls it directly, so nothing can collide with it and nobody else
-// can reach it. After an error nothing of it runs, unless the error is that
-// of a full disk or says that it did not stop: then the process should end.
+// Embed starts an etcd of one member inside this process. It has no network port: the
+// store calls it directly, so there are no collisions and no other users. After an error
+// nothing of it runs, unless the error is a full disk or says that it did not stop: then
+// the process should end.
 func Embed(ctx context.Context, c EmbedConfig) (*Store, error) {
 	m := &member{dir: c.Dir, fault: newFault(c.Dir), reserve: ReserveBytes}
 	if err := m.open(ctx); err != nil {
@@ -116,8 +115,8 @@ func (m *member) open(ctx context.Context) error {
 	return m.start(ctx)
 }
 
-// start runs etcd's start in a goroutine of its own: where etcd would end the
-// process, that goroutine ends.
+// start runs etcd's start in a goroutine of its own: where etcd would end the process,
+// only that goroutine ends.
 func (m *member) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -149,12 +148,12 @@ func (m *member) start(ctx context.Context) error {
 	}
 }
 
-// abandon lets the folder go after a start that came to nothing. A start under
-// way cannot be cancelled: etcd is waited for, and stopped, before anybody
-// else may have the folder. After a fault, or an error, it stays locked.
+// abandon releases the folder after a failed start. A running start cannot be cancelled:
+// etcd must start and stop before the folder is released. After a fault or an error it
+// stays locked.
 func (m *member) abandon() error {
 	if m.fault.cause() != nil {
-		return nil // that is the error already
+		return nil // the error is already known
 	}
 	gone := make(chan error, 1)
 	go func() {
@@ -163,8 +162,8 @@ func (m *member) abandon() error {
 		}
 		var err error
 		if m.etcd != nil {
-			// One that is stopped in its first moments, before it has written
-			// that it is a member, would never be ready again.
+			// A new member that is stopped before it has stored its membership would
+			// never become ready again.
 			select {
 			case <-m.etcd.Server.ReadyNotify():
 			case <-m.fault.done:
@@ -187,13 +186,13 @@ func (m *member) abandon() error {
 
 var segmentsTuned sync.Once
 
-// tuneSegments sets what etcd has no option for.
+// tuneSegments sets a value for which etcd has no option.
 func tuneSegments() { segmentsTuned.Do(func() { wal.SegmentSizeBytes = segmentBytes }) }
 
 func (m *member) config() *embed.Config {
 	c := embed.NewConfig()
 	c.Name, c.Dir = "pagurus", filepath.Join(m.dir, "data")
-	// A member has to have an address; nothing listens there.
+	// A member must have an address; no socket listens there.
 	nowhere := url.URL{Scheme: "http", Host: "127.0.0.1:1"}
 	c.ListenPeerUrls, c.ListenClientUrls = nil, nil
 	c.AdvertisePeerUrls, c.AdvertiseClientUrls = []url.URL{nowhere}, []url.URL{nowhere}
@@ -207,14 +206,14 @@ func (m *member) config() *embed.Config {
 	c.MaxTxnOps, c.MaxRequestBytes = maxTxnOps, maxRequestBytes
 	c.DowngradeCheckTime = memberCheckEvery
 	c.EnableGRPCGateway = false
-	// fsync of a slow disk is no reason to fill the log.
+	// A slow disk's fsync should not fill the log.
 	c.WarningApplyDuration, c.WarningUnaryRequestDuration = time.Second, time.Second
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(m.logger())
 	return c
 }
 
-// logger writes warnings to the store's own log. Where etcd would end the
-// process or panic, only the goroutine ends and the fault is noted.
+// logger writes warnings to the store's log. Where etcd would end the process or panic,
+// only the goroutine ends, and the fault is recorded.
 func (m *member) logger() *zap.Logger {
 	enc := zap.NewProductionEncoderConfig()
 	enc.EncodeTime = zapcore.RFC3339TimeEncoder
@@ -222,7 +221,7 @@ func (m *member) logger() *zap.Logger {
 	return zap.New(core, zap.ErrorOutput(zapcore.Lock(m.log)), zap.WithFatalHook(m.fault), zap.WithPanicHook(m.fault))
 }
 
-// room refuses a change while the disk is nearly full.
+// room refuses a change while the disk is almost full.
 func (m *member) room() error {
 	if cause := m.fault.cause(); cause != nil {
 		return cause
@@ -237,9 +236,9 @@ func (m *member) room() error {
 	return nil
 }
 
-// RoomAgain returns nil when the embedded etcd has stopped because its disk was
-// full, and there is room again: then the process, in which it cannot be started
-// a second time, should begin again. Otherwise it returns when ctx ends.
+// RoomAgain returns nil when the embedded etcd stopped because of a full disk and there
+// is room again. Then the process should restart, because it cannot start etcd a second
+// time. Otherwise it returns when ctx ends.
 func (s *Store) RoomAgain(ctx context.Context) error {
 	if s.member == nil {
 		<-ctx.Done()
@@ -269,8 +268,8 @@ func freeBytes(dir string) (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// disarm brings an etcd back that ran into its quota: old revisions go, the
-// file shrinks, the alarm is taken away.
+// disarm repairs an etcd that reached its quota: it compacts old revisions, shrinks the
+// file and clears the alarm.
 func (s *Store) disarm(ctx context.Context) error {
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
@@ -299,8 +298,7 @@ func (s *Store) disarm(ctx context.Context) error {
 	return nil
 }
 
-// close stops etcd and lets the folder go, unless something of etcd is left
-// that would still write to it.
+// close stops etcd and releases the folder, unless part of etcd may still write to it.
 func (m *member) close() error {
 	m.closing.Do(func() {
 		if m.closed = m.stop(); m.closed == nil {
@@ -310,8 +308,8 @@ func (m *member) close() error {
 	return m.closed
 }
 
-// stop ends etcd. One that had a fault may hold locks for ever: it is left
-// behind then, and the data folder stays locked until the process ends.
+// stop ends etcd. After a fault it may hold locks for ever: then it is abandoned, and the
+// data folder stays locked until the process ends.
 func (m *member) stop() error {
 	done := make(chan struct{})
 	go func() {
@@ -338,18 +336,18 @@ func (m *member) release() {
 	}
 }
 
-// fault is what stopped etcd against its will.
+// fault is the reason why etcd stopped unexpectedly.
 type fault struct {
 	dir  string
 	once sync.Once
-	done chan struct{} // closed when there is one
+	done chan struct{} // closed at a fault
 	what string        // set before done is closed
 }
 
 func newFault(dir string) *fault { return &fault{dir: dir, done: make(chan struct{})} }
 
-// OnWrite is called by etcd's logger where etcd would end the process. Only
-// the goroutine that logged it ends.
+// OnWrite is called by etcd's logger where etcd would end the process. Only the goroutine
+// that logged it ends.
 func (f *fault) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	what := e.Message
 	for _, field := range fields {
@@ -364,7 +362,7 @@ func (f *fault) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	runtime.Goexit()
 }
 
-// cause is the fault in a sentence, or nil.
+// cause is the fault as an error, or nil.
 func (f *fault) cause() error {
 	select {
 	case <-f.done:
@@ -377,5 +375,5 @@ func (f *fault) cause() error {
 	return fmt.Errorf("the store in %s has stopped: restart the controller; running jobs go on (%s)", f.dir, f.what)
 }
 
-// noSpace tells whether the fault, of which there is one, was a full disk.
+// noSpace reports whether the fault was a full disk. There must be a fault.
 func (f *fault) noSpace() bool { return strings.Contains(f.what, unix.ENOSPC.Error()) }

@@ -1,12 +1,10 @@
-// Package etcd keeps the snapshot of the cluster in etcd: embedded in the
-// controller's process, or an external cluster.
+// Package etcd stores the cluster's snapshot in etcd: embedded in the controller's
+// process, or an external cluster.
 //
-// Every object is one key under /pagurus/v1/ with its JSON form as the value;
-// a changeset is one transaction, guarded by a key that every transaction
-// writes. The package knows no decision: it neither makes nor understands a
-// state. Its tests run against a real embedded etcd, also one that is killed
-// in the middle of its work and one whose disk is full, and for the external
-// case against a real etcd over a socket.
+// Every object is one key under /pagurus/v1/ with its JSON form as the value. A changeset
+// is one transaction, guarded by a key that every transaction writes. The package makes
+// no decisions and does not interpret states. Its tests use a real embedded etcd, also
+// killed or with a full disk, and for the external case a real etcd over a socket.
 package etcd
 
 import (
@@ -28,24 +26,24 @@ import (
 	"pagurus/internal/pause"
 )
 
-// Limits of waiting and size.
+// Limits of times and sizes.
 const (
-	opLimit       = 10 * time.Second // one request to etcd; a healthy one takes milliseconds, a slow disk a second
+	opLimit       = 10 * time.Second // one request to etcd; normally milliseconds, with a slow disk a second
 	dialLimit     = 5 * time.Second
-	leaseSeconds  = 10   // an external cluster notices a dead leader within this
-	loadPage      = 1000 // objects read at once, so that no answer is too big
+	leaseSeconds  = 10   // an external cluster notices a dead leader within this time
+	loadPage      = 1000 // objects read at once, to limit the size of answers
 	watchPause    = 500 * time.Millisecond
 	keepAlive     = 5 * time.Second
 	initialNumber = 1
 )
 
-// Store is the cluster's memory. Its methods may be called side by side.
+// Store is the cluster's storage. Its methods may be called concurrently.
 type Store struct {
 	client *clientv3.Client
-	member *member // nil when the cluster is external
+	member *member // nil if external
 }
 
-// ConnectConfig says where an external etcd cluster is.
+// ConnectConfig is the address of an external etcd cluster.
 type ConnectConfig struct {
 	Endpoints []string    // "https://host:2379"
 	TLS       *tls.Config // nil: none
@@ -53,7 +51,7 @@ type ConnectConfig struct {
 	Password  string
 }
 
-// Connect opens an external etcd cluster. It fails when no endpoint answers.
+// Connect opens an external etcd cluster. It fails if no endpoint answers.
 func Connect(ctx context.Context, c ConnectConfig) (*Store, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: c.Endpoints, TLS: c.TLS, Username: c.User, Password: c.Password,
@@ -73,18 +71,17 @@ func Connect(ctx context.Context, c ConnectConfig) (*Store, error) {
 	return s, nil
 }
 
-// Close leaves the store. An embedded etcd is stopped in good order.
+// Close closes the store. An embedded etcd is stopped cleanly.
 func (s *Store) Close() error {
 	if s.member == nil {
 		return s.client.Close()
 	}
-	// The in-process client has no connection to close.
+	// The in-process client has no connection.
 	return s.member.close()
 }
 
-// Load reads the whole snapshot at one revision. A store that holds nothing
-// yet is given a new cluster's identity. An object that cannot be understood
-// is an error that names its key; nothing is changed then.
+// Load reads the whole snapshot at one revision. An empty store gets a new cluster's
+// identity. An invalid object is an error that names its key; nothing is changed then.
 func (s *Store) Load(ctx context.Context) (fleet.Snapshot, error) {
 	for {
 		snap, err := s.load(ctx)
@@ -92,7 +89,7 @@ func (s *Store) Load(ctx context.Context) (fleet.Snapshot, error) {
 			return snap, err
 		}
 		cluster := fleet.Cluster{ID: strings.ToLower(rand.Text()), NextJob: initialNumber, NextMove: initialNumber}
-		// A conflict means that another controller was quicker: its identity counts.
+		// After a conflict another controller's identity counts.
 		if _, err := s.Commit(ctx, 0, fleet.Changeset{Cluster: &cluster}); err != nil && !errors.Is(err, fleet.ErrConflict) {
 			return fleet.Snapshot{}, err
 		}
@@ -109,7 +106,7 @@ func (s *Store) load(ctx context.Context) (fleet.Snapshot, error) {
 		if err != nil {
 			return none, s.explained(ctx, "reading the store", err)
 		}
-		at = got.Header.Revision // every page is of the first one's revision
+		at = got.Header.Revision // all pages are of the first one's revision
 		for _, kv := range got.Kvs {
 			if err := decode(&snap, string(kv.Key), kv.Value, kv.ModRevision); err != nil {
 				return none, err
@@ -126,10 +123,10 @@ func (s *Store) load(ctx context.Context) (fleet.Snapshot, error) {
 	return snap, nil
 }
 
-// Commit makes the change if the store is still at revision from, whole or
-// not at all, and says the new revision. fleet.ErrConflict means that it is
-// not; after any other error the change may or may not have been made, and
-// the next Commit from the same revision tells by a conflict.
+// Commit makes the change if the store is still at revision from, whole or not at all,
+// and returns the new revision. fleet.ErrConflict means that it is at another. After any
+// other error the change may or may not have been made, and the next Commit from the same
+// revision detects that by a conflict.
 func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int64, error) {
 	ops, err := encode(c)
 	if err != nil {
@@ -157,8 +154,8 @@ func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int6
 	return done.Header.Revision, nil
 }
 
-// Watch gives the snapshot now and after every change that anybody commits,
-// until ctx ends. Changes that come quickly are given as one.
+// Watch returns the snapshot now and after every committed change, until ctx ends. Quick
+// successive changes are combined.
 func (s *Store) Watch(ctx context.Context) (<-chan fleet.Snapshot, error) {
 	snap, err := s.Load(ctx)
 	if err != nil {
@@ -175,13 +172,13 @@ func (s *Store) Watch(ctx context.Context) (<-chan fleet.Snapshot, error) {
 	return out, nil
 }
 
-// followChanges carries changes after last to out until the watch breaks, which a
-// compaction or a lost connection does.
+// followChanges sends changes after last to out until the watch breaks, by a compaction
+// or a lost connection.
 func (s *Store) followChanges(ctx context.Context, last *int64, out chan<- fleet.Snapshot) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changes := s.client.Watch(clientv3.WithRequireLeader(ctx), guardKey)
-	// What changed between the last snapshot and the watch is found by looking.
+	// Changes between the last snapshot and the watch need an explicit read.
 	for first := true; ; first = false {
 		if !first {
 			w, ok := <-changes
@@ -208,13 +205,13 @@ func (s *Store) followChanges(ctx context.Context, last *int64, out chan<- fleet
 	}
 }
 
-// Lead waits until this process is the one that leads under name. The channel
-// is closed when it no longer is; it ends with ctx. Commit's guard, not this,
-// is what keeps two leaders from doing harm.
+// Lead waits until this process is the leader under name. The channel is closed when it
+// no longer is, or when ctx ends. Two leaders are harmless because of Commit's guard, not
+// because of this.
 func (s *Store) Lead(ctx context.Context, name string) (<-chan struct{}, error) {
 	if s.member != nil {
-		// The data folder's lock has made this the only process already. A
-		// lease would make a restarted controller wait for its dead self.
+		// The data folder's lock already makes this the only process. With a lease, a
+		// restarted controller would wait for its dead predecessor.
 		lost := make(chan struct{})
 		context.AfterFunc(ctx, func() { close(lost) })
 		return lost, nil
@@ -228,11 +225,11 @@ func (s *Store) Lead(ctx context.Context, name string) (<-chan struct{}, error) 
 		session.Close()
 		return nil, s.explained(ctx, "waiting to become the leader", err)
 	}
-	context.AfterFunc(ctx, func() { session.Close() }) // gives the lease back, so that the next leader need not wait for it
+	context.AfterFunc(ctx, func() { session.Close() }) // returns the lease, so that the next leader need not wait
 	return session.Done(), nil
 }
 
-// limited bounds one request, and ends it at once when the embedded etcd has
+// limited sets a request's time limit, and ends it at once when the embedded etcd has
 // stopped.
 func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, opLimit)
@@ -251,8 +248,7 @@ func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { close(stop); cancel() }
 }
 
-// explained is err with the reason a person can do something about, where
-// there is one.
+// explained adds a useful reason to err, if there is one.
 func (s *Store) explained(ctx context.Context, doing string, err error) error {
 	if s.member != nil {
 		if cause := s.member.fault.cause(); cause != nil {

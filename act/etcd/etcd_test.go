@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// contract skips what starts a real etcd in the quick ring.
+// contract skips tests with a real etcd in short runs.
 func contract(t *testing.T) context.Context {
 	t.Helper()
 	if testing.Short() {
@@ -49,7 +49,7 @@ func opened(t *testing.T, ctx context.Context, dir string) *Store {
 	return s
 }
 
-// external starts a real etcd behind a socket, as an administrator would.
+// external starts a real etcd on a socket, as an administrator would.
 func external(t *testing.T, ctx context.Context, maxOps uint) *Store {
 	t.Helper()
 	dir := t.TempDir()
@@ -95,12 +95,12 @@ func committed(t *testing.T, ctx context.Context, s *Store, from int64, c fleet.
 	return rev
 }
 
-// job is the least that can be one.
+// job is a minimal job.
 func job(id string) fleet.Job {
 	return fleet.Job{ID: fleet.JobID(id), Spec: fleet.JobSpec{Ranks: 1, Guests: 1}}
 }
 
-// everything is a changeset with one of each kind, and odd names.
+// everything is a changeset with one object of each kind, and odd names.
 func everything() fleet.Changeset {
 	at := time.Date(2025, 3, 4, 5, 6, 7, 8, time.UTC)
 	return fleet.Changeset{
@@ -122,13 +122,13 @@ func same(t *testing.T, got, want fleet.Snapshot) {
 	}
 }
 
-// suite is what both kinds of store promise.
+// suite is the contract of both kinds of store.
 func suite(t *testing.T, ctx context.Context, s *Store) {
 	first := loaded(t, ctx, s)
 	if first.Cluster.ID == "" || first.Cluster.NextJob != 1 || first.Revision == 0 {
 		t.Fatalf("a new store holds %+v", first.Cluster)
 	}
-	same(t, loaded(t, ctx, s), first) // the identity is made once
+	same(t, loaded(t, ctx, s), first) // the identity is created once
 
 	c := everything()
 	rev := committed(t, ctx, s, first.Revision, c)
@@ -333,7 +333,7 @@ func TestLeadEmbeddedIsAtOnce(t *testing.T) {
 	<-lost
 }
 
-// TestConcurrentCommits: of two that start from one revision, one wins.
+// TestConcurrentCommits: of two commits from one revision, one succeeds.
 func TestConcurrentCommits(t *testing.T) {
 	ctx := contract(t)
 	s := opened(t, ctx, t.TempDir())
@@ -359,8 +359,8 @@ func TestConcurrentCommits(t *testing.T) {
 	}
 }
 
-// TestDamagedNumbers: a job of impossible size is refused by its key, and so
-// never reaches those who would make room for that many guests.
+// TestDamagedNumbers: a job of impossible size is refused by its key, before any code
+// allocates memory for that many guests.
 func TestDamagedNumbers(t *testing.T) {
 	at := key("jobs", fleet.JobID("j 7"))
 	for name, damage := range map[string]func(*fleet.Job){

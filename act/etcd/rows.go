@@ -13,30 +13,30 @@ import (
 	"pagurus/fleet"
 )
 
-// The keys. IDs are escaped, so that none can reach into another's place.
+// The keys. IDs are escaped, so that none can form another's key.
 const (
-	family     = "/pagurus/v" // all versions of the layout
+	family     = "/pagurus/v" // of all versions
 	root       = "/pagurus/v1/"
 	guardKey   = root + "revision" // written by every transaction; its modification revision is the snapshot's
 	clusterKey = root + "cluster"
 	leaders    = "/pagurus/leaders/"
 )
 
-// format is the guard's value. A number higher than ours means that a newer
-// Pagurus has used the store in a way we would not understand.
+// format is the guard's value. A higher number means that a newer Pagurus has used the
+// store in an unknown format.
 type format struct {
 	Format int `json:"format"`
 }
 
 const formatNow = 1
 
-// storedHost is a host without its facts, which are never stored.
+// storedHost is a host without its facts.
 type storedHost struct {
 	fleet.Host
 	Facts *fleet.Facts `json:"facts,omitempty"`
 }
 
-// encode gives the operations of one changeset, the guard's included.
+// encode returns the operations of one changeset, including the guard's.
 func encode(c fleet.Changeset) ([]clientv3.Op, error) {
 	w := writer{}
 	w.put(guardKey, format{formatNow})
@@ -62,8 +62,8 @@ func encode(c fleet.Changeset) ([]clientv3.Op, error) {
 	return w.ops, w.err
 }
 
-// writer gathers operations; etcd refuses two on one key, so a later one
-// replaces an earlier one, as fleet.Snapshot.Apply has it.
+// writer collects operations; etcd refuses two on one key, so a later one replaces an
+// earlier one, as in fleet.Snapshot.Apply.
 type writer struct {
 	ops  []clientv3.Op
 	seen map[string]int
@@ -107,7 +107,7 @@ func key[ID ~string](kind string, id ID) string {
 	return root + kind + "/" + url.PathEscape(string(id))
 }
 
-// decode adds one object of the store to the snapshot.
+// decode adds one stored object to the snapshot.
 func decode(s *fleet.Snapshot, at string, value []byte, revision int64) error {
 	kind, id, _ := strings.Cut(strings.TrimPrefix(at, root), "/")
 	switch {
@@ -160,11 +160,10 @@ func object[T any, ID ~string](into map[ID]T, at, id string, value []byte, named
 	return nil
 }
 
-// mostRanks is above what any planner lets a job have.
+// mostRanks is above the planner's limit for a job.
 const mostRanks = 1 << 20
 
-// sound refuses numbers that no job can have. Those who think trust them, and
-// make as much of something as they say.
+// sound refuses impossible numbers, because other code trusts them for allocations.
 func sound(jobs map[fleet.JobID]fleet.Job, at, id string) error {
 	name, err := url.PathUnescape(id)
 	if err != nil {
@@ -182,8 +181,7 @@ func sound(jobs map[fleet.JobID]fleet.Job, at, id string) error {
 	return nil
 }
 
-// read is strict: a field we do not know would be lost when the object is
-// written again.
+// read is strict: an unknown field would be lost when the object is written again.
 func read(at string, value []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(value))
 	d.DisallowUnknownFields()

@@ -18,8 +18,8 @@ import (
 	"pagurus/fleet"
 )
 
-// commitForEver is the child that is killed: it prints the number of every
-// job whose commit was answered.
+// commitForEver is the child that is killed: it prints the number of every job whose
+// commit was answered.
 func commitForEver(dir string) {
 	ctx := context.Background()
 	s, err := Embed(ctx, EmbedConfig{Dir: dir})
@@ -39,8 +39,7 @@ func commitForEver(dir string) {
 	fmt.Println("error:", err)
 }
 
-// TestKilled: what was answered is there after a kill -9, and nothing is half
-// there.
+// TestKilled: after kill -9 every answered commit is stored, and none partially.
 func TestKilled(t *testing.T) {
 	ctx := contract(t)
 	dir := t.TempDir()
@@ -64,7 +63,7 @@ func TestKilled(t *testing.T) {
 			}
 			last = i
 			if n == 40+round*7 {
-				child.Process.Kill() // its last words are still read
+				child.Process.Kill() // its last output is still read
 			}
 		}
 		child.Wait()
@@ -82,7 +81,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// tinyDisk mounts a file system of so many bytes.
+// tinyDisk mounts a file system of this size.
 func tinyDisk(t *testing.T, bytes int64) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -116,8 +115,8 @@ func fill(t *testing.T, path string, leave int64) {
 	}
 }
 
-// TestNearlyFullDisk: changes are refused in one sentence, reading goes on,
-// and all is well once there is space again.
+// TestNearlyFullDisk: changes are refused in one sentence, reading goes on, and all works
+// again once there is space.
 func TestNearlyFullDisk(t *testing.T) {
 	ctx := contract(t)
 	disk := tinyDisk(t, 128<<20)
@@ -140,15 +139,14 @@ func TestNearlyFullDisk(t *testing.T) {
 	same(t, loaded(t, ctx, s), snap.Apply(change, rev))
 }
 
-// TestFullDisk: when somebody takes the last byte under etcd's feet, which
-// ends a process that runs etcd as it is, this one lives and says why; what
-// was answered is there afterwards.
+// TestFullDisk: when the disk becomes full during a write, which would end a process with
+// plain etcd, this one survives and reports it; answered commits are stored.
 func TestFullDisk(t *testing.T) {
 	ctx := contract(t)
 	disk := tinyDisk(t, 128<<20)
 	dir := filepath.Join(disk, "store")
 	s := opened(t, ctx, dir)
-	s.member.reserve = 0 // the guard of the test above would refuse
+	s.member.reserve = 0 // disables the check that TestNearlyFullDisk tests
 	snap := loaded(t, ctx, s)
 	fill(t, filepath.Join(disk, "ballast"), 0)
 	big := strings.Repeat("x", 1<<20)
@@ -182,7 +180,7 @@ func TestFullDisk(t *testing.T) {
 	if err := s.RoomAgain(ctx); err != nil {
 		t.Error(err)
 	}
-	// Another process is what follows; the folder may be locked in this one.
+	// In reality another process follows; the folder may be locked in this one.
 	if err := s.Close(); err == nil {
 		again := loaded(t, ctx, opened(t, ctx, dir))
 		if n := len(again.Jobs); n != answered && n != answered+1 {
@@ -208,8 +206,8 @@ func TestNoRoomToStart(t *testing.T) {
 	}
 }
 
-// TestStartCancelled: a start that nobody waits for any longer leaves nothing
-// behind that runs or holds the folder, however far it had come.
+// TestStartCancelled: a cancelled start leaves nothing running and no locked folder,
+// however far it had come.
 func TestStartCancelled(t *testing.T) {
 	ctx := contract(t)
 	dir := t.TempDir()
@@ -217,7 +215,7 @@ func TestStartCancelled(t *testing.T) {
 		soon, cancel := context.WithTimeout(ctx, patience)
 		s, err := Embed(soon, EmbedConfig{Dir: dir})
 		cancel()
-		if err == nil { // it was quick
+		if err == nil { // it was fast
 			err = s.Close()
 		} else if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("after %v: %v", patience, err)

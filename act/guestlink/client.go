@@ -13,44 +13,43 @@ import (
 	"pagurus/fleet"
 )
 
-// Client is the host's side of the link to one guest. Its methods may be
-// called side by side; each returns when the guest has answered or its context
-// ends, over as many connections as that takes.
+// Client is the host's side of the link to one guest. Its methods may be called
+// concurrently; each returns when the guest has answered or its context ends, over as
+// many connections as needed.
 type Client struct {
 	dial    func(context.Context) (io.ReadWriteCloser, error)
 	session uint64
 	timing  timing
 
 	mu      sync.Mutex
-	last    uint64           // ID of the youngest call
-	calls   map[uint64]*call // not yet answered
-	out     chan []byte      // frames for the connection that stands; nil: none does
-	running bool             // connect runs
+	last    uint64           // ID of the latest call
+	calls   map[uint64]*call // unanswered
+	out     chan []byte      // frames for the present connection; nil: none
+	running bool             // connect is running
 	trouble error            // why there is no connection, for people
-	heard   bool             // the guest said something since this was last looked at
+	heard   bool             // the guest has sent something since the last check
 	ctx     context.Context  // ends with Close
 	stop    context.CancelFunc
 }
 
-// timing holds the waits that tests shorten.
+// timing is the waits that tests shorten.
 type timing struct {
-	unheard time.Duration // repeat a call the guest has not said it has
-	heard   time.Duration // repeat one it has; over pollLimit, for the answer may be lost
-	redial  time.Duration // least wait between two connections
-	slowest time.Duration // most wait between two connections
+	unheard time.Duration // before a call without acknowledgement is repeated
+	heard   time.Duration // before an acknowledged call is repeated; above pollLimit, in case the answer is lost
+	redial  time.Duration // minimum between connections
+	slowest time.Duration // maximum between connections
 }
 
 // call is one call in progress.
 type call struct {
 	frame func() ([]byte, error) // made again for each try
-	acked chan struct{}          // of capacity 1
-	reply chan reply             // of capacity 1
+	acked chan struct{}          // capacity 1
+	reply chan reply             // capacity 1
 }
 
-// New gives a client whose connections come from dial. It dials when there
-// is something to ask, and again, for as long as there is, whenever the
-// connection ends. A guest takes one connection at a time, so there must be
-// one Client to a guest.
+// New returns a client whose connections come from dial. It dials when there are calls,
+// and again whenever the connection ends while there are any. A guest accepts one
+// connection at a time, so there must be one Client for each guest.
 func New(dial func(context.Context) (io.ReadWriteCloser, error)) *Client {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Client{
@@ -72,12 +71,12 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Setup makes the guest a member of its job. The time in s counts from now:
-// it is put forward in each try by what has passed since.
+// Setup makes the guest a member of its job. The clock in s counts from now: each try
+// advances it by the time passed since.
 func (c *Client) Setup(ctx context.Context, s fleet.Setup) error {
 	began := time.Now()
-	// Until the guest agent runs, tries pile up in buffers on the way, and it
-	// would set its clock by the oldest. After a ping the way is clear.
+	// Until the guest agent runs, tries collect in buffers, and it would set its clock by
+	// the oldest. After a ping the buffers are empty.
 	if _, err := c.do(ctx, callPing, constant(struct{}{})); err != nil {
 		return err
 	}
@@ -91,7 +90,7 @@ func (c *Client) Setup(ctx context.Context, s fleet.Setup) error {
 	return err
 }
 
-// Launch starts a program, once for its ID.
+// Launch starts a program, once for each ID.
 func (c *Client) Launch(ctx context.Context, p fleet.Program) error {
 	_, err := c.do(ctx, callLaunch, constant(p))
 	return err
@@ -103,17 +102,16 @@ func (c *Client) Wait(ctx context.Context, id string) (fleet.Exit, error) {
 	return r.Exit, err
 }
 
-// Read gives output from offset on, waiting for some; the guest forgets what
-// is before offset. eof: there is nothing at offset and never will be.
+// Read returns output from offset on, waiting for some; the guest forgets output before
+// offset. eof: there will be none at offset.
 func (c *Client) Read(ctx context.Context, id, name string, offset int64) (data []byte, eof bool, err error) {
 	r, err := c.do(ctx, callRead, constant(stream{Program: id, Name: name, Offset: offset}))
 	return r.Data, r.EOF, err
 }
 
-// Write gives the program input that begins at offset and says where to go
-// on; input before the guest's own offset is passed over. eof closes it. It
-// waits until the guest has taken all of data. After an error next is still
-// where to go on.
+// Write sends the program input that begins at offset, and returns where to continue; the
+// guest ignores input before its own offset. eof closes the input. Write waits until the
+// guest has taken all of data. After an error next is still where to continue.
 func (c *Client) Write(ctx context.Context, id string, offset int64, data []byte, eof bool) (next int64, err error) {
 	next = offset
 	for first := true; first || len(data) > 0; first = false {
@@ -128,22 +126,21 @@ func (c *Client) Write(ctx context.Context, id string, offset int64, data []byte
 		taken := r.Next - next
 		next = r.Next
 		if taken <= 0 || taken > int64(len(data)) {
-			return next, nil // the guest is elsewhere in the stream; the caller knows what is there
+			return next, nil // the guest has another offset; the caller has the data there
 		}
 		data = data[taken:]
 	}
 	return next, nil
 }
 
-// Signal passes a signal on to the ranks of a program in all guests of its job,
-// once for its ID. After an error some may have it; call again.
+// Signal sends a signal to a program's ranks in all guests of its job, once for each ID.
+// After an error some may have received it; call again.
 func (c *Client) Signal(ctx context.Context, program string, s fleet.Signal) error {
 	_, err := c.do(ctx, callSignal, constant(signalCall{program, s}))
 	return err
 }
 
-// Trace gives what the ranks in this guest have done with MPI. Of more than
-// allTraceBytes the rest is left out.
+// Trace returns the MPI traces of the ranks in this guest, up to allTraceBytes.
 func (c *Client) Trace(ctx context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
 	var out []fleet.Trace
 	for first, bytes := 0, 0; bytes < allTraceBytes; {
@@ -167,8 +164,8 @@ func (c *Client) Trace(ctx context.Context, q fleet.TraceQuery) ([]fleet.Trace, 
 	return out, nil
 }
 
-// Cache gives what the guest could do without, after it has dropped its page
-// cache if told to.
+// Cache returns the guest's report of its memory; if drop is set, after dropping its page
+// cache.
 func (c *Client) Cache(ctx context.Context, drop bool) (fleet.Cache, error) {
 	r, err := c.do(ctx, callCache, constant(cacheCall{drop}))
 	if err != nil || r.Cache == nil {
@@ -177,7 +174,7 @@ func (c *Client) Cache(ctx context.Context, drop bool) (fleet.Cache, error) {
 	return *r.Cache, nil
 }
 
-// Topology gives what the guest sees of its processors and its memory.
+// Topology returns what the guest sees of its processors and memory.
 func (c *Client) Topology(ctx context.Context) (fleet.Topology, error) {
 	r, err := c.do(ctx, callTopology, constant(struct{}{}))
 	if err == nil && r.Topology == nil {
@@ -197,7 +194,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 
 func constant(v any) func() any { return func() any { return v } }
 
-// do makes a call, and makes it anew for as long as the guest says Again.
+// do makes a call, and repeats it while the guest answers Again.
 func (c *Client) do(ctx context.Context, name string, body func() any) (result, error) {
 	for {
 		r, err := c.once(ctx, name, body)
@@ -224,7 +221,7 @@ func (c *Client) once(ctx context.Context, name string, body func() any) (reply,
 	id, k := c.enter(name, body)
 	defer c.leave(id)
 	if _, err := k.frame(); err != nil {
-		return reply{}, err // too long, and always will be
+		return reply{}, err // permanently too long
 	}
 	c.send(k)
 	timer := time.NewTimer(c.timing.unheard)
@@ -255,8 +252,8 @@ func (c *Client) unanswered(name string, cause error) error {
 	return fmt.Errorf("guest agent did not answer %s: %w", name, cause)
 }
 
-// enter notes a call, so that its answer finds it and every new connection
-// begins with it, and sees to it that there is a connection.
+// enter registers a call, so that it gets its answer and is sent on every new connection,
+// and starts connect if necessary.
 func (c *Client) enter(name string, body func() any) (uint64, *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -287,8 +284,8 @@ func (c *Client) leave(id uint64) {
 	delete(c.calls, id)
 }
 
-// send puts a try of the call on its way if there is one. Nobody waits: what
-// is lost here is repeated like what is lost anywhere else.
+// send sends a call if there is a connection. It does not wait: lost calls are repeated
+// anyway.
 func (c *Client) send(k *call) {
 	frame, err := k.frame()
 	if err != nil {
@@ -297,13 +294,13 @@ func (c *Client) send(k *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {
-	case c.out <- frame: // never ready while there is no connection
+	case c.out <- frame: // never ready without a connection
 	default:
 	}
 }
 
-// connect keeps a connection for as long as there are calls, and ends when
-// there are none after the connection did.
+// connect keeps a connection while there are calls. It ends when there are none after a
+// connection has ended.
 func (c *Client) connect() {
 	pause := c.timing.redial
 	for c.wanted() {
@@ -326,8 +323,7 @@ func (c *Client) connect() {
 	}
 }
 
-// wanted reports whether there is anything to connect for. If not, connect
-// has ended as far as enter is concerned.
+// wanted reports whether a connection is needed. If not, enter must start connect again.
 func (c *Client) wanted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -362,13 +358,13 @@ func (c *Client) serve(conn io.ReadWriteCloser) error {
 	c.out = nil
 	c.mu.Unlock()
 	cancel()
-	conn.Close() // ends a Write that hangs
+	conn.Close() // ends a blocked Write
 	writer.Wait()
 	return err
 }
 
-// attach makes out the way to the guest and puts all calls in progress on it:
-// they may have been lost with the connection before.
+// attach makes out the present connection and sends all calls in progress on it, because
+// they may have been lost with the last one.
 func (c *Client) attach(out chan []byte) {
 	c.mu.Lock()
 	c.out = out
@@ -383,7 +379,7 @@ func (c *Client) attach(out chan []byte) {
 	}
 }
 
-// listen hands out answers until the connection ends.
+// listen distributes answers until the connection ends.
 func (c *Client) listen(conn io.Reader) error {
 	var d decoder
 	buffer := make([]byte, 16<<10)
@@ -399,7 +395,7 @@ func (c *Client) listen(conn io.Reader) error {
 func (c *Client) answered(payload []byte) {
 	var r reply
 	if json.Unmarshal(payload, &r) != nil || r.Session != c.session {
-		return // an answer to the client before us, still in a buffer
+		return // an answer to an earlier client, still in a buffer
 	}
 	c.mu.Lock()
 	c.heard = true

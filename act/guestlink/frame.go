@@ -12,17 +12,16 @@ import (
 //
 //	RS "pgl1" LENGTH(8 hex) CRC32(8 hex) payload
 //
-// RS is the byte 0x1e. The payload is JSON, in which no control byte can stand
-// raw, so RS occurs nowhere but at the start of a frame: a frame that was cut
-// short ends where the next one starts, however long it claimed to be. With
-// binary lengths alone, a reader would have swallowed up to 64 KiB of good
-// frames before noticing.
+// RS is the byte 0x1e. The payload is JSON, which has no raw control bytes, so RS only
+// starts frames: a truncated frame ends where the next one starts, whatever its length
+// field. With binary lengths alone, a reader would swallow up to 64 KiB of good frames
+// before noticing.
 const (
 	recordStart = 0x1e
 	magic       = "\x1epgl1"
 	headerBytes = len(magic) + 8 + 8
 
-	// maxPayload bounds what one side has to buffer for the other.
+	// maxPayload limits a side's buffer.
 	maxPayload = 64 << 10
 )
 
@@ -40,14 +39,14 @@ func encode(v any) ([]byte, error) {
 	return append(frame, payload...), nil
 }
 
-// decoder finds frames in a stream that may begin, end and be cut anywhere. It
-// never fails: what is not a whole, sound frame is passed over.
+// decoder finds frames in a stream that may begin, end and break anywhere. It never
+// fails: it skips everything that is not a complete, valid frame.
 type decoder struct {
-	pending []byte // empty, or begins with recordStart and holds no other
+	pending []byte // empty, or begins with its only recordStart
 }
 
-// feed takes the next bytes of the stream and calls emit with the payload of
-// each frame they complete. The payload is valid during the call only.
+// feed processes the next bytes of the stream and calls emit with the payload of each
+// completed frame. The payload is valid only during the call.
 func (d *decoder) feed(b []byte, emit func(payload []byte)) {
 	for len(b) > 0 {
 		if b[0] == recordStart {
@@ -65,10 +64,10 @@ func (d *decoder) feed(b []byte, emit func(payload []byte)) {
 	}
 }
 
-// extend adds bytes free of recordStart to the frame that has begun.
+// extend adds bytes without recordStart to the present frame.
 func (d *decoder) extend(segment []byte, emit func([]byte)) {
 	if room := headerBytes + maxPayload - len(d.pending); len(segment) > room {
-		segment = segment[:room] // a sound frame is complete by then; what follows it is garbage
+		segment = segment[:room] // a valid frame is complete by then; the rest is garbage
 	}
 	d.pending = append(d.pending, segment...)
 	if len(d.pending) < headerBytes {
@@ -88,11 +87,11 @@ func (d *decoder) extend(segment []byte, emit func([]byte)) {
 	}
 	d.pending = d.pending[:0]
 	if cap(d.pending) > 16<<10 {
-		d.pending = nil // a guest's memory is its job's; a large frame is rare
+		d.pending = nil // a guest's memory belongs to its job; large frames are rare
 	}
 }
 
-// header reads a frame's length and checksum; frame has headerBytes or more.
+// header parses a frame's length and checksum; frame has at least headerBytes.
 func header(frame []byte) (length int, sum uint32, ok bool) {
 	if string(frame[:len(magic)]) != magic {
 		return 0, 0, false

@@ -27,7 +27,7 @@ func decodeAll(d *decoder, pieces ...[]byte) (got []string) {
 	return got
 }
 
-// A frame that is cut short costs itself and nothing that comes after it.
+// A truncated frame does not affect later ones.
 func TestCutFrameCostsNothingElse(t *testing.T) {
 	f := frames(t, strings.Repeat("long ", 5000), "short")
 	for _, cut := range []int{1, 3, headerBytes - 1, headerBytes, headerBytes + 1, len(f[0]) - 1} {
@@ -60,7 +60,7 @@ func TestTooLongIsSaid(t *testing.T) {
 	}
 }
 
-// However a stream is cut into pieces, the same frames come out.
+// Any splitting of a stream gives the same frames.
 func TestPiecesDoNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		payloads := rapid.SliceOfN(rapid.String(), 1, 8).Draw(t, "payloads")

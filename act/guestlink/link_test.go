@@ -16,8 +16,8 @@ import (
 	"pagurus/fleet"
 )
 
-// program is a guest's end of two streams: it echoes its input, byte by
-// byte changed, and ends when that is closed.
+// program is a guest's end of two streams: it echoes changed input, and ends when the
+// input is closed.
 type program struct {
 	mu      sync.Mutex
 	in      []byte
@@ -105,7 +105,7 @@ func (p *program) Write(_ context.Context, _ string, offset int64, data []byte, 
 	next := int64(len(p.in))
 	if offset <= next && offset+int64(len(data)) >= next && !p.closed {
 		fresh := data[next-offset:]
-		if len(fresh) > 1000 { // takes less than it is given
+		if len(fresh) > 1000 { // accepts less than it is given
 			fresh, eof = fresh[:1000], false
 		}
 		p.in = append(p.in, fresh...)
@@ -138,21 +138,21 @@ func (p *program) Trace(_ context.Context, q fleet.TraceQuery) ([]fleet.Trace, e
 	for i := range out {
 		out[i] = fleet.Trace{Rank: i, At: q.To, Gaps: make([]fleet.Gap, 16)}
 	}
-	out[7].Gaps = make([]fleet.Gap, 5000) // no frame holds that
+	out[7].Gaps = make([]fleet.Gap, 5000) // too large for a frame
 	return out, nil
 }
 
 func (p *program) Shutdown(context.Context) error { return nil }
 
-// line is a stream to a guest that loses what is on it at random, sends
-// pieces twice, and begins and ends with rubbish: worse than any migration.
-// The guest's side sees one stream for ever, as a virtio port is.
+// line is a stream to a guest that loses data at random, repeats pieces, and begins and
+// ends with garbage: worse than any migration. The guest's side always sees one stream,
+// as with a virtio port.
 type line struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
 	current net.Conn // the guest's end of the host's connection
 	arrived chan struct{}
-	left    [2][]byte // each way: bytes held back, which come with the next, perhaps on another connection
+	left    [2][]byte // for each direction: delayed bytes, sent with the next, perhaps on another connection
 }
 
 func newLine(seed uint64) *line {
@@ -185,7 +185,7 @@ func (l *line) conn() net.Conn {
 	return l.current
 }
 
-// mangle gives what arrives of b, and whether the connection ends then.
+// mangle returns what arrives of b, and whether the connection ends then.
 func (l *line) mangle(way int, b []byte) ([]byte, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -245,7 +245,7 @@ func (l *line) isDone() bool {
 func (l *line) Write(b []byte) (int, error) {
 	got, end := l.mangle(1, b)
 	if c := l.conn(); c != nil {
-		c.Write(got) // lost if nobody listens, as with QEMU
+		c.Write(got) // lost without a reader, as with QEMU
 		if end {
 			c.Close()
 		}
@@ -257,8 +257,7 @@ func quick() timing {
 	return timing{unheard: 5 * time.Millisecond, heard: 10 * time.Millisecond, redial: time.Millisecond, slowest: 4 * time.Millisecond}
 }
 
-// Whatever happens on the way, input and output arrive whole and once, also
-// when clients follow one another.
+// Input and output arrive exactly once despite all faults, also with successive clients.
 func TestNothingLostOrDoubled(t *testing.T) {
 	for seed := range uint64(8) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

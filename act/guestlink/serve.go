@@ -12,11 +12,10 @@ import (
 	"pagurus/fleet"
 )
 
-// Server is what the guest's side carries out. Calls come side by side, and
-// the same one may come more than once, also long after it was first made.
-// Every context ends after 20 seconds at the latest; a call that then
-// returns the context's error is made again by the host's side, so waiting is
-// to be written as if it could last for ever.
+// Server carries out calls on the guest's side. Calls are concurrent, and one call may
+// come repeatedly, also much later. Every context ends after 20 seconds at most. If a
+// call then returns the context's error, the host's side repeats it, so code can wait as
+// if without a limit.
 type Server interface {
 	Programs
 	Setup(context.Context, fleet.Setup) error
@@ -27,7 +26,7 @@ type Server interface {
 	Shutdown(context.Context) error
 }
 
-// Programs is what the guest's side runs.
+// Programs runs programs on the guest's side.
 type Programs interface {
 	Launch(context.Context, fleet.Program) error
 	Wait(ctx context.Context, id string) (fleet.Exit, error)
@@ -35,12 +34,12 @@ type Programs interface {
 	Write(ctx context.Context, id string, offset int64, data []byte, eof bool) (next int64, err error)
 }
 
-// maxCalls bounds the calls carried out at once; what comes beyond is dropped
-// and comes again. A host's agent makes about five.
+// maxCalls limits concurrent calls; further ones are dropped and repeated. A host's agent
+// makes about five.
 const maxCalls = 64
 
-// Serve answers what comes over rw until reading or writing fails or ctx ends.
-// It closes nothing; whoever ends ctx has to end a Read of rw that hangs.
+// Serve answers calls on rw until reading or writing fails or ctx ends. It closes
+// nothing; who ends ctx must also end a blocked Read of rw.
 func Serve(ctx context.Context, rw io.ReadWriter, server Server) error {
 	return serve(ctx, rw, server, pollLimit)
 }
@@ -85,16 +84,16 @@ type link struct {
 	all    *sync.WaitGroup
 
 	mu      sync.Mutex
-	calls   map[key]bool // being carried out
+	calls   map[key]bool // in progress
 	session uint64       // of the last request
 	polls   context.Context
 	end     context.CancelFunc // ends polls
 }
 
-// key tells the tries of a call from other calls.
+// key identifies a call across its tries.
 type key struct{ session, id uint64 }
 
-// beginRequest begins to carry out a request unless that is already being done.
+// beginRequest starts a request unless it is already in progress.
 func (l *link) beginRequest(ctx context.Context, payload []byte) {
 	var r request
 	if json.Unmarshal(payload, &r) != nil || r.Call == "" {
@@ -104,7 +103,7 @@ func (l *link) beginRequest(ctx context.Context, payload []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.polls == nil || l.session != r.Session {
-		// A new client. The calls of the one before wait for nobody.
+		// A new client. The calls of the last one are obsolete.
 		if l.end != nil {
 			l.end()
 		}
@@ -126,8 +125,8 @@ func (l *link) beginRequest(ctx context.Context, payload []byte) {
 	})
 }
 
-// carryOut makes the call and answers it. The call's context ends with polls,
-// the answering with ctx.
+// carryOut makes the call and answers it. The call's context ends with polls, the
+// answer's with ctx.
 func (l *link) carryOut(ctx, polls context.Context, r request) {
 	late := time.AfterFunc(ackAfter, func() { l.answer(ctx, reply{Session: r.Session, ID: r.ID, Ack: true}) })
 	defer late.Stop()
@@ -138,10 +137,10 @@ func (l *link) carryOut(ctx, polls context.Context, r request) {
 	a := reply{Session: r.Session, ID: r.ID}
 	switch {
 	case err != nil && polls.Err() != nil:
-		return // nobody waits for it
+		return // it is obsolete
 	case limited.Err() != nil && errors.Is(err, context.DeadlineExceeded):
-		// Time-outs of the network call themselves DeadlineExceeded, too; those
-		// are failures to be told, not reasons to call again.
+		// Network timeouts are also DeadlineExceeded; those are failures to report, not
+		// reasons to repeat.
 		a.Again = true
 	case err != nil:
 		a.Error = err.Error()
@@ -153,7 +152,7 @@ func (l *link) carryOut(ctx, polls context.Context, r request) {
 	l.answer(ctx, a)
 }
 
-// answer sends a reply, waiting for the host to listen.
+// answer sends a reply, waiting for the host to read.
 func (l *link) answer(ctx context.Context, a reply) {
 	frame, err := encode(a)
 	if err != nil {
@@ -168,8 +167,8 @@ func (l *link) answer(ctx context.Context, a reply) {
 	}
 }
 
-// call hands a request to the server. A bug in one call must not end the
-// guest, whose first process this is.
+// call passes a request to the server. A bug in one call must not end the guest, whose
+// first process this is.
 func (l *link) call(ctx context.Context, r request) (res result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -225,8 +224,8 @@ func (l *link) call(ctx context.Context, r request) (res result, err error) {
 	return l.streamCall(ctx, r)
 }
 
-// page gives as many traces from a place on as fit an answer. One that does not
-// fit by itself is passed over.
+// page returns as many traces from a position on as fit an answer. It skips one that is
+// too large alone.
 func page(traces []fleet.Trace, first int) (res result, err error) {
 	bytes := 0
 	for i := max(first, 0); i < len(traces); i++ {

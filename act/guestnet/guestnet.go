@@ -1,8 +1,8 @@
-// Package guestnet makes a guest a member of its job's network, from inside. It
-// knows nothing of hosts or of how frames get from guest to guest. It uses
-// ioctls, and one message of its own: a netlink library would be a noticeable part
-// of the guest agent for five calls. Its tests are those of the guest agent, in real guests, and those of
-// package port, which does the same to a container from outside.
+// Package guestnet connects a guest to its job's network, from inside. It knows nothing
+// of hosts or of how frames travel. It uses ioctls and one netlink message: a netlink
+// library would be a noticeable part of the guest agent for five calls. Its tests are
+// those of the guest agent, in real guests, and those of package port, which does the
+// same to a container from outside.
 package guestnet
 
 import (
@@ -19,7 +19,7 @@ import (
 	"pagurus/fleet"
 )
 
-// withSocket runs do with a socket that interface ioctls go to.
+// withSocket runs do with a socket for interface ioctls.
 func withSocket(do func(fd int) error) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -44,15 +44,15 @@ func Up(name string) error {
 	})
 }
 
-// findInterface gives the name of the interface that is to have a hardware
-// address: it has it, unless the guest was started from another's snapshot.
+// findInterface returns the name of the interface for a hardware address. It may not have
+// the address yet if the guest was started from another's snapshot.
 func findInterface(mac string) (string, error) {
 	paths, err := filepath.Glob("/sys/class/net/*/device")
 	if err != nil {
 		return "", err
 	}
 	if len(paths) == 0 {
-		// A container's belongs to no device, and has its address from the host.
+		// A container's interface has no device, and gets its address from the host.
 		if link, err := net.InterfaceByName("eth0"); err == nil && strings.EqualFold(link.HardwareAddr.String(), mac) {
 			return link.Name, nil
 		}
@@ -95,15 +95,14 @@ func setMAC(fd int, name string, mac net.HardwareAddr) error {
 	return nil
 }
 
-// Join gives the guest its address on the job's network, and every
-// neighbour a fixed hardware address: nothing has to be asked by broadcast,
-// which the network does not carry.
+// Join gives the guest its address on the job's network, and every neighbour a fixed
+// hardware address, because the network carries no broadcasts.
 func Join(s fleet.Setup) error {
 	name, err := findInterface(s.MAC)
 	if err != nil {
 		return err
 	}
-	// Nobody here speaks IPv6, and its announcements are broadcasts, too.
+	// IPv6 is unused, and its announcements are broadcasts, too.
 	os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
 	err = withSocket(func(fd int) error {
 		if s.MTU > 0 {
@@ -141,8 +140,8 @@ func Join(s fleet.Setup) error {
 	})
 }
 
-// neighbours are the other guests and the file server, whose hardware address
-// follows from the subnet.
+// neighbours are the other guests and the file server, whose hardware address follows
+// from the subnet.
 func neighbours(s fleet.Setup) (all []fleet.Peer) {
 	for _, p := range s.Peers {
 		if p.Addr != s.Addr {
@@ -182,7 +181,7 @@ func setAddr(fd int, request uint, name string, a netip.Addr) error {
 	return unix.IoctlIfreq(fd, request, r)
 }
 
-// arpreq is struct arpreq of arp(7), which x/sys does not have.
+// arpreq is struct arpreq of arp(7), which x/sys lacks.
 type arpreq struct {
 	protocol unix.RawSockaddrInet4
 	hardware struct {

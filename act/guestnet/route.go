@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leastTimeout is TCP's minimum retransmission time-out between guests, in ms: on
-// one switched network nothing is under way for longer, and what is lost in spite
-// of all waits for it. Linux's own is 200 ms (RFC 6298 wants a second, for the
-// Internet). It also bounds how long an acknowledgement is held back.
+// leastTimeout is TCP's minimum retransmission timeout between guests, in ms: packets on
+// one switched network take less, and lost ones wait for it. Linux's default is 200 ms
+// (RFC 6298 wants a second, for the Internet). It also limits how long an acknowledgement
+// is delayed.
 const leastTimeout = 20
 
-// hurry makes that so: for all connections where the kernel has a setting for it,
-// which came with Linux 6.11, else for those by the route to the job's network. A
-// guest that will not have it is slower only when frames are lost.
+// hurry sets it: for all connections if the kernel has a setting, since Linux 6.11,
+// otherwise for the route to the job's network. If it fails, the guest is only slower
+// when frames are lost.
 func hurry(name string, addr netip.Addr, prefix int) error {
 	err := os.WriteFile("/proc/sys/net/ipv4/tcp_rto_min_us", fmt.Append(nil, leastTimeout*1000), 0)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -29,8 +29,8 @@ func hurry(name string, addr netip.Addr, prefix int) error {
 	return routeHurry(name, addr, prefix)
 }
 
-// routeHurry replaces the route that an interface's address made by the same with
-// that time-out (rtnetlink(7), ip-route(8) on rto_min).
+// routeHurry replaces an interface address's route by one with that timeout
+// (rtnetlink(7), ip-route(8) on rto_min).
 func routeHurry(name string, addr netip.Addr, prefix int) error {
 	link, err := net.InterfaceByName(name)
 	if err != nil {
@@ -44,7 +44,7 @@ func routeHurry(name string, addr netip.Addr, prefix int) error {
 	body = attribute(body, unix.RTA_DST, network.Addr().AsSlice())
 	body = attribute(body, unix.RTA_OIF, word(uint32(link.Index)))
 	body = attribute(body, unix.RTA_PREFSRC, addr.AsSlice())
-	// TCP heeds only a locked one.
+	// TCP only uses a locked one.
 	metrics := attribute(nil, unix.RTAX_LOCK, word(1<<unix.RTAX_RTO_MIN))
 	body = attribute(body, unix.RTA_METRICS, attribute(metrics, unix.RTAX_RTO_MIN, word(leastTimeout)))
 	if err := tell(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, body); err != nil {
@@ -55,14 +55,13 @@ func routeHurry(name string, addr netip.Addr, prefix int) error {
 
 func word(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
-// attribute appends one of netlink's, whose values here are all of four bytes, or
-// attributes themselves.
+// attribute appends a netlink attribute, whose value is four bytes or nested attributes.
 func attribute(to []byte, kind uint16, value []byte) []byte {
 	to = binary.NativeEndian.AppendUint16(to, uint16(unix.SizeofRtAttr+len(value)))
 	return append(binary.NativeEndian.AppendUint16(to, kind), value...)
 }
 
-// tell has the kernel do what one message of rtnetlink says.
+// tell sends one rtnetlink message and waits for the result.
 func tell(kind, flags uint16, body []byte) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -72,7 +71,7 @@ func tell(kind, flags uint16, body []byte) error {
 	message := word(uint32(unix.SizeofNlMsghdr + len(body)))
 	message = binary.NativeEndian.AppendUint16(message, kind)
 	message = binary.NativeEndian.AppendUint16(message, flags|unix.NLM_F_REQUEST|unix.NLM_F_ACK)
-	message = append(message, make([]byte, 8)...) // number and sender: there is one message, and one socket
+	message = append(message, make([]byte, 8)...) // sequence number and sender, unused: one message on one socket
 	if err := unix.Sendto(fd, append(message, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// TestRouteHurry: where there is no setting for all connections, the route to the
-// job's network has the time-out, once, however often it is given it.
+// TestRouteHurry: without a setting for all connections, the route to the job's network
+// has the timeout, once, also after repeated calls.
 func TestRouteHurry(t *testing.T) {
 	testkit.Leftovers(t)
 	testkit.Root(t, "ip")

@@ -94,7 +94,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestFamily: descendants are found, and what they use is added up.
+// TestFamily: descendants are found, and their use is added up.
 func TestFamily(t *testing.T) {
 	first := sleeper(t, nil, "sh", "-c", "sleep 600 & sh -c 'sleep 600 & while :; do :; done' & wait")
 	var all []int
@@ -142,7 +142,7 @@ func TestWhere(t *testing.T) {
 	}
 }
 
-// TestMapped: a file that is mapped to be shared is found, one that is not is not.
+// TestMapped: only a file that is mapped shared is found.
 func TestMapped(t *testing.T) {
 	number := func(flags int) uint64 {
 		f, err := os.Create(filepath.Join(t.TempDir(), "f"))
@@ -166,8 +166,8 @@ func TestMapped(t *testing.T) {
 	}
 }
 
-// TestUnsettled: a connection that nobody has taken yet is told of, and one that
-// was closed as long as its peer has not read what was written.
+// TestUnsettled: reports a connection that is not accepted yet, and a closed one whose
+// peer has not read all data.
 func TestUnsettled(t *testing.T) {
 	testkit.Root(t)
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
@@ -236,7 +236,7 @@ func TestUnsettled(t *testing.T) {
 	}
 }
 
-// socket makes one for a connection. Go's own would be made on any thread.
+// socket makes a TCP socket. Go's own sockets could be made on any thread.
 func socket(t *testing.T) int {
 	t.Helper()
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -247,8 +247,6 @@ func socket(t *testing.T) int {
 	return s
 }
 
-// What is left of a session ends, and nothing else: not its leader, nor, of a leader
-// that never was, whoever is in no session.
 func TestWith(t *testing.T) {
 	const setting = "PAGURUS_PROC_TEST_WITH=this folder"
 	c := exec.Command("sleep", "60")
@@ -265,6 +263,7 @@ func TestWith(t *testing.T) {
 	}
 }
 
+// EndSession ends the rest of a session, but not its leader. Session 0 is left alone.
 func TestEndSession(t *testing.T) {
 	leader := sleeper(t, &syscall.SysProcAttr{Setsid: true}, "sh", "-c", "sleep 600 & (sleep 600 &); sleep 600 & wait")
 	of := func() (all []int) {

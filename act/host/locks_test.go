@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestOneAtATime: calls of one guest exclude each other, those of two do not, and
-// nothing is kept when all have had their turn.
+// TestOneAtATime: calls for one guest exclude each other, those for two do not, and no
+// lock is kept afterwards.
 func TestOneAtATime(t *testing.T) {
 	var turns Locks
 	var all sync.WaitGroup

@@ -42,8 +42,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestEnd: a process found by where it works is ended and gone, and ending it
-// again is not an error.
+// TestEnd: a process found by its working folder ends, and ending it again is not an
+// error.
 func TestEnd(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

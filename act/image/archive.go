@@ -10,21 +10,21 @@ import (
 	"strings"
 )
 
-// Where Debian is when this machine does not say.
+// Debian's defaults for a machine that configures none.
 const (
 	debianMirror   = "http://deb.debian.org/debian"
 	securityMirror = "http://deb.debian.org/debian-security"
 	debianKeyring  = "/usr/share/keyrings/debian-archive-keyring.gpg"
 )
 
-// An archive is where packages come from and how apt gets at them here.
+// An archive is the source of packages and apt's way to it.
 type archive struct {
 	main, security string
-	options        []string // apt settings of this machine that matter for reaching it
+	options        []string // this machine's apt settings for reaching it
 }
 
-// findArchive uses what this machine uses, if it is a Debian: its
-// administrator will have chosen a near mirror or the only reachable one.
+// findArchive uses this machine's archive, if it is a Debian: the administrator will have
+// chosen a near or the only reachable mirror.
 func findArchive(ctx context.Context) (archive, error) {
 	if _, err := os.Stat(debianKeyring); err != nil {
 		return archive{}, errors.New("the keys of the Debian archive are missing: apt-get install debian-archive-keyring")
@@ -49,7 +49,8 @@ func findArchive(ctx context.Context) (archive, error) {
 	return a, nil
 }
 
-// choose takes the mirrors from apt's list of index files: "URI release component" a line.
+// choose picks the mirrors from apt's list of index files: "URI release component" a
+// line.
 func (a *archive) choose(targets, codename string) {
 	main, security := "", ""
 	for _, line := range strings.Split(targets, "\n") {
@@ -77,7 +78,7 @@ func (a *archive) choose(targets, codename string) {
 	}
 }
 
-// sources is the sources.list of a suite.
+// sources is the sources.list for a suite.
 func (a archive) sources(suite string) []string {
 	signed := "[signed-by=" + debianKeyring + "] "
 	lines := []string{"deb " + signed + a.main + " " + suite + " main"}
@@ -89,7 +90,7 @@ func (a archive) sources(suite string) []string {
 	return lines
 }
 
-// osRelease reads a file in the form of /etc/os-release; empty if it is not there.
+// osRelease reads a file in the form of /etc/os-release; empty if missing.
 func osRelease(path string) map[string]string {
 	out := map[string]string{}
 	f, err := os.Open(path)

@@ -18,16 +18,15 @@ import (
 	"time"
 )
 
-// killWait is how long a program that was asked to end may tidy up.
+// killWait is the time for a terminated program to clean up.
 const killWait = 10 * time.Second
 
-// contained prepares a program that runs in process and mount namespaces of
-// its own: when it ends, or we do, everything it started is ended and
-// everything it mounted is gone.
+// contained prepares a program in process and mount namespaces of its own: when it or
+// this process ends, all its children end and all its mounts disappear.
 func contained(ctx context.Context, args ...string) *exec.Cmd {
 	wrap := []string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--"}
 	cmd := exec.CommandContext(ctx, "unshare", append(wrap, args...)...)
-	// A group of its own, so that Ctrl-C at the terminal reaches only us.
+	// A group of its own, so that Ctrl-C at the terminal reaches only this process.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = killWait
 	cmd.Env = []string{
@@ -42,11 +41,11 @@ func contained(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// findPackages is run by mmdebstrap before anything else. It asks the archive what
-// it has, which mmdebstrap then does not do again, and looks for the packages:
-// without it a slip of the pen is told after the base system was installed. So is
-// it with headers that Pagurus's own libraries are compiled with. What is said
-// here is in two pieces: mmdebstrap shows all of a hook that fails.
+// findPackages is run by mmdebstrap first. It updates apt's lists, which mmdebstrap then
+// does not repeat, and looks up the packages. Otherwise a misspelt name would be reported
+// only after the base system was installed. It also checks for the headers that Pagurus's
+// own libraries need. The messages are in two pieces, because mmdebstrap prints all of a
+// failing hook.
 const findPackages = `set -eu
 export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
 apt-get -q -o APT::Sandbox::User=root --error-on=any update
@@ -65,9 +64,9 @@ done
 for section in 1 2 3 4 5 6 7 8 9; do mkdir -p "$1/usr/share/man/man$section"; done
 `
 
-// fetchKernel is run by mmdebstrap when the root is complete and apt still has
-// its lists. The kernel's package is not installed: it would bring an initramfs
-// builder, and hundreds of modules into the root of which guests need a few.
+// fetchKernel is run by mmdebstrap when the root is complete and apt still has its lists.
+// The kernel's package is not installed: it would add an initramfs builder, and hundreds
+// of modules to the root of which guests need a few.
 const fetchKernel = `set -eu
 export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
 name=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/^ *Depends: *\(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1)
@@ -76,21 +75,21 @@ cd "$PAGURUS_KERNEL"
 apt-get -q -o APT::Sandbox::User=root download "$name"
 `
 
-// unsynced runs a command with a folder on a layer that lets nothing wait for the
-// disk: dpkg does so 6,300 times for an image, whatever it is told, which took
-// 12 s of 59, and the result is synced once, at the end. What is written is in the
-// folder afterwards. Where the kernel has no such layers all goes on without.
+// unsynced runs a command with a folder on an overlay that ignores syncing. dpkg syncs
+// 6,300 times for an image, whatever its options, which took 12 s of 59; the result is
+// synced once, at the end. Afterwards the changes are in the folder. Without such
+// overlays in the kernel it works directly in the folder.
 const unsynced = `mkdir -p "$2" "$3" || exit
 mount -t overlay -o "volatile,lowerdir=$2,upperdir=$1,workdir=$3" layer "$1" 2>/dev/null || :
 shift 3
 exec "$@"
 `
 
-// bootstrap fills root/ with the recipe's packages and kernel/ with the
-// kernel's package.
+// bootstrap installs the recipe's packages in root/ and puts the kernel's package in
+// kernel/.
 func (b *build) bootstrap(ctx context.Context) error {
-	// The signal that ends our children when we die is sent when the thread
-	// that started them dies, so this one must not.
+	// Children get a signal when the thread that started them dies, so this thread must
+	// live.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -117,7 +116,7 @@ func (b *build) bootstrap(ctx context.Context) error {
 	args = append(args, a.sources(r.Suite)...)
 
 	cmd := contained(ctx, append([]string{"sh", "-c", unsynced, "sh", b.path("root"), b.path("empty"), b.path("layer")}, args...)...)
-	// What mmdebstrap makes outside the root goes when the build goes.
+	// mmdebstrap's files outside of the root are removed with the build.
 	cmd.Env = append(cmd.Env, "PAGURUS_PACKAGES="+strings.Join(r.Packages, " "), "PAGURUS_KERNEL="+b.path("kernel"), "TMPDIR="+b.path("tmp"))
 	pipe, err := cmd.StderrPipe()
 	if err != nil {
@@ -137,23 +136,22 @@ func (b *build) bootstrap(ctx context.Context) error {
 	return readErr
 }
 
-// bootstrapLog follows what mmdebstrap, apt and dpkg say.
+// bootstrapLog parses the output of mmdebstrap, apt and dpkg.
 type bootstrapLog struct {
 	progress Progress
-	packages int // to be installed after the essential ones
+	packages int // number to install after the essential ones
 	fetched  int
-	set      int // unpacked, and configured
+	set      int // unpacked or configured
 	inside   bool
 	errors   []string
 	last     []string
 	failed   string   // the first package that could not be installed
-	words    []string // what was said in its name before, and dpkg's reason after
+	words    []string // its earlier output, and dpkg's reason after
 }
 
 func newBootstrapLog(p Progress) *bootstrapLog { return &bootstrapLog{progress: p} }
 
-// longestLine bounds what is kept of a line: mmdebstrap prints command lines
-// of tens of kilobytes.
+// longestLine limits a stored line: mmdebstrap prints command lines of tens of kilobytes.
 const longestLine = 400
 
 func (l *bootstrapLog) read(r io.Reader) error {
@@ -181,8 +179,7 @@ func (l *bootstrapLog) read(r io.Reader) error {
 
 var newlyInstalled = regexp.MustCompile(`^\d+ upgraded, (\d+) newly installed`)
 
-// The share of the whole that each part takes, seen on 2 cores with a near
-// mirror.
+// Each part's share of the total time, measured on 2 cores with a near mirror.
 const (
 	startInstall = 0.2
 	endInstall   = 0.72
@@ -247,7 +244,7 @@ func (l *bootstrapLog) install(s string) {
 	l.progress(name, startInstall+part*(endInstall-startInstall))
 }
 
-// lastOf is the place after the last line of which something holds.
+// lastOf is the index after the last line for which holds is true.
 func lastOf(lines []string, holds func(string) bool) int {
 	for i := len(lines) - 1; i >= 0; i-- {
 		if holds(lines[i]) {
@@ -257,10 +254,10 @@ func lastOf(lines []string, holds func(string) bool) int {
 	return 0
 }
 
-// mostWords is how many lines of what failed are shown.
+// mostWords limits the shown lines of a failed program.
 const mostWords = 5
 
-// broken says which package failed, in which program of its, and what that said.
+// broken says which package failed, in which of its programs, with its output.
 func (l *bootstrapLog) broken() error {
 	words := strings.Join(l.words[max(0, len(l.words)-mostWords):], " | ")
 	return fmt.Errorf("package %s cannot be installed; the last that was said: %s", l.failed, words)
@@ -277,7 +274,7 @@ var (
 	noSuite   = regexp.MustCompile(`repository '([^']+)' (?:does not have a Release file|no longer has a Release file)`)
 )
 
-// cause finds the one sentence in what was said that a person can act on.
+// cause finds the sentence in the output that a person can act on.
 func (l *bootstrapLog) cause(r Recipe, err error) error {
 	all := strings.Join(append(append([]string{}, l.errors...), l.last...), "\n")
 	if m := noHeaders.FindStringSubmatch(all); m != nil {

@@ -9,8 +9,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// A build's root is on a layer that keeps nothing waiting for the disk, and what is
-// written there is in the folder afterwards, where no layer is left.
+// A build's root is on an overlay without syncing. Afterwards the changes are in the
+// folder, and no overlay is left.
 func TestBuildDoesNotWaitForTheDisk(t *testing.T) {
 	testkit.Root(t, "unshare", "mount")
 	testkit.Leftovers(t)
@@ -33,8 +33,8 @@ func TestBuildDoesNotWaitForTheDisk(t *testing.T) {
 	}
 }
 
-// Java's packages name manuals that are not unpacked, and run Java as they are
-// installed, which wants /proc.
+// Java's packages name manuals that are not unpacked, and run Java at installation, which
+// needs /proc.
 func TestJavaIsInstalled(t *testing.T) {
 	ctx := contract(t)
 	s := openStore(t)
@@ -56,7 +56,7 @@ func TestJavaIsInstalled(t *testing.T) {
 	same(t, s, before)
 }
 
-// What would fail at the end of a build is told before anything big is fetched.
+// Causes of a late failure are reported before large downloads.
 func TestMissingHeadersAreToldFirst(t *testing.T) {
 	ctx := contract(t)
 	s := openStore(t)

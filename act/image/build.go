@@ -16,11 +16,11 @@ import (
 	"pagurus/fleet"
 )
 
-// Progress is told what is being done and how much of the whole is done,
-// between 0 and 1, never falling.
+// Progress gets the present step and the completed fraction, between 0 and 1, never
+// falling.
 type Progress func(step string, fraction float64)
 
-// A build is one build under way. Its folder is
+// A build is one build in progress. Its folder is
 //
 //	root/    the guest's root, as mmdebstrap made it
 //	kernel/  the kernel's package and what was in it
@@ -31,11 +31,10 @@ type build struct {
 	progress Progress
 }
 
-// Build makes the image of the recipe and gives it its name. If there is an
-// image of the same recipe, that is taken, unless the recipe says Fresh. Two
-// builds of the same recipe wait for each other. After an error, also after
-// ctx ended, nothing of the build is left and the name means what it meant
-// before.
+// Build makes the image of the recipe and gives it its name. It reuses an image of the
+// same recipe, unless the recipe says Fresh. Builds of the same recipe wait for each
+// other. After an error or the end of ctx, nothing of the build is left and the name is
+// unchanged.
 func (s *Store) Build(ctx context.Context, r Recipe, progress Progress) (fleet.Image, error) {
 	if progress == nil {
 		progress = func(string, float64) {}
@@ -57,7 +56,7 @@ func (s *Store) Build(ctx context.Context, r Recipe, progress Progress) (fleet.I
 	if err != nil {
 		return fleet.Image{}, fmt.Errorf("build image %q: %w", r.Name, err)
 	}
-	img, ok, err := s.cached(r, progress) // built while we waited
+	img, ok, err := s.cached(r, progress) // built meanwhile
 	if !ok && err == nil {
 		b := &build{recipe: r, dir: w.dir, progress: monotonic(progress)}
 		img, err = b.run(ctx)
@@ -108,7 +107,7 @@ func (s *Store) cached(r Recipe, progress Progress) (fleet.Image, bool, error) {
 	return fleet.Image{}, false, nil
 }
 
-// ready says what is missing to build at all.
+// ready says which tools for a build are missing.
 func ready() error {
 	if os.Geteuid() != 0 {
 		return errors.New("building an image needs root: run it with sudo")
@@ -127,7 +126,7 @@ func ready() error {
 	return nil
 }
 
-// run does all of it. The folder's files are complete afterwards but for
+// run does the whole build. Afterwards the folder's files are complete except for
 // LabelFile.
 func (b *build) run(ctx context.Context) (fleet.Image, error) {
 	for _, d := range []string{"root", "kernel", "files", "tmp"} {
@@ -171,10 +170,10 @@ func (b *build) path(parts ...string) string {
 	return filepath.Join(append([]string{b.dir}, parts...)...)
 }
 
-// leastFree is how little is left on a disk that is full for us.
+// leastFree is the free space below which a disk counts as full.
 const leastFree = 8 << 20
 
-// explain turns the error of a build into a sentence that says what to do.
+// explain turns a build's error into a sentence that says what to do.
 func (s *Store) explain(ctx context.Context, r Recipe, err error) error {
 	if err == nil {
 		return nil

@@ -22,8 +22,7 @@ import (
 // The programs a build needs.
 var tools = []string{"mmdebstrap", "mksquashfs", "unshare", "dpkg-deb", "xz", "zstd"}
 
-// buildLimit is how long one build of a small image may take on a machine that
-// is busy with other things.
+// buildLimit is the time for building a small image on a busy machine.
 const buildLimit = 10 * time.Minute
 
 func contract(t *testing.T) context.Context {
@@ -39,7 +38,7 @@ func small(name string) Recipe {
 	return Recipe{Name: name, Suite: DefaultSuite, Packages: []string{"make"}}
 }
 
-// traces are what a build could leave on the machine.
+// traces are what a build might leave on the machine.
 func traces(t *testing.T, s *Store) []string {
 	t.Helper()
 	out := tree(t, s)
@@ -67,8 +66,8 @@ func traces(t *testing.T, s *Store) []string {
 	return out
 }
 
-// same reports what traces there are beyond those before. A process that was
-// killed and a mount that is let go of may take a moment.
+// same reports new traces since before. A killed process or a detached mount may take a
+// moment to disappear.
 func same(t *testing.T, s *Store, before []string) {
 	t.Helper()
 	var now []string
@@ -81,14 +80,14 @@ func same(t *testing.T, s *Store, before []string) {
 	})
 }
 
-// One build, then all that needs an image.
+// One build, then all tests that need an image.
 func TestABuiltImage(t *testing.T) {
 	ctx := contract(t)
 	s := openStore(t)
 	other := openStore(t)
 	var again fleet.Image
 	var elsewhere sync.WaitGroup
-	elsewhere.Go(func() { // at the same time: a build uses one processor
+	elsewhere.Go(func() { // in parallel: a build uses one CPU
 		var err error
 		if again, err = other.Build(ctx, small("other"), nil); err != nil {
 			t.Error(err)
@@ -144,8 +143,8 @@ func TestABuiltImage(t *testing.T) {
 	})
 }
 
-// twice builds the same under two names at once: the one waits and takes what
-// the other has built.
+// twice builds the same recipe under two names at once: one waits and uses the other's
+// image.
 func twice(ctx context.Context, t *testing.T, s *Store) fleet.Image {
 	t.Helper()
 	var wait sync.WaitGroup
@@ -176,7 +175,7 @@ func twice(ctx context.Context, t *testing.T, s *Store) fleet.Image {
 	return images[0]
 }
 
-// monotonicIn checks a progress as it comes.
+// monotonicIn checks a progress.
 func monotonicIn(t *testing.T) Progress {
 	last := 0.0
 	return func(step string, f float64) {
@@ -190,7 +189,7 @@ func monotonicIn(t *testing.T) Progress {
 func shellContract(t *testing.T, s *Store, before []string) {
 	dir := t.TempDir()
 	for d := dir; d != "/tmp" && d != "/"; d = filepath.Dir(d) {
-		_ = os.Chmod(d, 0o777) // the folders of the test are root's; those above may stay so
+		_ = os.Chmod(d, 0o777) // the test's folders are root's; those above may stay so
 	}
 	const uid, gid = 12345, 12346
 	run := func(args ...string) (string, error) {
@@ -264,7 +263,7 @@ func TestAFullDiskIsOneSentence(t *testing.T) {
 	same(t, s, before)
 }
 
-// Ctrl-C, while packages are fetched and while they are installed.
+// Ctrl-C during fetching and during installation.
 func TestAnInterruptedBuildLeavesNothing(t *testing.T) {
 	contract(t)
 	for _, at := range []float64{0.02, 0.1} {

@@ -12,17 +12,17 @@ import (
 	"pagurus/fleet"
 )
 
-// Files are the names of an image's files, in the order in which they are
-// fetched: the small ones first, so that a wrong image is found out early.
+// Files are the names of an image's files in order of fetching: small ones first, to
+// detect a wrong image early.
 func Files() []string { return []string{LabelFile, KernelFile, ModulesFile, RootFile} }
 
-// FetchWith makes Ensure get what the store has not by fetch. Without it
-// Ensure finds only what is there.
+// FetchWith makes Ensure fetch missing files by fetch. Without it Ensure only finds
+// existing ones.
 func (s *Store) FetchWith(fetch Fetch) { s.fetch = fetch }
 
-// Ensure makes the image's files present and returns the folder that holds
-// them. What is fetched is checked against the digest before anybody can see
-// it. After an error nothing half-fetched is left.
+// Ensure makes the image's files present and returns their folder. Fetched files are
+// checked against the digest before they become visible. After an error nothing
+// incomplete is left.
 func (s *Store) Ensure(ctx context.Context, d fleet.Digest) (folder string, err error) {
 	if err := checkDigest(d); err != nil {
 		return "", err
@@ -38,7 +38,7 @@ func (s *Store) Ensure(ctx context.Context, d fleet.Digest) (folder string, err 
 		return "", fmt.Errorf("fetch image %s: %w", short(d), err)
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	if s.Has(d) { // fetched while we waited
+	if s.Has(d) { // fetched meanwhile
 		return s.Folder(d), nil
 	}
 	files := filepath.Join(w.dir, "files")
@@ -54,7 +54,7 @@ func (s *Store) Ensure(ctx context.Context, d fleet.Digest) (folder string, err 
 	if err != nil {
 		return "", fmt.Errorf("fetch image %s: %w", short(d), err)
 	}
-	img.Name = "" // names belong to the store where it was built
+	img.Name = "" // names belong to the building store
 	if err := s.publish(files, img); err != nil {
 		return "", fmt.Errorf("fetch image %s: %w", short(d), err)
 	}
@@ -91,5 +91,5 @@ func checkFolder(dir string, d fleet.Digest) (fleet.Image, error) {
 	return img, nil
 }
 
-// short is enough of a digest for a person.
+// short abbreviates a digest for people.
 func short(d fleet.Digest) string { return string(d[:min(len(d), 19)]) }

@@ -1,10 +1,9 @@
-// Package image builds, keeps and hands out the images that guests run: a
-// read-only root file system, a kernel and the kernel's modules.
+// Package image builds, keeps and provides the images that guests run: a read-only root
+// file system, a kernel and its modules.
 //
-// An image is known by the digest of its files, so that a host that has it
-// never has to ask whether it is the right one. It must not know what runs in
-// a guest, who asks for an image, or where guests are. Its tests run against
-// the real Debian archive (a small image without MPI), real file systems that
+// An image is identified by the digest of its files, so that a host can check it alone.
+// It must not know what runs in a guest, who asks for an image, or where guests are. Its
+// tests use the real Debian archive (a small image without MPI), real file systems that
 // are too small, and a fetch from another store; the pure parts run alone.
 package image
 
@@ -33,21 +32,20 @@ const (
 	LabelFile   = "image.json"   // fleet.Image
 )
 
-// ErrUnknown is what the error of Find, Remove and ShellCommand wraps when no
-// image has the name.
+// ErrUnknown: no image has the name. Find, Remove and ShellCommand wrap it.
 var ErrUnknown = errors.New("no such image")
 
-// ErrInUse is what the error of Remove wraps when guests run the image.
+// ErrInUse: guests run the image. Remove wraps it.
 var ErrInUse = errors.New("image is in use")
 
 // Store is a folder of images:
 //
-//	blobs/DIGEST/   the files of an image, complete or not there at all
-//	names/NAME.json which image a name means
-//	building/       builds and fetches under way, each locked by its process
-//	shell/          always empty: where ShellCommand mounts, in its own namespace
+//	blobs/DIGEST/   the files of an image, complete or missing
+//	names/NAME.json the image of a name
+//	building/       builds and fetches in progress, each locked by its process
+//	shell/          always empty: ShellCommand's mount point, in its own namespace
 //
-// Any number of processes may use one store at once.
+// Any number of processes may use a store at once.
 type Store struct {
 	dir   string
 	fetch Fetch
@@ -56,7 +54,7 @@ type Store struct {
 // Fetch writes one file of an image to w.
 type Fetch func(ctx context.Context, digest fleet.Digest, file string, w io.Writer) error
 
-// Open makes a store of the folder dir. There is nothing to close.
+// Open makes a store of the folder dir. It needs no closing.
 func Open(dir string) (*Store, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -70,7 +68,7 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir: dir}, nil
 }
 
-// List gives the images that have names, by name.
+// List returns the named images, by name.
 func (s *Store) List() ([]fleet.Image, error) {
 	entries, err := os.ReadDir(filepath.Join(s.dir, "names"))
 	if err != nil {
@@ -94,7 +92,7 @@ func (s *Store) List() ([]fleet.Image, error) {
 	return out, nil
 }
 
-// Find gives the image that name means, whose files are here.
+// Find returns the image of a name, whose files are here.
 func (s *Store) Find(name string) (fleet.Image, error) {
 	img, err := s.named(name)
 	if err == nil && !s.Has(img.Digest) {
@@ -103,7 +101,7 @@ func (s *Store) Find(name string) (fleet.Image, error) {
 	return img, err
 }
 
-// named reads what a name means.
+// named reads the image of a name.
 func (s *Store) named(name string) (fleet.Image, error) {
 	if err := checkName(name); err != nil {
 		return fleet.Image{}, err
@@ -119,8 +117,7 @@ func (s *Store) named(name string) (fleet.Image, error) {
 	return img, nil
 }
 
-// Folder gives the folder that holds the image's files. It says nothing about
-// whether they are there.
+// Folder is the folder for the image's files, which may not exist.
 func (s *Store) Folder(d fleet.Digest) string {
 	return filepath.Join(s.dir, "blobs", filepath.Base(string(d)))
 }
@@ -134,9 +131,8 @@ func (s *Store) Has(d fleet.Digest) bool {
 	return err == nil
 }
 
-// Opened reports whether a process of this machine has a file of the image
-// open, as the QEMU of every guest that runs it has. It sees all of them only
-// as root.
+// Opened reports whether a process of this machine has a file of the image open, as the
+// QEMU of every guest with it has. Only root sees all of them.
 func (s *Store) Opened(d fleet.Digest) bool {
 	below := s.Folder(d) + "/"
 	files, err := filepath.Glob("/proc/[0-9]*/fd/*")
@@ -146,9 +142,9 @@ func (s *Store) Opened(d fleet.Digest) bool {
 	})
 }
 
-// Remove forgets the name, and deletes the image's files if no other name
-// means it. inUse says whether a guest runs an image or is about to; then
-// nothing is removed. After an error the name still stands.
+// Remove removes the name, and the image's files if it was their last name. inUse says
+// whether a guest runs an image or is about to; then nothing is removed. After an error
+// the name still exists.
 func (s *Store) Remove(name string, inUse func(fleet.Digest) bool) error {
 	img, err := s.Find(name)
 	if err != nil {
@@ -163,8 +159,8 @@ func (s *Store) Remove(name string, inUse func(fleet.Digest) bool) error {
 	return s.Prune(inUse)
 }
 
-// Prune deletes the files of all images that neither have a name nor are in
-// use: what a newer build of the same name has replaced.
+// Prune deletes all images without a name that are not in use: older builds of the same
+// name.
 func (s *Store) Prune(inUse func(fleet.Digest) bool) error {
 	return s.exclusively(func() error {
 		named, err := s.List()
@@ -189,8 +185,8 @@ func (s *Store) Prune(inUse func(fleet.Digest) bool) error {
 	})
 }
 
-// discard takes the folder away in one step, then deletes it, so that nobody
-// ever sees half of it.
+// discard moves the folder away atomically, then deletes it, so that no process sees half
+// of it.
 func (s *Store) discard(d fleet.Digest) error {
 	w, err := s.workplace("rm-"+string(d), nil)
 	if err != nil {
@@ -203,9 +199,9 @@ func (s *Store) discard(d fleet.Digest) error {
 	return errors.Join(err, w.close())
 }
 
-// publish moves a complete folder to its place and gives it its name, if it
-// has one. Of two publishing the same, whoever was first wins: the contents
-// are the same. After an error the name means what it meant before.
+// publish moves a complete folder to its place and gives it its name, if any. If two
+// publish the same image, the first wins: the contents are equal. After an error the name
+// is unchanged.
 func (s *Store) publish(folder string, img fleet.Image) error {
 	if err := writeLabel(filepath.Join(folder, LabelFile), img); err != nil {
 		return err
@@ -216,7 +212,7 @@ func (s *Store) publish(folder string, img fleet.Image) error {
 	if err := syncFolder(folder); err != nil {
 		return err
 	}
-	// Prune must not come between: a folder without a name is its prey.
+	// Prune must not run in between: it would remove a folder without a name.
 	return s.exclusively(func() error {
 		err := os.Rename(folder, s.Folder(img.Digest))
 		if err != nil && !s.Has(img.Digest) {
@@ -229,7 +225,7 @@ func (s *Store) publish(folder string, img fleet.Image) error {
 	})
 }
 
-// rename makes img.Name mean img from now on. Call it only exclusively.
+// rename makes img.Name refer to img. Call it only in exclusively.
 func (s *Store) rename(img fleet.Image) error {
 	if err := writeLabel(s.namePath(img.Name), img); err != nil {
 		return err
@@ -264,7 +260,7 @@ func writeLabel(path string, img fleet.Image) error {
 	return note.WriteDurably(path, append(b, '\n'), 0o644)
 }
 
-// syncFolder makes the folder's entries survive a loss of power.
+// syncFolder makes the folder's entries survive a power loss.
 func syncFolder(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/cavaliergopher/cpio"
 )
 
-// OrderFile lists the modules in ModulesFile, one path a line, each after what
-// it needs.
+// OrderFile lists the modules in ModulesFile, one path a line, each after its
+// dependencies.
 const OrderFile = "/modules.order.pagurus"
 
-// The modules guests need. The first ones are needed to mount the root, so the
+// The modules that guests need. The first ones are for mounting the root, so that the
 // guest agent gets there early. Some kernels have some of them built in.
 var (
 	required = []string{
@@ -32,9 +32,9 @@ var (
 	optional = []string{"virtio_rng", "virtio_balloon"}
 )
 
-// moduleTree is a kernel's modules as its package unpacks them.
+// moduleTree is a kernel's unpacked modules.
 type moduleTree struct {
-	root    string            // has lib/modules or usr/lib/modules below
+	root    string            // contains lib/modules or usr/lib/modules
 	paths   map[string]string // by module name, relative to root
 	builtin map[string]bool
 }
@@ -66,21 +66,21 @@ func openModules(root, release string) (*moduleTree, error) {
 	return nil, fmt.Errorf("no modules of kernel %s in its package", release)
 }
 
-// moduleName is the name of the module in a file: "kernel/drivers/block/virtio-blk.ko.xz"
-// is virtio_blk.
+// moduleName is the name of the module in a file: virtio_blk for
+// "kernel/drivers/block/virtio-blk.ko.xz".
 func moduleName(path string) string {
 	name, _, _ := strings.Cut(filepath.Base(path), ".ko")
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// A module is one .ko, decompressed.
+// A module is one uncompressed .ko.
 type module struct {
 	name string
 	path string // as in the guest, "/lib/modules/..."
 	code []byte
 }
 
-// order gives the modules wanted and all they need, each after what it needs.
+// order returns the wanted modules with all dependencies, each after its own.
 func (t *moduleTree) order(wanted, optional []string) ([]module, error) {
 	var out []module
 	seen := map[string]bool{}
@@ -130,8 +130,7 @@ func (t *moduleTree) order(wanted, optional []string) ([]module, error) {
 	return out, nil
 }
 
-// inGuest is where the guest finds the module: always below /lib/modules,
-// never compressed.
+// inGuest is the module's path in the guest: always below /lib/modules, uncompressed.
 func (t *moduleTree) inGuest(path string) string {
 	rel, _ := filepath.Rel(t.root, path) // path was found below root
 	rel = strings.TrimPrefix(rel, "usr/")
@@ -139,8 +138,7 @@ func (t *moduleTree) inGuest(path string) string {
 	return "/" + filepath.Join(filepath.Dir(rel), base+".ko")
 }
 
-// readModule decompresses what the distribution compressed. The guest agent
-// shall not have to.
+// readModule decompresses a module, so that the guest agent need not.
 func readModule(path string) ([]byte, error) {
 	var tool string
 	switch filepath.Ext(path) {
@@ -162,8 +160,7 @@ func readModule(path string) ([]byte, error) {
 	return b, nil
 }
 
-// moduleNeeds reads a module's own list of what it needs, which is what depmod
-// would read too.
+// moduleNeeds reads a module's own list of dependencies, as depmod does.
 func moduleNeeds(code []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(code))
 	if err != nil {
@@ -186,7 +183,7 @@ func moduleNeeds(code []byte) ([]string, error) {
 	return needs, nil
 }
 
-// writeModules writes ModulesFile: the same bytes for the same modules.
+// writeModules writes ModulesFile reproducibly.
 func writeModules(w io.Writer, modules []module) error {
 	c := cpio.NewWriter(w)
 	files := map[string][]byte{}

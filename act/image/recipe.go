@@ -13,38 +13,38 @@ import (
 	"pagurus/fleet"
 )
 
-// Recipe is what an image is built from. Two recipes with the same contents
-// are the same recipe, whatever they are called.
+// Recipe is an image's inputs. Recipes with equal contents are the same, whatever their
+// names.
 type Recipe struct {
 	Name     string   `json:"-"`
 	Suite    string   `json:"suite"`             // of Debian
-	Packages []string `json:"packages"`          // with what they depend on, without what they recommend
+	Packages []string `json:"packages"`          // with dependencies, without recommendations
 	Exclude  []string `json:"exclude,omitempty"` // dpkg path patterns that are not unpacked
-	Fresh    bool     `json:"-"`                 // build although there is an image of this recipe
+	Fresh    bool     `json:"-"`                 // build even if an image of this recipe exists
 }
 
-// DefaultSuite is the suite of images that do not say another.
+// DefaultSuite is the default suite.
 const DefaultSuite = "trixie"
 
-// format is raised when the same recipe shall lead to another image because
-// this package changed.
+// format is raised when a change of this package makes a different image from the same
+// recipe.
 const format = 2
 
-// epoch is every time stamp inside an image. Any fixed moment would do; it
-// lies before all packages of the suites, so that nothing is older than it.
+// epoch is every time stamp inside an image. It is earlier than all packages of the
+// suites, so that nothing is older.
 const epoch = 1672531200 // 2023-01-01
 
-// notForGuests is never unpacked: nobody reads manuals inside a guest, and
-// every guest has the image's pages in its memory.
+// notForGuests is not unpacked: manuals are useless in guests, and every guest has the
+// image's pages in memory.
 var notForGuests = []string{
 	"/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*",
 	"/usr/share/lintian/*", "/usr/share/bug/*", "/usr/share/gtk-doc/*", "/usr/share/doc-base/*",
 	"/usr/share/icons/*", "/usr/share/pixmaps/*", "/usr/share/applications/*", "/usr/share/fonts/*",
 }
 
-// noGPU is what the predefined images leave out of Debian's MPI packages:
-// drivers of graphics processors, which guests do not have, with the compilers
-// they bring (over 400 MB with LAMMPS), and plugins that look for them at each start.
+// noGPU is what the predefined images omit of Debian's MPI packages: GPU drivers, which
+// guests cannot use, with their compilers (over 400 MB with LAMMPS), and plugins that
+// search for GPUs at each start.
 var noGPU = []string{
 	"/usr/lib/*/libLLVM*", "/usr/lib/llvm-*", "/usr/lib/*/libamd_comgr*", "/usr/lib/*/libamdhip64*",
 	"/usr/lib/*/libhsa-runtime64*", "/usr/lib/*/libhsakmt*", "/usr/lib/*/libgallium*", "/usr/lib/*/dri/*",
@@ -53,15 +53,15 @@ var noGPU = []string{
 	"/usr/bin/*-lto-dump-*",
 }
 
-// noPictures is what LAMMPS brings along for drawing.
+// noPictures is LAMMPS's graphics.
 var noPictures = []string{
 	"/usr/lib/*/libvtkRendering*", "/usr/lib/*/libvtkInteraction*", "/usr/lib/*/libvtkViews*",
 	"/usr/lib/*/libvtkFilters*", "/usr/lib/*/libvtkImaging*", "/usr/lib/*/libvtkioss*",
 	"/usr/share/proj/*", "/usr/share/X11/*", "/usr/share/lammps/examples/*", "/usr/share/javascript/*",
 }
 
-// predefined are the recipes that come with Pagurus. An image in which
-// programs are compiled has the three compilers MPI programs are written for.
+// predefined are the recipes of Pagurus. Images for compiling have compilers for the
+// three languages of MPI programs.
 var predefined = []Recipe{
 	{
 		Name: "openmpi", Suite: "trixie", Exclude: noGPU,
@@ -79,13 +79,13 @@ var predefined = []Recipe{
 		Name: "lammps", Suite: "trixie", Exclude: append(slices.Clone(noGPU), noPictures...),
 		Packages: []string{"lammps", "openmpi-bin", "libopenmpi-dev", "gcc", "libc6-dev"},
 	},
-	{ // what clusters are measured with: HPL and STREAM (hpcc), and NetPIPE
+	{ // for cluster benchmarks: HPL and STREAM (hpcc), and NetPIPE
 		Name: "hpc", Suite: "trixie", Exclude: noGPU,
 		Packages: []string{"hpcc", "netpipe-openmpi", "libopenblas0-serial", "openmpi-bin", "libopenmpi-dev", "gcc", "libc6-dev", "make"},
 	},
 }
 
-// Predefined gives the names of the recipes that come with Pagurus.
+// Predefined returns the names of Pagurus's recipes.
 func Predefined() []string {
 	var names []string
 	for _, r := range predefined {
@@ -94,8 +94,8 @@ func Predefined() []string {
 	return names
 }
 
-// RecipeFor gives the predefined recipe of that name, changed to the suite and
-// the packages that are given. A name that is not predefined needs packages.
+// RecipeFor returns the predefined recipe of that name with the given suite and packages.
+// Other names require packages.
 func RecipeFor(name, suite string, packages []string) (Recipe, error) {
 	r := Recipe{Name: name, Suite: DefaultSuite}
 	i := slices.IndexFunc(predefined, func(p Recipe) bool { return p.Name == name })
@@ -119,8 +119,8 @@ var (
 	packageForm = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*$`)
 )
 
-// check refuses what could not be a suite or a package, before it becomes an
-// argument of a program that runs as root.
+// check refuses invalid suites and packages before they become arguments of a program
+// that runs as root.
 func (r Recipe) check() error {
 	if err := checkName(r.Name); err != nil {
 		return err
@@ -141,15 +141,14 @@ func (r Recipe) check() error {
 	return nil
 }
 
-// normal is the recipe with what does not matter taken away.
+// normal is the recipe without irrelevant differences.
 func (r Recipe) normal() Recipe {
 	r.Packages = slices.Compact(slices.Sorted(slices.Values(r.Packages)))
 	r.Exclude = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(notForGuests), r.Exclude...))))
 	return r
 }
 
-// Digest tells recipes apart. What Pagurus itself puts into an image is part
-// of it.
+// Digest identifies recipes. It includes Pagurus's own additions to an image.
 func (r Recipe) Digest() fleet.Digest {
 	b, err := json.Marshal(struct {
 		Format int
@@ -179,12 +178,12 @@ var sourceNames = []string{"trace.c", "wait.h", "hello.c"}
 func sourceOf(name string) []byte {
 	text, err := trace.ReadFile("trace/" + name)
 	if err != nil {
-		panic(err) // it was there when this was compiled
+		panic(err) // embedded files always exist
 	}
 	return text
 }
 
-// sources is all of it, in one piece.
+// sources is all source text together.
 func sources() (all []byte) {
 	for _, name := range sourceNames {
 		all = append(all, sourceOf(name)...)

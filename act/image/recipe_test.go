@@ -168,7 +168,7 @@ func TestShellsStayOutOfTheSystem(t *testing.T) {
 	}
 }
 
-// A compiler that fails says why some lines before its end.
+// A compiler's reason is some lines before its last.
 func TestACompilersReasonIsKept(t *testing.T) {
 	said := "trace.c:12:10: fatal error: mpi.h: No such file or directory\n   12 | #include <mpi.h>\ncompilation terminated.\n"
 	if got := lastLines([]byte(said)); !strings.Contains(got, "mpi.h: No such file") || !strings.HasSuffix(got, "compilation terminated.") {

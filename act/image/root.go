@@ -17,16 +17,15 @@ import (
 	"pagurus/fleet"
 )
 
-// TraceLibrary is where an image with MPI has the library that watches MPI
-// calls when it is preloaded.
+// TraceLibrary is where an image with MPI has the library that traces MPI calls when
+// preloaded.
 const TraceLibrary = "/usr/lib/pagurus/libpagurus-trace.so"
 
-// WaitLibrary is where it has one that also lets ranks that wait sleep, for emulated
+// WaitLibrary is where it has a variant that also lets waiting ranks sleep, for emulated
 // guests.
 const WaitLibrary = "/usr/lib/pagurus/libpagurus-wait.so"
 
-// whichMPI says which MPI library mpirun belongs to, and the version of its
-// package.
+// whichMPI returns the MPI library of mpirun and its package's version.
 func whichMPI(root string) (mpi, version string) {
 	target, err := os.Readlink(filepath.Join(root, "etc/alternatives/mpirun"))
 	if err != nil {
@@ -67,7 +66,7 @@ func packageVersion(root, pkg string) string {
 func (b *build) compile(ctx context.Context) error {
 	root := b.path("root")
 	if _, err := os.Stat(filepath.Join(root, "usr/bin/gcc")); err != nil {
-		return nil // an image to run programs only; its jobs are not traced
+		return nil // an image without compilers; its jobs are not traced
 	}
 	dir := filepath.Dir(TraceLibrary)
 	if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
@@ -94,22 +93,22 @@ func (b *build) mpicc(ctx context.Context, args ...string) error {
 	runtime.LockOSThread() // see bootstrap
 	defer runtime.UnlockOSThread()
 	cmd := contained(ctx, append([]string{"chroot", b.path("root"), "mpicc", "-O2", "-Wl,--build-id=none"}, args...)...)
-	cmd.Env = append(cmd.Env, "HOME=/root") // Open MPI's compiler wrapper does not start without
+	cmd.Env = append(cmd.Env, "HOME=/root") // Open MPI's compiler wrapper needs it
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("mpicc %s: %w: %s", strings.Join(args, " "), err, lastLines(out))
 	}
 	return nil
 }
 
-// tidy takes away what differs from build to build or belongs to a machine
-// rather than to an image. Paths are patterns below the root.
+// tidy removes what differs between builds, or belongs to a machine and not to an image.
+// Paths are patterns below the root.
 func tidy(root string) error {
 	for _, p := range []string{
 		"var/log/*", "var/cache/*/*", "var/lib/apt/lists/*", "tmp/*", "var/tmp/*", "run/*", "dev/*",
 		"etc/hostname", "etc/resolv.conf", "etc/ssh/ssh_host_*", "etc/apt/apt.conf.d/99mmdebstrap",
 		"etc/dpkg/dpkg.cfg.d/99mmdebstrap", "etc/.pwd.lock", "etc/*-", "var/lib/dpkg/*-old",
 		"var/lib/systemd/random-seed", "usr/lib/locale/locale-archive", "root/.*history",
-		"usr/share/man", // folders for the time of the installation, and links to what was not unpacked
+		"usr/share/man", // temporary folders of the installation, and links to files that were not unpacked
 	} {
 		found, err := filepath.Glob(filepath.Join(root, p))
 		if err != nil {
@@ -133,7 +132,7 @@ func tidy(root string) error {
 	}
 	for file, text := range map[string]string{
 		"etc/machine-id": "", "etc/hostname": "guest\n", "etc/resolv.conf": "",
-		"etc/apt/sources.list": "", // the mirror is this machine's business, not the image's
+		"etc/apt/sources.list": "", // the mirror belongs to the building machine, not to the image
 		"etc/hosts":            "127.0.0.1 localhost\n::1 localhost\n",
 	} {
 		if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o644); err != nil {
@@ -150,11 +149,11 @@ func (b *build) pack(ctx context.Context) error {
 	stamp := strconv.Itoa(epoch)
 	cmd := contained(ctx, "mksquashfs", b.path("root"), b.path("files", RootFile),
 		"-noappend", "-no-progress", "-quiet", "-no-xattrs", "-no-exports",
-		// Half the work of zstd, here and under emulation in each guest, for 1.4
-		// times the size.
+		// Half the work of zstd, here and under emulation in each guest, for 1.4 times
+		// the size.
 		"-comp", "lz4", "-b", "128K",
 		"-reproducible", "-mkfs-time", stamp, "-all-time", stamp)
-	// mksquashfs refuses to be told the time in two ways.
+	// mksquashfs refuses two settings for the time.
 	cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "SOURCE_DATE_EPOCH=") })
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("mksquashfs: %w: %s", err, strings.TrimSpace(string(out)))
@@ -166,8 +165,8 @@ func (b *build) pack(ctx context.Context) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// digestFolder gives the digest of an image's files: over their names and
-// SHA-256 sums, in the form sha256sum prints.
+// digestFolder returns the digest of an image's files: over their names and SHA-256 sums,
+// in the format of sha256sum.
 func digestFolder(dir string) (fleet.Digest, int64, error) {
 	var list strings.Builder
 	var total int64

@@ -13,18 +13,17 @@ import (
 	"strings"
 )
 
-// A Session is what shall be run inside an image's root on this machine.
+// A Session is what to run inside an image's root on this machine.
 type Session struct {
-	Dir    string // absolute; there inside as it is here
+	Dir    string // absolute; the same path inside
 	UID    uint32
 	GID    uint32
 	Groups []uint32
 	Args   []string // empty: an interactive shell
 }
 
-// enter runs in a mount namespace of its own, so all it mounts is gone when
-// the last program in it ends, however that happens.
-// Arguments: root.img, an empty folder, the directory, user:group, groups,
+// enter runs in a mount namespace of its own, so its mounts disappear when its last
+// program ends. Arguments: root.img, an empty folder, the directory, user:group, groups,
 // lines for passwd and group, then the program.
 const enter = `set -eu
 image=$1 at=$2 dir=$3 owner=$4 groups=$5 passwd=$6 group=$7
@@ -46,10 +45,9 @@ mount --rbind "$dir" "$root$dir"
 exec chroot --userspec="$owner" --groups="$groups" "$root" /bin/sh -c 'cd "$1" && shift && exec "$@"' sh "$dir" "$@"
 `
 
-// ShellCommand prepares a program that runs inside the image's root with the
-// session's directory, to compile programs for guests there. What it writes
-// elsewhere is gone when it ends. The caller sets the three streams and runs
-// it. It needs root: only root may mount an image.
+// ShellCommand prepares a program inside the image's root with the session's directory,
+// to compile programs for guests. Changes elsewhere are discarded. The caller sets the
+// three streams and runs it. It needs root, to mount the image.
 func (s *Store) ShellCommand(ctx context.Context, name string, in Session) (*exec.Cmd, error) {
 	img, err := s.Find(name)
 	if err != nil {
@@ -87,7 +85,7 @@ func (s *Store) ShellCommand(ctx context.Context, name string, in Session) (*exe
 	return cmd, nil
 }
 
-// sessionDir refuses a directory that would hide what the image has.
+// sessionDir refuses a directory that would hide part of the image.
 func sessionDir(dir string) (string, error) {
 	if !filepath.IsAbs(dir) {
 		return "", fmt.Errorf("directory %q is not absolute", dir)
@@ -104,8 +102,8 @@ func sessionDir(dir string) (string, error) {
 	return real, nil
 }
 
-// accounts gives the lines for passwd and group that make the user known by
-// name inside; empty for root and for users this machine does not know.
+// accounts returns the lines for passwd and group that name the user inside; empty for
+// root and for users unknown on this machine.
 func accounts(uid, gid uint32) (passwd, group, home string) {
 	if uid == 0 {
 		return "", "", "/root"
@@ -122,8 +120,7 @@ func accounts(uid, gid uint32) (passwd, group, home string) {
 	return passwd, group, home
 }
 
-// Shell runs the session with this process's streams and gives the program's
-// exit code.
+// Shell runs the session with this process's streams and returns the program's exit code.
 func (s *Store) Shell(ctx context.Context, name string, in Session) (int, error) {
 	cmd, err := s.ShellCommand(ctx, name, in)
 	if err != nil {

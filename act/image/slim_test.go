@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// section is one of a made-up module. Relocations name the section they are
-// for by info, and link to the symbols.
+// section is a section of an artificial module. Relocations name their section in info,
+// and link to the symbols.
 type section struct {
 	name       string
 	kind       elf.SectionType
@@ -26,9 +26,8 @@ type section struct {
 	data       []byte
 }
 
-// makeModule is a kernel module as far as this package looks at it: a function
-// that starts with a call to the tracer, the list of such calls, and what it
-// depends on.
+// makeModule is a kernel module with all that this package reads: a function that starts
+// with a call to the tracer, the list of such calls, and dependencies.
 func makeModule(t testing.TB, depends ...string) []byte {
 	t.Helper()
 	rela := func(offset, symbol uint64) []byte {
@@ -174,7 +173,7 @@ func TestDamagedKernelsAreErrors(t *testing.T) {
 	})
 }
 
-// makeTree is a kernel package's modules; the value says what each needs.
+// makeTree is a kernel package's modules; the value lists dependencies.
 func makeTree(t *testing.T, lib string, modules map[string][]string, builtin string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -228,7 +227,7 @@ func TestModulesComeAfterWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// checkArchive reads back what the guest agent will read.
+// checkArchive reads the archive as the guest agent does.
 func checkArchive(t *testing.T, modules []module) {
 	t.Helper()
 	var one, two bytes.Buffer

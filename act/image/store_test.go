@@ -52,7 +52,7 @@ func put(t *testing.T, s *Store, name, text string) fleet.Image {
 	return img
 }
 
-// tree lists every file of the store, to see what was left.
+// tree lists every file of the store.
 func tree(t *testing.T, s *Store) []string {
 	t.Helper()
 	var out []string
@@ -149,7 +149,7 @@ func TestEnsureFetchesWholeImagesOnly(t *testing.T) {
 		_, err = io.Copy(w, f)
 		return err
 	}
-	// Each is honest about all files but the root.
+	// All their files except the root are correct.
 	lying := func(lie func(w io.Writer) error) Fetch {
 		return func(ctx context.Context, d fleet.Digest, file string, w io.Writer) error {
 			if file != RootFile {
@@ -279,8 +279,8 @@ func TestWaitingForABuildEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A name whose files somebody has removed is no image to run, and is still
-// listed, so that it can be removed or built again.
+// A name whose files were deleted cannot be run, and is still listed, so that it can be
+// removed or rebuilt.
 func TestANameWithoutFilesSaysSo(t *testing.T) {
 	s := openStore(t)
 	img := put(t, s, "lost", "root")

@@ -11,19 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A workplace is a folder for something under way, locked by the process that
-// works there. The lock goes with the process, so what a killed one left is
-// known as litter and swept by the next.
+// A workplace is a folder for work in progress, locked by its process. The lock ends with
+// the process, so the next one recognises and removes what a killed one left.
 type workplace struct {
 	dir  string
 	lock *os.File
 }
 
-// errBusy is what workplace gives when another process works there.
+// errBusy: another process works in the folder.
 var errBusy = errors.New("another process works on it")
 
-// workplace makes an empty folder for key and locks it. If another process
-// has it, it waits as long as wait says so; without wait it gives errBusy.
+// workplace makes an empty folder for key and locks it. If another process has it, it
+// calls wait repeatedly; without wait it returns errBusy.
 func (s *Store) workplace(key string, wait func() error) (*workplace, error) {
 	dir := filepath.Join(s.dir, "building", key)
 	for {
@@ -40,9 +39,8 @@ func (s *Store) workplace(key string, wait func() error) (*workplace, error) {
 	}
 }
 
-// claim is one try. The lock is on the folder itself, so that no lock file
-// stays behind; that the folder is still the one at the path has to be looked
-// at again once it is locked.
+// claim tries once. The lock is on the folder itself, so that no lock file remains. After
+// locking it checks that the folder is still the one at the path.
 func claim(dir string) (*workplace, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
@@ -50,7 +48,7 @@ func claim(dir string) (*workplace, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
-			return nil, errBusy // just being removed
+			return nil, errBusy // being removed
 		}
 		return nil, err
 	}
@@ -79,18 +77,17 @@ func claim(dir string) (*workplace, error) {
 	return w, nil
 }
 
-// close removes the folder with all in it.
+// close removes the folder.
 func (w *workplace) close() error {
 	err := os.RemoveAll(w.dir)
 	return errors.Join(err, w.lock.Close())
 }
 
-// exclusiveWait bounds the wait for others that change the store's lists,
-// which they do in a few renames and one deletion of a few files.
+// exclusiveWait limits the wait for other processes that change the store's lists, which
+// takes a few renames and one deletion of a few files.
 const exclusiveWait = 30 * time.Second
 
-// exclusively does what no other process may see half done: what decides
-// which files have a name.
+// exclusively makes changes of names atomic for other processes.
 func (s *Store) exclusively(do func() error) error {
 	f, err := os.Open(filepath.Join(s.dir, "names"))
 	if err != nil {
@@ -113,16 +110,16 @@ func (s *Store) exclusively(do func() error) error {
 func (s *Store) sweep() {
 	entries, err := os.ReadDir(filepath.Join(s.dir, "building"))
 	if err != nil {
-		return // the build that follows will say why
+		return // the following build reports it
 	}
 	for _, e := range entries {
 		if w, err := claim(filepath.Join(s.dir, "building", e.Name())); err == nil {
-			_ = w.close() // litter that cannot be removed now is tried again by the next build
+			_ = w.close() // retried by the next build
 		}
 	}
 }
 
-// patiently waits a moment and says so once; for use as workplace's wait.
+// patiently waits a moment and calls say once; for workplace's wait.
 func patiently(ctx context.Context, say func()) func() error {
 	said := false
 	return func() error {

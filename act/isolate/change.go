@@ -19,32 +19,32 @@ type action string
 
 const (
 	write      action = "write" // a file
-	keepThread action = "keep"  // a thread of the kernel, to CPUs
-	mkdir      action = "mkdir" // a control group
+	keepThread action = "keep"  // a kernel thread, on CPUs
+	mkdir      action = "mkdir" // a cgroup
 )
 
-// change is one change, and in JSON what has to be known to undo it.
+// change is one change; its JSON form is what undoing needs.
 type change struct {
 	Do     action `json:"do"`
 	Path   string `json:"path,omitempty"`
 	Thread int    `json:"thread,omitempty"`
-	Born   uint64 `json:"born,omitempty"` // of the thread
-	Before string `json:"before"`         // how it was
-	Back   string `json:"back"`           // what makes it so again; of a group, where its processes go
+	Born   uint64 `json:"born,omitempty"` // start time of the thread
+	Before string `json:"before"`         // the original value
+	Back   string `json:"back"`           // the value that restores it; for a group, where its processes go
 
 	after string
-	first [][2]string // of a group: files, and what is to be in them before there are processes
+	first [][2]string // for a group: files with contents, set before it has processes
 	what  string      // for people
 }
 
-// same reports whether two changes are of the same thing.
+// same reports whether two changes affect the same object.
 func (c change) same(other change) bool {
 	return c.Do == other.Do && c.Path == other.Path && c.Thread == other.Thread && c.Born == other.Born
 }
 
 func writeText(path, text string) error { return os.WriteFile(path, []byte(text+"\n"), 0) }
 
-// do makes the change. Done twice is done once.
+// do makes the change. It is idempotent.
 func (c change) do() error {
 	switch c.Do {
 	case write:
@@ -71,13 +71,13 @@ func (c change) do() error {
 	return nil
 }
 
-// alive reports whether the thread is still there, and not another of its number.
+// alive reports whether the thread still exists and its ID was not reused.
 func (c change) alive() bool {
 	t, kernel, err := readThread(c.Thread, c.Thread)
 	return err == nil && kernel && t.born == c.Born
 }
 
-// now is how it is, in the words of Before.
+// now is the present value, in the form of Before.
 func (c change) now() (string, error) {
 	switch c.Do {
 	case write:
@@ -90,8 +90,8 @@ func (c change) now() (string, error) {
 	return "there", err
 }
 
-// undo makes it as it was. What is as it was already is left alone: so are changes
-// that were noted and not made, and those the kernel refused.
+// undo restores the original value. It skips what is already restored: also changes that
+// were logged and not made, and those the kernel refused.
 func (c change) undo() error {
 	switch c.Do {
 	case write:
@@ -102,9 +102,9 @@ func (c change) undo() error {
 		if err = writeText(c.Path, c.Back); c.Back != "" || !errors.Is(err, unix.ENOSPC) {
 			return err
 		}
-		// The kernel lets no group with processes go without CPUs of its own again;
-		// all there can ever be are as good. If the controller was given here, all
-		// of this goes with it.
+		// The kernel does not let a group with processes go back to having no CPUs of its
+		// own. All possible CPUs have the same effect. If the controller was enabled
+		// here, all of this disappears with it.
 		all, err := readText("/sys/devices/system/cpu/possible")
 		if err != nil || have == all {
 			return err
@@ -132,14 +132,14 @@ func (c change) undo() error {
 	return fmt.Errorf("the note says %q, which this version does not know; use the one that wrote it, or restart the machine", c.Do)
 }
 
-// dissolveLimit: processes are started while others go, and a group is empty a
+// dissolveLimit: processes may start while others are moved, and a group is empty a
 // moment after the last has ended.
 const (
 	dissolveLimit = 5 * time.Second
 	dissolveAgain = 5 * time.Millisecond
 )
 
-// dissolve removes a group and sends its processes back.
+// dissolve removes a group and moves its processes back.
 func (c change) dissolve() error {
 	for begun := time.Now(); ; time.Sleep(dissolveAgain) {
 		err := unix.Rmdir(c.Path)

@@ -1,17 +1,15 @@
-// Package isolate keeps some of a machine's CPUs for guests alone, as far as the
-// kernel lets that be said while it runs: other processes by cpuset, interrupts,
-// the kernel's own threads and its timers.
+// Package isolate reserves some of a machine's CPUs for guests, as far as the running
+// kernel permits: it moves other processes by cpuset, interrupts, kernel threads and
+// kernel timers.
 //
-// What is to be changed is planned, pure, from a snapshot of what the kernel says.
-// Before each change it is written to a note how it was, so that whoever comes
-// later puts everything back, also after a process that was killed in the middle of it. The
-// note's folder must not outlive the machine's boot, as the settings do not; if it
-// does, the note of another boot is void.
+// Changes are planned by a pure function from a snapshot of the kernel's state. Before
+// each change the original value is written to a log, so that a later process can undo
+// everything, also after a process was killed in between. The log's folder must not
+// outlive the boot, because the settings do not; a log of another boot is ignored.
 //
-// It must not know what guests are but that their processes are in a control
-// group. Its tests change this machine, with version 1 or 2 of control groups, and
-// version 2 inside a guest; they compare all it may change before and after, also
-// when killed at every step.
+// It must only know of guests that their processes are in a cgroup. Its tests change this
+// machine, with version 1 or 2 of cgroups, and version 2 inside a guest. They compare all
+// affected settings before and after, also when killed at every step.
 package isolate
 
 import (
@@ -29,29 +27,29 @@ import (
 	"pagurus/internal/fault"
 )
 
-// Config is what a Host is made of.
+// Config is the configuration of a Host.
 type Config struct {
-	UndoLog string // file that says how things were, while they are not so
-	Group   string // control group of all guests, as "pagurus-host1"
+	UndoLog string // file with the original values, while they are changed
+	Group   string // cgroup of all guests, as "pagurus-host1"
 }
 
-// Host is the machine. All methods may be called at any time, and again.
+// Host is the machine. All methods may be called at any time, repeatedly.
 type Host struct {
 	undoLog string
 	group   string // the outermost of the guests' groups
 	mu      sync.Mutex
 }
 
-// New makes a Host; it touches nothing.
+// New makes a Host; it changes nothing.
 func New(c Config) *Host {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path.Clean("/"+c.Group), "/"), "/")
 	return &Host{undoLog: c.UndoLog, group: first}
 }
 
-// Foreign says why what is set here would not be this host's own, for people;
-// empty: it is.
+// Foreign says why the kernel's settings are not this host's own, for people; empty: they
+// are.
 func Foreign() string {
-	// The kernel's own threads are in the first namespaces there are.
+	// Kernel threads are only in the initial namespaces.
 	name, err := os.ReadFile("/proc/2/comm")
 	if err != nil || strings.TrimSpace(string(name)) != "kthreadd" {
 		return "its agent runs in a container, and the settings are those of the machine below"
@@ -66,11 +64,10 @@ func Foreign() string {
 	return ""
 }
 
-// On keeps CPUs for guests alone. Called again it does the same for what has come
-// since: processes, interrupts, threads. With other CPUs it first puts back what
-// it did for the ones before. What the kernel does not let it do is said in the
-// answer, and is not an error. After an error some may be done, or nothing; Off puts
-// it back.
+// On isolates CPUs for guests. A repeated call handles new processes, interrupts and
+// threads. With other CPUs it first undoes the earlier ones. The answer says what the
+// kernel refuses, which is not an error. After an error some or nothing may be done; Off
+// undoes it.
 func (h *Host) On(cpus fleet.CPUSet) (fleet.Isolation, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,13 +130,13 @@ func check(cpus, online fleet.CPUSet) error {
 	return nil
 }
 
-// carryOut makes the changes, each noted before. An error means that it cannot
-// be noted, or went on a fault point.
+// carryOut makes the changes, each logged before. An error comes from the log or from a
+// fault point.
 func (h *Host) carryOut(n *undoLog, todo []change, r remarks) error {
 	for i, c := range todo {
 		if !n.has(c) {
 			if err := n.add(c); err != nil {
-				// What could be noted is put back.
+				// Undo what was logged.
 				return errors.Join(fmt.Errorf("note how things were, in %s: %w", h.undoLog, err), h.off())
 			}
 		}
@@ -156,12 +153,12 @@ func (h *Host) carryOut(n *undoLog, todo []change, r remarks) error {
 	return nil
 }
 
-// movePasses is how often processes that were started meanwhile, where there are
-// to be none, are looked for. The next On finds the others.
+// movePasses is how often processes are moved again because new ones were started
+// meanwhile. The next On finds further ones.
 const movePasses = 5
 
-// move takes processes to their groups. That is not noted: they go back when the
-// groups go.
+// move moves processes to their groups. That is not logged: they go back when the groups
+// are removed.
 func (h *Host) move(w world, cpus fleet.CPUSet, r remarks) error {
 	for pass := range movePasses {
 		moved := 0
@@ -187,8 +184,8 @@ func (h *Host) move(w world, cpus fleet.CPUSet, r remarks) error {
 	return nil
 }
 
-// Off puts everything back. Without On before it does nothing. After an error
-// what could be put back is, and calling again tries the rest.
+// Off undoes everything. Without On it does nothing. After an error everything possible
+// is undone, and another call tries the rest.
 func (h *Host) Off() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -218,7 +215,7 @@ func (h *Host) off() error {
 	return n.remove()
 }
 
-// Now says which CPUs are kept for guests, by the note; none: it is off.
+// Now returns the isolated CPUs according to the log; none: off.
 func (h *Host) Now() (fleet.CPUSet, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -229,7 +226,7 @@ func (h *Host) Now() (fleet.CPUSet, error) {
 	return n.head.CPUs, nil
 }
 
-// gone reports that there is nothing any more that could be changed.
+// gone reports that the object of a change no longer exists.
 func gone(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV)
 }

@@ -23,11 +23,10 @@ import (
 	threads "pagurus/internal/thread"
 )
 
-// part makes a copy of the test binary play one: "on NOTE CPUS", "off NOTE", or
-// "sleep".
+// part makes a copy of the test binary do "on NOTE CPUS", "off NOTE", or "sleep".
 const part = "PAGURUS_QUIET_TEST"
 
-// separate is set in a test that runs apart.
+// separate is set in a test that runs in namespaces of its own.
 const separate = "PAGURUS_QUIET_APART"
 
 const guests = "pagurus-quiet-test"
@@ -64,14 +63,14 @@ func play(words []string) error {
 	return nil
 }
 
-// inside reports whether this is the only program of a guest, where nothing is
-// mounted, or was when it began.
+// inside reports whether this is the only program of a guest, with nothing mounted at its
+// start.
 var inside = sync.OnceValue(func() bool {
 	_, err := os.Stat("/proc/self")
 	return err != nil && os.Getpid() == 1
 })
 
-// player starts a copy that plays a part, with faults.
+// player starts a copy with a part, with faults.
 func player(t *testing.T, faults string, words ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -89,7 +88,7 @@ func run(t *testing.T, faults string, words ...string) error {
 	return nil
 }
 
-// sleeper is a process that goes on until the test is over.
+// sleeper is a process that runs until the test is over.
 func sleeper(t *testing.T) int {
 	t.Helper()
 	cmd := player(t, "", "sleep")
@@ -103,7 +102,7 @@ func sleeper(t *testing.T) int {
 	return cmd.Process.Pid
 }
 
-// guest is one in the control group of guests.
+// guest is a process in the guests' cgroup.
 func guest(t *testing.T) int {
 	t.Helper()
 	root := "/sys/fs/cgroup"
@@ -124,7 +123,7 @@ func guest(t *testing.T) int {
 	return pid
 }
 
-// state is all that On may change, by what it is.
+// state is everything that On may change.
 func state(t *testing.T) map[string]string {
 	t.Helper()
 	online, err := readCPUs("/sys/devices/system/cpu/online")
@@ -140,7 +139,7 @@ func state(t *testing.T) map[string]string {
 		out[s.path] = s.text
 	}
 	for _, k := range w.threads {
-		// Those go where their interrupt or work queue does, or come and go.
+		// Those follow their interrupt or work queue, or are temporary.
 		if !follows(k.name) && !strings.HasPrefix(k.name, "kworker") {
 			out[fmt.Sprintf("thread %d %d %s", k.id, k.born, k.name)] = k.cpus.String()
 		}
@@ -154,15 +153,15 @@ func state(t *testing.T) map[string]string {
 	}
 	for _, p := range w.processes {
 		out["process "+p.name] = p.group
-		if strings.HasSuffix(p.name, "("+self+")") { // others may choose for themselves meanwhile
+		if strings.HasSuffix(p.name, "("+self+")") { // others may change their CPUs meanwhile
 			out["process "+p.name] += " " + p.cpus.String()
 		}
 	}
 	return out
 }
 
-// same fails the test if anything is not as it was. Processes and threads come
-// and go; groups and settings do not.
+// same fails the test if a group or setting has changed. Processes and threads may come
+// and go.
 func same(t *testing.T, when string, before map[string]string) {
 	t.Helper()
 	after := state(t)
@@ -180,9 +179,8 @@ func same(t *testing.T, when string, before map[string]string) {
 	}
 }
 
-// apart has a test run in namespaces where there are no processes but its own, so
-// that nobody else's are moved to and fro, and reports whether it was done. All
-// else that is changed is the machine's.
+// apart runs a test in namespaces with only its own processes, so that it does not move
+// others', and reports whether it did. All other changes affect the machine.
 func apart(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(separate) != "" || inside() {
@@ -193,7 +191,7 @@ func apart(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The shell is the first process there, so that it is not the test.
+	// The shell is the first process there, not the test.
 	cmd := exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", `"$@"; exit $?`, "sh", self, "-test.run", "^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), separate+"=1")
 	out, err := cmd.CombinedOutput()
@@ -204,8 +202,8 @@ func apart(t *testing.T) bool {
 	return true
 }
 
-// prepare skips where there are too few CPUs, and puts all back before the test,
-// should an earlier one have been killed, and after it.
+// prepare skips the test with too few CPUs. It undoes all changes before the test, in
+// case an earlier one was killed, and after it.
 func prepare(t *testing.T) (h *Host, note string, online fleet.CPUSet) {
 	t.Helper()
 	testkit.Root(t)
@@ -286,7 +284,7 @@ func TestCPUsAreIsolatedAndThenAsTheyWere(t *testing.T) {
 	if err != nil || again.Changed < q.Changed || again.Changed > q.Changed+8 {
 		t.Errorf("again: %+v, %v; before %+v", again, err, q)
 	}
-	// Others, by another process.
+	// Other CPUs, by another process.
 	if err := run(t, "", "on", note, "0"); err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +308,7 @@ func TestCPUsAreIsolatedAndThenAsTheyWere(t *testing.T) {
 	}
 }
 
-// The kernel's threads, which are only seen where everybody else is, too.
+// Kernel threads, which are only visible together with all other processes.
 func TestMachineThreads(t *testing.T) {
 	h, _, online := prepare(t)
 	before := state(t)
@@ -341,8 +339,8 @@ func TestMachineThreads(t *testing.T) {
 	same(t, "after off", before)
 }
 
-// Killed at steps on the way on and on the way off, by itself and by the kernel:
-// another process puts all back.
+// Killed at steps of On and of Off, by itself and by the kernel: another process undoes
+// everything.
 func TestMachineKilledAtSteps(t *testing.T) {
 	if apart(t) {
 		return
@@ -384,7 +382,7 @@ func TestMachineKilledAtSteps(t *testing.T) {
 		}
 		same(t, fmt.Sprintf("killed at undone.%d", i), before)
 	}
-	// Killed on the way on, and then on again.
+	// Killed during On, followed by On.
 	if err := run(t, fmt.Sprintf("isolate.done.%d=kill", steps/2), "on", note, last); !errors.As(err, &killed) {
 		t.Error(err)
 	}
@@ -397,7 +395,7 @@ func TestMachineKilledAtSteps(t *testing.T) {
 	same(t, "after on that was begun anew", before)
 }
 
-// SIGKILL while it stands in the middle of its changes.
+// SIGKILL in the middle of the changes.
 func TestMachineAfterSIGKILL(t *testing.T) {
 	if apart(t) {
 		return
@@ -443,7 +441,7 @@ func TestMachineRefusesNonsense(t *testing.T) {
 	same(t, "after nonsense", before)
 }
 
-// Notes that cannot be written, are cut off, of another boot, or no notes.
+// Logs that cannot be written, are truncated, come from another boot, or are invalid.
 func TestMachineWithoutANote(t *testing.T) {
 	if apart(t) {
 		return
@@ -456,7 +454,7 @@ func TestMachineWithoutANote(t *testing.T) {
 	}
 	same(t, "without a folder", before)
 
-	// A disk that is full in the middle of it, and already at the start.
+	// A disk that becomes full, and one full from the start.
 	small := t.TempDir()
 	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=4096"); err != nil {
 		t.Fatal(err)
@@ -506,8 +504,8 @@ func TestMachineWithoutANote(t *testing.T) {
 	same(t, "after nonsense", before)
 }
 
-// Where the controller was given already, a group with processes that had no CPUs of
-// its own has all of them afterwards, which is the same.
+// If the controller was already enabled, a group with processes and no CPUs of its own
+// has all of them afterwards, which has the same effect.
 func TestMachineWhoseGroupsHaveCPUs(t *testing.T) {
 	h, _, online := prepare(t)
 	c, err := findCPUSet()
@@ -515,7 +513,7 @@ func TestMachineWhoseGroupsHaveCPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.version != 2 {
-		return // version 1 gives every group CPUs; TestUnified takes this to a machine of version 2
+		return // version 1 gives every group CPUs; TestUnified covers version 2
 	}
 	pid := guest(t)
 	if !c.granted {
@@ -548,8 +546,8 @@ func TestMachineWhoseGroupsHaveCPUs(t *testing.T) {
 	}
 }
 
-// A part of a line is of a change that was not made, and the next one takes its
-// place.
+// A partial line belongs to a change that was not made, and the next change overwrites
+// it.
 func TestNoteThatWasCutOff(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "note")
 	n, err := openUndoLog(path)
@@ -584,7 +582,7 @@ func TestNoteThatWasCutOff(t *testing.T) {
 	}
 }
 
-// What the kernel refuses is not an error, and is said.
+// The kernel's refusals are not errors, and are reported.
 func TestMachineRefusals(t *testing.T) {
 	h, _, online := prepare(t)
 	before := state(t)
@@ -640,8 +638,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestUnified runs the tests where the kernel has version 2 only: in a machine of
-// it, unless this one is such, where they have run already.
+// TestUnified runs the tests with version 2: in a guest, unless this machine has it,
+// where they have already run.
 func TestUnified(t *testing.T) {
 	testkit.Root(t)
 	if c, err := findCPUSet(); err == nil && c.version != 2 {

@@ -17,67 +17,66 @@ import (
 	threads "pagurus/internal/thread"
 )
 
-// world is what the kernel says of all that may be changed.
+// world is the kernel's state of everything that may change.
 type world struct {
 	online    fleet.CPUSet
 	tickless  fleet.CPUSet // whose timer tick can stop
 	settings  []setting
-	threads   []thread // the kernel's own
+	threads   []thread // kernel threads
 	processes []process
 	cpuset    cpuset
-	groups    []group // those inside before those around them; the root is none
+	groups    []group // inner groups before outer ones, without the root
 	guests    string  // path of the guests' group
 }
 
-// form is how a setting is written.
+// form is the format of a setting.
 type form string
 
 const (
-	list form = "list" // of CPUs
-	mask form = "mask" // of CPUs
-	zero form = "zero" // a switch that is to be off
-	slow form = "slow" // a time that is to be long
+	list form = "list" // list of CPUs
+	mask form = "mask" // mask of CPUs
+	zero form = "zero" // a switch to turn off
+	slow form = "slow" // an interval to lengthen
 )
 
-// setting is one file of the kernel's.
+// setting is one file of the kernel.
 type setting struct {
 	path, text string
 	form       form
 	what       string // for people
-	err        error  // why it cannot be read
+	err        error  // error when reading it
 }
 
-// thread is one of the kernel's own.
+// thread is a kernel thread.
 type thread struct {
 	id    int
-	born  uint64 // by which it is told from a later one of the same number
+	born  uint64 // distinguishes it from a later one with its ID
 	name  string
-	bound bool // the kernel does not let it go elsewhere
+	bound bool // the kernel does not let it move
 	cpus  fleet.CPUSet
 }
 
-// process is one of somebody's.
+// process is a process of the machine.
 type process struct {
 	pid      int
 	name     string
-	group    string // of cpuset
-	parted   bool   // its threads are in several
-	choosing bool   // it has chosen CPUs itself
+	group    string // in cpuset
+	parted   bool   // its threads are in several groups
+	choosing bool   // it has set its CPUs itself
 	cpus     fleet.CPUSet
 	guest    bool
 }
 
-// cpuset is how the kernel is told which processes run on which CPUs.
+// cpuset is the kernel's interface for restricting processes to CPUs.
 type cpuset struct {
-	version int    // 0: there is none
-	root    string // folder
-	granted bool   // of version 2: groups below the root have it
-	given   string // of version 2: what they have
-	mems    string // of version 1
+	version int    // 0: none
+	root    string // its folder
+	granted bool   // version 2: enabled for groups below the root
+	given   string // version 2: the root's enabled controllers
+	mems    string // version 1
 }
 
-// group is one whose processes are kept to CPUs; text is empty if to none of its
-// own.
+// group is a group with restricted CPUs; text is empty if it has none of its own.
 type group struct{ path, text string }
 
 const (
@@ -86,7 +85,7 @@ const (
 	cpuFile = "cpuset.cpus"
 	memFile = "cpuset.mems"
 
-	// rest is the group of all but guests, where the kernel needs one.
+	// rest is the group for all other processes, where the kernel needs one.
 	rest = "/pagurus-rest"
 )
 
@@ -94,7 +93,7 @@ func (w world) at(group string) string { return filepath.Join(w.cpuset.root, gro
 
 func readWorld(online fleet.CPUSet, guests string) (w world, err error) {
 	w = world{online: online, guests: "/" + guests}
-	w.tickless, _ = readCPUs("/sys/devices/system/cpu/nohz_full") // there is none without
+	w.tickless, _ = readCPUs("/sys/devices/system/cpu/nohz_full") // missing unless configured
 	w.settings = settings()
 	if w.cpuset, err = findCPUSet(); err != nil {
 		return w, err
@@ -121,7 +120,7 @@ func settings() (out []setting) {
 	folders, _ := filepath.Glob("/proc/irq/[0-9]*")
 	for _, f := range folders {
 		name := filepath.Base(f)
-		// What it is for is a folder beside its settings.
+		// The folder beside its settings names its user.
 		if all, err := os.ReadDir(f); err == nil {
 			if i := slices.IndexFunc(all, fs.DirEntry.IsDir); i >= 0 {
 				name += " (" + all[i].Name() + ")"
@@ -157,7 +156,7 @@ func readCPUs(path string) (fleet.CPUSet, error) {
 	return s, nil
 }
 
-// findCPUSet looks for where the kernel takes what processes run where.
+// findCPUSet finds the kernel's cpuset interface.
 func findCPUSet() (cpuset, error) {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
@@ -192,8 +191,8 @@ func findCPUSet() (cpuset, error) {
 	return out, nil
 }
 
-// readGroups reads the groups that are kept to CPUs: of version 1 all, of
-// version 2 the outermost.
+// readGroups reads the groups with restricted CPUs: in version 1 all, in version 2 the
+// outermost.
 func readGroups(c cpuset) (out []group, err error) {
 	err = filepath.WalkDir(c.root, func(at string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() || at == c.root {
@@ -220,7 +219,7 @@ func readGroups(c cpuset) (out []group, err error) {
 	return out, err
 }
 
-// readProcesses reads all that run. What ends meanwhile is left out.
+// readProcesses reads all processes. It omits those that end meanwhile.
 func (w *world) readProcesses() error {
 	all, err := os.ReadDir("/proc")
 	if err != nil {
@@ -244,25 +243,25 @@ func (w *world) readProcesses() error {
 	return nil
 }
 
-// The kernel's flags of a thread, as sched.h has them.
+// The kernel's thread flags, as in sched.h.
 const (
 	flagKernel = 0x00200000
 	flagBound  = 0x04000000
 )
 
-// readThread reads a thread, and whether it is the kernel's own.
+// readThread reads a thread, and whether it is a kernel thread.
 func readThread(pid, tid int) (t thread, kernel bool, err error) {
 	text, err := readText(fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid))
 	if err != nil {
 		return t, false, err
 	}
-	// The name is in brackets and may have any in it.
+	// The name is in parentheses and may contain any.
 	begin, end := strings.Index(text, "("), strings.LastIndex(text, ")")
 	if begin < 0 || end < begin {
 		return t, false, fmt.Errorf("%q is no thread", text)
 	}
 	words := strings.Fields(text[end+1:])
-	const flags, start = 6, 19 // counted from what follows the name
+	const flags, start = 6, 19 // counted from the field after the name
 	if len(words) <= start {
 		return t, false, fmt.Errorf("%q is no thread", text)
 	}
@@ -284,7 +283,7 @@ func setAffinity(tid int, cpus fleet.CPUSet) error {
 	return unix.SchedSetaffinity(tid, &s)
 }
 
-// readProcess reads the rest of a process whose first thread is known.
+// readProcess reads the rest of a process from its first thread.
 func (w *world) readProcess(first thread) (p process, err error) {
 	p = process{pid: first.id, name: fmt.Sprintf("%d (%s)", first.id, first.name), cpus: first.cpus}
 	if p.group, p.guest, err = w.groupOf(p.pid, p.pid); err != nil {
@@ -315,8 +314,7 @@ func (w *world) readProcess(first thread) (p process, err error) {
 	return p, nil
 }
 
-// groupOf gives the group of a thread that says where it runs, and whether it is
-// a guest's in any way.
+// groupOf returns the group that restricts a thread, and whether it belongs to a guest.
 func (w *world) groupOf(pid, tid int) (at string, guest bool, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/cgroup", pid, tid))
 	if err != nil {
@@ -336,5 +334,5 @@ func (w *world) groupOf(pid, tid int) (at string, guest bool, err error) {
 	return at, guest, nil
 }
 
-// within reports whether a group is another or inside it.
+// within reports whether a group is equal to or inside another.
 func within(path, group string) bool { return path == group || strings.HasPrefix(path, group+"/") }

@@ -13,11 +13,11 @@ import (
 	"pagurus/fleet"
 )
 
-// slowInterval is how often, in seconds, the kernel gathers statistics on each CPU.
+// slowInterval is the interval, in seconds, of the kernel's statistics on each CPU.
 const slowInterval = 10
 
-// plan gives what is to be changed, in order, so that CPUs are for guests alone. It
-// is pure: the same world, the same plan. What cannot be is remarked.
+// plan returns the changes, in order, that isolate CPUs for guests. It is pure. What
+// cannot be done is in r.
 func plan(w world, quiet fleet.CPUSet, r remarks) (todo []change) {
 	others := w.online.Minus(quiet)
 	for _, s := range w.settings {
@@ -45,7 +45,7 @@ func plan(w world, quiet fleet.CPUSet, r remarks) (todo []change) {
 	return todo
 }
 
-// target is what a setting is to be, and whether it is something else.
+// target is the wanted value of a setting, and whether it differs.
 func target(s setting, quiet, others fleet.CPUSet, r remarks) (to string, differs bool) {
 	var have fleet.CPUSet
 	var err error
@@ -74,7 +74,7 @@ func target(s setting, quiet, others fleet.CPUSet, r remarks) (to string, differ
 	return want.String(), true
 }
 
-// without is a set without the quiet CPUs; the others if nothing were left.
+// without is a set without the isolated CPUs, or the others if that is empty.
 func without(have, quiet, others fleet.CPUSet) fleet.CPUSet {
 	if left := have.Minus(quiet); len(left) > 0 {
 		return left
@@ -96,17 +96,16 @@ func planThreads(all []thread, quiet, others fleet.CPUSet, r remarks) (todo []ch
 	return todo
 }
 
-// follows reports whether a thread of the kernel goes where its interrupt or its
-// work queue does.
+// follows reports whether a kernel thread follows its interrupt or work queue.
 func follows(name string) bool {
 	return strings.HasPrefix(name, "irq/") || strings.HasPrefix(name, "kworker/u") || strings.HasPrefix(name, "kworker/R")
 }
 
-// ours reports whether a group is one of those made here.
+// ours reports whether a group was made by this package.
 func (w world) ours(path string) bool { return within(path, rest) || within(path, w.guests) }
 
-// planOld is for version 1, whose root group has all CPUs always: what is in it
-// has to go to a group of its own. A group around others must have what they have.
+// planOld is for version 1, whose root group always has all CPUs: its processes must move
+// to a new group. An outer group must have its inner groups' CPUs.
 func planOld(w world, quiet, others fleet.CPUSet, r remarks) (todo []change) {
 	for _, g := range w.groups {
 		if w.ours(g.path) {
@@ -124,7 +123,7 @@ func planOld(w world, quiet, others fleet.CPUSet, r remarks) (todo []change) {
 	return todo
 }
 
-// planGroup keeps a group of others off the quiet CPUs.
+// planGroup keeps a foreign group off the isolated CPUs.
 func planGroup(w world, g group, quiet, others fleet.CPUSet, r remarks) []change {
 	have, err := fleet.ParseCPUs(g.text)
 	what := "the control group " + g.path
@@ -133,7 +132,7 @@ func planGroup(w world, g group, quiet, others fleet.CPUSet, r remarks) []change
 		return nil
 	}
 	if w.cpuset.version == 2 && len(have) == 0 {
-		have = w.online // those around it
+		have = w.online // its parent's
 	}
 	if !have.Meets(quiet) {
 		return nil
@@ -145,8 +144,8 @@ func planGroup(w world, g group, quiet, others fleet.CPUSet, r remarks) []change
 	return []change{{Do: write, Path: w.at(g.path) + "/" + cpuFile, Before: g.text, Back: g.text, after: without(have, quiet, others).String(), what: what}}
 }
 
-// planNew is for version 2: each group below the root is kept off, and what is in
-// the root goes to a group of its own.
+// planNew is for version 2: each group below the root is kept off, and the root's
+// processes move to a new group.
 func planNew(w world, quiet, others fleet.CPUSet, r remarks) (todo []change) {
 	if !w.cpuset.granted {
 		todo = append(todo, change{Do: write, Path: w.at(control), Before: w.cpuset.given, Back: "-cpuset", after: "+cpuset", what: "the cpuset controller"})
@@ -175,13 +174,13 @@ func planNew(w world, quiet, others fleet.CPUSet, r remarks) (todo []change) {
 	return todo
 }
 
-// moving is a process and the group it is to go to.
+// moving is a process with its new group.
 type moving struct {
 	pid      int
 	name, to string
 }
 
-// moves gives the processes that are not where they belong. It is pure.
+// moves returns the processes that are in a wrong group. It is pure.
 func moves(w world, quiet fleet.CPUSet, r remarks) (out []moving) {
 	if w.cpuset.version == 0 {
 		return nil
@@ -202,7 +201,7 @@ func moves(w world, quiet fleet.CPUSet, r remarks) (out []moving) {
 	return out
 }
 
-// parseMask reads a set as the kernel writes it in hexadecimal, the highest first.
+// parseMask parses the kernel's hexadecimal CPU mask, highest first.
 func parseMask(text string) (out fleet.CPUSet, err error) {
 	digits := strings.ReplaceAll(text, ",", "")
 	for i := range digits {
@@ -237,7 +236,7 @@ func formatMask(s fleet.CPUSet) string {
 	return strings.Join(parts, ",")
 }
 
-// remarks are what was left alone, by the reason.
+// remarks are objects left unchanged, by reason.
 type remarks map[string][]string
 
 func (r remarks) add(why, what string) {
@@ -248,10 +247,10 @@ func (r remarks) add(why, what string) {
 
 func (r remarks) refused(c change, err error) { r.add(reason(err), c.what) }
 
-// mostNamed keeps a line readable.
+// mostNamed limits a line's length.
 const mostNamed = 4
 
-// words says it for people, a line for each reason.
+// words formats them for people, a line for each reason.
 func (r remarks) words() (out []string) {
 	for why, all := range r {
 		named, more := all, ""
@@ -264,7 +263,7 @@ func (r remarks) words() (out []string) {
 	return out
 }
 
-// reason says for people why the kernel would not.
+// reason explains the kernel's refusal for people.
 func reason(err error) string {
 	switch {
 	case errors.Is(err, os.ErrNotExist):

@@ -21,7 +21,7 @@ func set(t *testing.T, text string) fleet.CPUSet {
 	return s
 }
 
-// machine has 16 CPUs, interrupts, threads, and somebody's processes.
+// machine has 16 CPUs, interrupts, threads, and some processes.
 func machine(t *testing.T) world {
 	return world{
 		online: set(t, "0-15"), guests: "/pagurus-h",
@@ -86,7 +86,7 @@ func TestPlanOfSettingsAndThreads(t *testing.T) {
 	if strings.Contains(said, "ksoftirqd/0") || strings.Contains(said, "kworker/u") {
 		t.Errorf("too much is said:\n%s", said)
 	}
-	// What was planned is so: nothing is left to do.
+	// After the planned changes nothing is left to do.
 	for i, s := range w.settings {
 		if c, ok := find(todo, s.path); ok {
 			w.settings[i].text = c.after
@@ -105,7 +105,7 @@ func TestPlanOfSettingsAndThreads(t *testing.T) {
 	}
 }
 
-// Version 1: groups inside before those around them, what is only there stays.
+// Version 1: inner groups before outer ones; groups without running processes stay.
 func TestPlanOfOldGroups(t *testing.T) {
 	w, r := machine(t), remarks{}
 	w.settings, w.threads = nil, nil
@@ -154,7 +154,7 @@ func TestPlanOfNewGroups(t *testing.T) {
 	if !slices.Equal(paths, want) || !strings.Contains(strings.Join(r.words(), "\n"), "/far") {
 		t.Errorf("%q", paths)
 	}
-	// With nothing in the root, and no guests yet.
+	// With an empty root, and no guests yet.
 	w.processes, w.groups, w.cpuset.granted = nil, nil, true
 	if todo := plan(w, set(t, "2-15"), r); len(todo) != 1 || todo[0].Path != "/c/pagurus-h" || todo[0].first[0][1] != "2-15" {
 		t.Errorf("%+v", todo)

@@ -12,19 +12,18 @@ import (
 	"pagurus/fleet"
 )
 
-// undoLog is a file of how things were: a head, and then a line for each change. It
-// only grows, so that what a killed process leaves is whole lines and maybe a part
-// of one, whose change was not made. It need not be synced: after a crash of the
-// machine the settings are gone, too.
+// undoLog is a file of original values: a head, and then a line for each change. It only
+// grows, so a killed process leaves complete lines and maybe a partial one, whose change
+// was not made. It need not be synced: a crash of the machine also loses the settings.
 type undoLog struct {
 	path    string
 	head    head
 	exists  bool
 	changes []change
-	length  int64 // of the whole lines
+	length  int64 // of the complete lines
 }
 
-// head says whose changes they are.
+// head identifies the isolation.
 type head struct {
 	Boot string       `json:"boot"` // of the machine
 	CPUs fleet.CPUSet `json:"cpus"`
@@ -32,7 +31,7 @@ type head struct {
 
 func boot() (string, error) { return readText("/proc/sys/kernel/random/boot_id") }
 
-// openUndoLog reads the note, if there is one of this boot.
+// openUndoLog reads the log, if there is one of this boot.
 func openUndoLog(path string) (*undoLog, error) {
 	n := &undoLog{path: path}
 	text, err := os.ReadFile(path)
@@ -44,7 +43,7 @@ func openUndoLog(path string) (*undoLog, error) {
 	}
 	for line := range bytes.Lines(text) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
-			break // its writer was killed before it made the change
+			break // its writer was killed before the change
 		}
 		var into any = &n.head
 		var c change
@@ -69,7 +68,7 @@ func openUndoLog(path string) (*undoLog, error) {
 	return n, nil
 }
 
-// beginLog makes the note, if there is none.
+// beginLog makes the log, if there is none.
 func (n *undoLog) beginLog(cpus fleet.CPUSet) error {
 	if n.exists {
 		return nil
@@ -78,7 +77,7 @@ func (n *undoLog) beginLog(cpus fleet.CPUSet) error {
 	if err != nil {
 		return err
 	}
-	// One of another boot is in the way.
+	// A log of another boot is in the way.
 	if err := os.Remove(n.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -92,7 +91,7 @@ func (n *undoLog) beginLog(cpus fleet.CPUSet) error {
 
 func (n *undoLog) has(c change) bool { return slices.ContainsFunc(n.changes, c.same) }
 
-// add notes a change that is going to be made. After an error it must not be.
+// add logs a change before it is made. After an error it must not be made.
 func (n *undoLog) add(c change) error {
 	if err := n.append(c); err != nil {
 		return err
@@ -101,7 +100,7 @@ func (n *undoLog) add(c change) error {
 	return nil
 }
 
-// append adds a line, in place of a part of one.
+// append appends a line, over a partial one.
 func (n *undoLog) append(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
@@ -122,8 +121,8 @@ func (n *undoLog) append(v any) error {
 	return nil
 }
 
-// changed counts what is not as it was: not all that was noted, if the kernel
-// refused some.
+// changed counts the values that differ from the originals. The kernel may have refused
+// some changes.
 func (n *undoLog) changed() (sum int) {
 	for _, c := range n.changes {
 		if now, err := c.now(); err == nil && now != c.Before {

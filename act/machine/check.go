@@ -18,37 +18,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Needed bool   `json:"needed"`        // guests cannot run here without it
-	Detail string `json:"detail"`        // what is so, and what it is for if it is not OK
-	Fix    string `json:"fix,omitempty"` // a shell command that mends it; empty: a person has to
+	Detail string `json:"detail"`        // the state, and its purpose if not OK
+	Fix    string `json:"fix,omitempty"` // a shell command that repairs it; empty: manual work
 }
 
-// What a machine is measured against.
+// Requirements.
 const (
-	// GuestUser is whom guests run as.
+	// GuestUser is the account of guests.
 	GuestUser = "pagurus"
-	// diskNeeded is room for an image being built and the one it becomes.
+	// diskNeeded is for an image and its build.
 	diskNeeded = 4 << 30
-	// memoryNeeded is what the parts of Pagurus take, and one small virtual
-	// machine; memoryLeast what an agent takes, and one small container, on a
-	// machine of 256 MiB, of which the kernel has taken its part.
+	// memoryNeeded is for Pagurus and one small virtual machine; memoryLeast for an agent
+	// and one small container, on a machine of 256 MiB less the kernel's part.
 	memoryNeeded = 2 << 30
 	memoryLeast  = 192 << 20
-	// The oldest QEMU has the machine type all guests are given, so that they
-	// can move between hosts of different age.
+	// The oldest QEMU with the machine type of all guests, so that they can move between
+	// hosts with different versions.
 	oldestMajor, oldestMinor = 7, 2
-	// programLimit bounds asking a program for its version.
+	// programLimit is the time for querying a program's version.
 	programLimit = 20 * time.Second
 )
 
-// program is something of a Debian package that has to be there.
+// program is a required program of a Debian package.
 type program struct{ name, file, packages string }
 
-// programs are what Pagurus runs.
+// programs are the programs that Pagurus runs.
 var programs = []program{
 	{"networks", "ip", "iproute2"},
 	{"image builder", "mmdebstrap", "mmdebstrap"},
@@ -60,8 +59,8 @@ var programs = []program{
 	{"file server", "ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"},
 }
 
-// Check looks at everything but whether a guest really runs. state is the
-// folder that will hold the images.
+// Check makes all checks except whether a guest really runs. state is the folder for
+// images.
 func Check(ctx context.Context, state string) []Finding {
 	found := []Finding{checkSystem(), checkRoot(), checkQEMU(ctx)}
 	for _, p := range programs {
@@ -71,26 +70,25 @@ func Check(ctx context.Context, state string) []Finding {
 		checkGroups("/sys/fs/cgroup", "/proc/cgroups"), checkMemory(), checkDisk(state))
 }
 
-// install is the command that installs packages of Debian and Ubuntu.
+// install is the command that installs packages on Debian and Ubuntu.
 func install(packages string) string {
 	return "apt-get -o DPkg::Lock::Timeout=120 update -q && apt-get -o DPkg::Lock::Timeout=120 install -q -y --no-install-recommends " + packages
 }
 
-// installServer does that with packages of the file server, whose own service
-// is neither started nor left to start with the machine: Pagurus runs one file
-// server a job.
+// installServer installs the file server's packages without starting or enabling their
+// service: Pagurus runs one file server for each job.
 func installServer(packages string) string {
 	return unstarted(install(packages)) + " && { systemctl disable --now nfs-ganesha 2>/dev/null || true; }"
 }
 
-// ReinstallServer is the command for a file server that is there and does not work.
+// ReinstallServer is the command for a broken file server.
 func ReinstallServer() string { return installServer("--reinstall nfs-ganesha nfs-ganesha-vfs mount") }
 
 // policy is the program that packages ask whether they may start a service.
 var policy = "/usr/sbin/policy-rc.d"
 
-// unstarted is a command during which no package starts a service. A policy
-// that is there already is somebody's, and stays.
+// unstarted is a command during which no package starts a service. An existing policy is
+// kept.
 func unstarted(command string) string {
 	return fmt.Sprintf(`( trap 'exit 1' HUP INT TERM; { [ -e %[1]s ] || { trap 'rm -f %[1]s' EXIT; printf '#!/bin/sh\nexit 101\n' >%[1]s && chmod 755 %[1]s; }; } && %[2]s )`,
 		policy, command)
@@ -110,7 +108,7 @@ func (p program) check() Finding {
 	return f
 }
 
-// systemFolders are where an ordinary user's path does not lead.
+// systemFolders may be missing in an ordinary user's path.
 var systemFolders = []string{"/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"}
 
 func find(file string) (string, error) {
@@ -170,8 +168,7 @@ func checkQEMU(ctx context.Context) Finding {
 	return f
 }
 
-// fileSystems is the file server's access to local file systems, which is a
-// package of its own.
+// fileSystems is the file server's access to local file systems, a separate package.
 var fileSystems = "/usr/lib/*/ganesha/libfsalvfs.so"
 
 func checkFileSystems() Finding {
@@ -206,8 +203,7 @@ func checkUser() Finding {
 	return f
 }
 
-// checkKVM only looks whether it is there. That proves little: the driver of
-// guests tries it.
+// checkKVM only checks that it exists. That proves little: the driver of guests tries it.
 func checkKVM() Finding {
 	f := Finding{Name: "KVM"}
 	fd, err := unix.Open("/dev/kvm", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -231,8 +227,8 @@ func cpuHas(flag string) bool {
 	return err == nil && strings.Contains(string(b), " "+flag+" ")
 }
 
-// checkGroups looks for what limits and counts guests' processor time. Without
-// it guests run, but all alike.
+// checkGroups checks the limits and accounting of guests' CPU time. Without them guests
+// run, but all with equal shares.
 func checkGroups(tree, v1 string) Finding {
 	f := Finding{Name: "control groups", Needed: true}
 	if b, err := os.ReadFile(filepath.Join(tree, "cgroup.controllers")); err == nil {

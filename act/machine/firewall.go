@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// bridged says whether frames on bridges are shown to the firewall. The file
-// is there only while br_netfilter is loaded.
+// bridged says whether the firewall sees frames on bridges. The file exists only while
+// br_netfilter is loaded.
 var bridged = "/proc/sys/net/bridge/bridge-nf-call-iptables"
 
-// What lets frames on Pagurus's bridges pass, which all have names that begin
-// so: the lab's, and those of jobs.
+// Rules that accept frames on Pagurus's bridges, which have a common name prefix: the
+// lab's, and those of jobs.
 const (
 	passRule    = "FORWARD -i pg+ -j ACCEPT"
 	passNftRule = `iifname "pg*" accept`
 )
 
-// checkFirewall looks whether the firewall drops what guests say to each other
-// within one host, or within a lab: Docker leaves it so.
+// checkFirewall checks whether the firewall drops frames between guests on one host, or
+// in a lab, as Docker configures it.
 func checkFirewall(ctx context.Context) Finding {
 	f := Finding{Name: "firewall"}
 	text, err := os.ReadFile(bridged)
@@ -43,7 +43,7 @@ func checkFirewall(ctx context.Context) Finding {
 	rules, err = asked(ctx, "nft", "list", "ruleset")
 	missing = missing && errors.Is(err, exec.ErrNotFound)
 	for _, chain := range dropping(rules) {
-		// The chain that iptables keeps there is iptables' to change.
+		// Only iptables may change the chain that it keeps there.
 		if chain != "ip filter FORWARD" || len(fixes) == 0 {
 			fixes = append(fixes, "nft insert rule "+chain+" "+strings.ReplaceAll(passNftRule, `"pg*"`, `'"pg*"'`))
 		}
@@ -60,7 +60,7 @@ func checkFirewall(ctx context.Context) Finding {
 	return f
 }
 
-// asked gives what a program of the firewall says.
+// asked returns the output of a firewall program.
 func asked(ctx context.Context, name string, args ...string) (string, error) {
 	path, err := find(name)
 	if err != nil {
@@ -72,8 +72,8 @@ func asked(ctx context.Context, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// passes reports whether a FORWARD chain, as iptables -S prints it, lets frames
-// on our bridges pass.
+// passes reports whether a FORWARD chain, as printed by iptables -S, accepts frames on
+// our bridges.
 func passes(rules string) bool {
 	lines := strings.Split(rules, "\n")
 	return !slices.Contains(lines, "-P FORWARD DROP") || slices.Contains(lines, "-A "+passRule)
@@ -85,9 +85,8 @@ var (
 	nftPass  = regexp.MustCompile(`^\t\tiifname "pg\*" (counter .*)?accept`)
 )
 
-// dropping lists the chains of a ruleset, as nft prints it, by family, table
-// and name, that drop what is forwarded for IPv4 unless a rule lets it pass,
-// and have none for our bridges.
+// dropping lists the chains of a ruleset, as printed by nft, by family, table and name.
+// They drop forwarded IPv4 by default, and have no rule for our bridges.
 func dropping(ruleset string) []string {
 	var found []string
 	table, chain := "", ""

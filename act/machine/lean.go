@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Shed gives back memory that this program has only because it needed it once,
-// as to start: its heap's free part, and its own code and tables, which the
-// kernel reads again from the file as they are used. It takes some milliseconds,
-// and may be called at any time.
+// Shed releases memory that this program needed only before, for example at its start:
+// the free part of its heap, and its own code and tables, which the kernel reads again
+// from the file when used. It takes some milliseconds, and may be called at any time.
 func Shed() error {
 	debug.FreeOSMemory()
 	own, err := os.Readlink("/proc/self/exe")
@@ -31,7 +30,7 @@ func Shed() error {
 		if !ok {
 			continue
 		}
-		// What was never written to is the file's, and nothing else.
+		// Unwritten pages have only the file's content.
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, uintptr(from), uintptr(to-from), unix.MADV_DONTNEED); errno != 0 {
 			return fmt.Errorf("give memory back: %w", errno)
 		}
@@ -39,8 +38,7 @@ func Shed() error {
 	return nil
 }
 
-// unwritten reads a line of /proc/self/maps, if it is of a file's part that
-// cannot be written to.
+// unwritten parses a line of /proc/self/maps that describes a read-only part of a file.
 func unwritten(line, file string) (from, to uint64, ok bool) {
 	words := strings.Fields(line)
 	if len(words) < 6 || !strings.HasPrefix(words[1], "r-") || strings.Join(words[5:], " ") != file {

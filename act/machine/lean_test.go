@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// fromFiles is what this process has in memory of files.
+// fromFiles is this process's resident file pages.
 func fromFiles(t *testing.T) (kib int) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")
@@ -17,7 +17,7 @@ func fromFiles(t *testing.T) (kib int) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		// A file in a tmpfs, as Debian 13's /tmp is, counts as shared memory.
+		// Files in a tmpfs, such as Debian 13's /tmp, count as shared memory.
 		for _, of := range []string{"RssFile:", "RssShmem:"} {
 			if rest, ok := strings.CutPrefix(line, of); ok {
 				part := 0
@@ -31,7 +31,7 @@ func fromFiles(t *testing.T) (kib int) {
 	return kib
 }
 
-// touch reads all of this program's own code and tables.
+// touch reads all of this program's code and tables.
 func touch(t *testing.T) (bytes int) {
 	t.Helper()
 	own, err := os.Readlink("/proc/self/exe")
@@ -56,8 +56,7 @@ func touch(t *testing.T) (bytes int) {
 	return bytes
 }
 
-// TestShed: what was read of the program's own file is given back, and the program
-// goes on.
+// TestShed: pages of the program's file are released, and the program goes on.
 func TestShed(t *testing.T) {
 	all := touch(t) >> 10
 	before := fromFiles(t)
@@ -69,7 +68,7 @@ func TestShed(t *testing.T) {
 	}
 	after := fromFiles(t)
 	t.Logf("%d KiB of %d given back, %d before", before-after, all, before)
-	// What the test runs comes back at once, with what lies around it.
+	// Code that the test runs is loaded again at once, with its surroundings.
 	if before-after < all/4 {
 		t.Errorf("of %d KiB in memory %d are left", before, after)
 	}

@@ -10,9 +10,9 @@ import (
 	"pagurus/internal/thread"
 )
 
-// checkLinks makes one of each kind of link that jobs' networks are made of, and
-// what filters hang on, in a network of its own, which ends with the thread it was made for. Looking
-// for modules would prove nothing: they may be built in, or not be allowed.
+// checkLinks makes one link of each kind used by jobs' networks, and a filter hook, in a
+// network namespace that ends with its thread. Checking for modules would prove nothing:
+// they may be built in, or not permitted.
 func checkLinks() Finding {
 	f := Finding{Name: "kernel's networks", Needed: true}
 	if os.Geteuid() != 0 {

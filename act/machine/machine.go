@@ -1,10 +1,8 @@
-// Package machine says what the machine it runs on is and has: its processors,
-// memory, identity and address, and which of the things Pagurus needs are
-// there, with the command that mends each that is not.
+// Package machine describes this machine: its processors, memory, identity and address.
+// It also checks Pagurus's requirements, with a repair command for each that is missing.
 //
-// It must not know what guests are; whether one really runs here is tried by
-// the driver that would run it. Its tests run against this machine, with paths
-// that lead to programs made for the test, and without what is looked for.
+// It must not know what guests are; the driver tries whether one really runs. Its tests
+// use this machine, with programs made for the test, and without the required ones.
 package machine
 
 import (
@@ -25,15 +23,14 @@ import (
 
 // Machine is what does not change while the machine is up.
 type Machine struct {
-	ID          string       // two processes with the same see the same files
+	ID          string       // processes with the same ID see the same files
 	Kernel      string       // release
-	CPUs        fleet.CPUSet // that this process may use
+	CPUs        fleet.CPUSet // available to this process
 	MemoryBytes int64
-	Address     netip.Addr // others reach this machine at; not valid if it has none
+	Address     netip.Addr // for connections from other machines; not valid if it has none
 }
 
-// Facts looks at this machine, or at the network namespace this process is in
-// where it comes to the address.
+// Facts describes this machine. The address is that of this process's network namespace.
 func Facts() (Machine, error) {
 	id, err := ID()
 	if err != nil {
@@ -56,31 +53,31 @@ func Facts() (Machine, error) {
 	return m, nil
 }
 
-// CPUs are those that this process may use now: taskset(1), a service manager or quiet
-// cores may change them.
+// CPUs are those available to this process now; taskset(1), a service manager or isolated
+// CPUs may change them.
 func CPUs() (fleet.CPUSet, error) { return thread.CPUs(os.Getpid()) }
 
-// idFiles hold this machine's identity: what installation gave it, or, where
-// it was given none, what the kernel gives it for as long as it is up.
+// idFiles have this machine's identity: from its installation, or else from the kernel
+// for this boot.
 var idFiles = []string{"/etc/machine-id", "/var/lib/dbus/machine-id", "/proc/sys/kernel/random/boot_id"}
 
-// ID says which machine this is. It needs no rights, because an ordinary
-// user's command has to come to the same answer as the agent.
+// ID identifies this machine. It needs no privileges, because an ordinary user's command
+// must get the same result as the agent.
 func ID() (string, error) {
 	for _, path := range idFiles {
 		text, err := os.ReadFile(path)
 		id := strings.TrimSpace(string(text))
-		if err == nil && id != "" && id != "uninitialized" { // systemd's word on a first boot
+		if err == nil && id != "" && id != "uninitialized" { // systemd's value at the first boot
 			return id, nil
 		}
 	}
 	return "", fmt.Errorf("this machine has no identity: none of %s says one; `systemd-machine-id-setup` makes one", strings.Join(idFiles, ", "))
 }
 
-// address is the one from which this machine would talk to the world, or, in
-// a network that does not lead there, its first one that is not loopback.
+// address is the source address for the Internet, or, without a route there, the first
+// that is not loopback.
 func address() netip.Addr {
-	// Connecting a datagram socket sends nothing; it asks the routing table.
+	// Connecting a datagram socket sends nothing; it only looks up the route.
 	if c, err := net.Dial("udp4", "192.0.2.1:9"); err == nil {
 		defer c.Close()
 		if a, err := netip.ParseAddrPort(c.LocalAddr().String()); err == nil {
@@ -100,10 +97,10 @@ func address() netip.Addr {
 	return netip.Addr{}
 }
 
-// errNotRoot is why mending is refused.
+// errNotRoot: repairs need root.
 var errNotRoot = errors.New("mending needs root: run `sudo pagurus doctor --fix`")
 
-// GuestGroup is the group of the user that guests run as.
+// GuestGroup is the group of GuestUser.
 func GuestGroup() (uint32, error) {
 	u, err := user.Lookup(GuestUser)
 	if err != nil {

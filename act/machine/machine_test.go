@@ -62,7 +62,7 @@ func TestAHostHasTheAddressOfItsNetwork(t *testing.T) {
 	}
 }
 
-// without makes this machine one that lacks all that can be installed.
+// without simulates a machine without everything that can be installed.
 func without(t *testing.T) (bin string) {
 	t.Helper()
 	bin = t.TempDir()
@@ -239,8 +239,7 @@ func TestDiskOfAFolderThatIsNotThereYet(t *testing.T) {
 	}
 }
 
-// On the machine the contract ring runs on nothing that is needed is missing:
-// scripts/setup has seen to that.
+// The test machine has all requirements, because of scripts/setup.
 func TestThisMachineIsSetUp(t *testing.T) {
 	testkit.Root(t)
 	for _, f := range Check(t.Context(), "/var/lib/pagurus") {

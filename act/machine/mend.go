@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// fixLimit bounds one command: packages may come over a slow line.
+// fixLimit is the time for one command, which may download packages slowly.
 const fixLimit = 20 * time.Minute
 
-// Mend runs the commands of what is not well, each once, and shows them and
-// what they say in out. It goes on after an error and gives all of them. What
-// is so afterwards only Check knows.
+// Mend runs the repair commands of findings, each once, and prints them with their output
+// to out. It continues after errors and returns all of them. Only Check knows the result.
 func Mend(ctx context.Context, found []Finding, out io.Writer) error {
 	if os.Geteuid() != 0 {
 		return errNotRoot
@@ -45,8 +44,8 @@ func run(ctx context.Context, command string, out io.Writer) error {
 	c := exec.CommandContext(ctx, "sh", "-c", command)
 	c.Stdout, c.Stderr = out, out
 	c.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-	// A group of its own, so that all of it can be ended, and gently: a package
-	// manager that is killed leaves half a package.
+	// A group of its own, so that all of it can be terminated gently: a killed package
+	// manager leaves incomplete packages.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGTERM) }
 	c.WaitDelay = time.Minute

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Towards is the address this machine has on the way to another, given as
-// host:port; empty: not known, or it is this one.
+// Towards is this machine's address on the route to another, given as host:port; empty:
+// unknown, or the same machine.
 func Towards(other string) string {
 	if strings.HasPrefix(other, "unix:") {
 		return ""
 	}
-	conn, err := net.Dial("udp", other) // sends nothing; the kernel chooses the way
+	conn, err := net.Dial("udp", other) // sends nothing; the kernel chooses the route
 	if err != nil {
 		return ""
 	}

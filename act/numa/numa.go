@@ -1,8 +1,6 @@
-// Package numa reads what the processors and the memory of this machine are made
-// of, as the kernel shows it in sysfs.
+// Package numa reads this machine's topology of processors and memory from sysfs.
 //
-// It must not know what becomes of it. Its tests read this machine, and what was
-// recorded of others.
+// It must not know the use of it. Its tests read this machine, and recordings of others.
 package numa
 
 import (
@@ -19,8 +17,8 @@ import (
 	"pagurus/fleet"
 )
 
-// Read reads the topology below a root, "/" for this machine. CPUs that are off
-// are left out. A kernel that knows of no nodes has one.
+// Read reads the topology below a root, "/" for this machine, without offline CPUs. A
+// kernel without NUMA has one node.
 func Read(root string) (fleet.Topology, error) {
 	t, err := read(os.DirFS(root))
 	if err != nil {
@@ -88,7 +86,7 @@ func readNode(at fs.FS, folder string) (n fleet.Node, err error) {
 	return n, err
 }
 
-// only is the node of a kernel that knows of none.
+// only is the node of a kernel without NUMA.
 func only(at fs.FS) (n fleet.Node, err error) {
 	cpus, err := list(at, system+"/cpu/online")
 	if err != nil {
@@ -104,7 +102,7 @@ func only(at fs.FS) (n fleet.Node, err error) {
 	return n, err
 }
 
-// cores groups CPUs by the cores that they are threads of.
+// cores groups CPUs by core.
 func cores(at fs.FS, cpus []int) (all []fleet.Core, err error) {
 	done := map[int]bool{}
 	for _, c := range cpus {
@@ -113,7 +111,7 @@ func cores(at fs.FS, cpus []int) (all []fleet.Core, err error) {
 		}
 		folder := fmt.Sprintf("%s/cpu/cpu%d/topology", system, c)
 		core := fleet.Core{CPUs: []int{c}}
-		// A machine that says nothing of its cores has one a CPU.
+		// Without data on cores each CPU is one.
 		if siblings, err := list(at, folder+"/thread_siblings_list"); err == nil {
 			core.CPUs = slices.DeleteFunc(siblings, func(s int) bool { return !slices.Contains(cpus, s) })
 		} else if !errors.Is(err, fs.ErrNotExist) {
@@ -184,7 +182,7 @@ func memory(at fs.FS, path string) (int64, error) {
 	return 0, fmt.Errorf("%s does not say how much there is", path)
 }
 
-// list reads a list as "0-3,8".
+// list parses a list such as "0-3,8".
 func list(at fs.FS, path string) ([]int, error) {
 	text, err := word(at, path)
 	if err != nil {
@@ -206,7 +204,7 @@ func flags(info string) []string {
 	return nil
 }
 
-// levels are those of the x86-64 psABI: each has what is before it, too.
+// levels are those of the x86-64 psABI: each includes the earlier ones.
 var levels = []struct {
 	name  string
 	needs []string
@@ -217,8 +215,8 @@ var levels = []struct {
 	{"x86-64-v4", []string{"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}},
 }
 
-// Level is the highest level of the x86-64 psABI that a CPU with these flags, as
-// the kernel calls them, has; empty: it has none.
+// Level is the highest level of the x86-64 psABI that a CPU with these flags of the
+// kernel has; empty: none.
 func Level(flags []string) (level string) {
 	for _, l := range levels {
 		for _, need := range l.needs {

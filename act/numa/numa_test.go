@@ -35,7 +35,7 @@ func TestRecordedMachinesAreRead(t *testing.T) {
 	for _, c := range []struct {
 		name                 string
 		nodes, cores, CPUs   int
-		first, last, sockets int // ID of nodes
+		first, last, sockets int // node IDs
 		level                string
 	}{
 		{"1n2c", 1, 2, 2, 0, 0, 1, "x86-64-v3"},
@@ -65,7 +65,7 @@ func TestRecordedMachinesAreRead(t *testing.T) {
 	}
 }
 
-// A kernel without nodes, and one that says nothing of cores.
+// A kernel without nodes, and one without data on cores.
 func TestAKernelThatKnowsOfNoNodes(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Read(dir); err == nil {
@@ -98,7 +98,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// TestHostsOfOneMachine: each begins with a core of its own.
+// TestHostsOfOneMachine: each starts with a core of its own.
 func TestHostsOfOneMachine(t *testing.T) {
 	for first, want := range map[int][]int{0: {0, 1, 2}, 1: {1, 2, 0}, 2: {2, 0, 1}, 4: {1, 2, 0}} {
 		made := fleet.Topology{Nodes: []fleet.Node{{ID: 7}, {Cores: []fleet.Core{{CPUs: []int{0}}, {CPUs: []int{1}}, {CPUs: []int{2}}}}}}

@@ -8,20 +8,19 @@ import (
 	"pagurus/fleet"
 )
 
-// stays is how long what the machine is made of is taken to be as it was: only huge
-// pages come and go.
+// stays is how long the topology is cached: only huge pages change.
 const stays = 10 * time.Second
 
-// Reader reads this machine now and then. Its zero value is ready.
+// Reader reads this machine's topology at intervals. Its zero value is ready.
 type Reader struct {
-	First int                 // of each node's cores, as if they were a ring, which comes first: of several hosts on one machine each begins elsewhere
-	May   func() fleet.CPUSet // CPUs that may be used, asked again each time; nil or none: all
+	First int                 // rotates each node's list of cores, so that several hosts on one machine start with different ones
+	May   func() fleet.CPUSet // usable CPUs, queried each time; nil or none: all
 	mu    sync.Mutex
 	last  *fleet.Topology
 	at    time.Time
 }
 
-// Last is what the machine was made of some seconds ago; nil: it does not say.
+// Last is the machine's topology within the last seconds; nil: unknown.
 func (r *Reader) Last() *fleet.Topology {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,7 +36,7 @@ func (r *Reader) Last() *fleet.Topology {
 	return r.last
 }
 
-// turned has another core of each node come first.
+// turned rotates each node's list of cores.
 func turned(t *fleet.Topology, first int) *fleet.Topology {
 	for i, n := range t.Nodes {
 		if len(n.Cores) > 0 {

@@ -17,11 +17,11 @@ import (
 
 type unixAttr = syscall.NetlinkRouteAttr
 
-// netlinkLimit is how long the kernel may take to answer. It answers at once,
-// but for its lock on the network, which others may hold for seconds.
+// netlinkLimit is the time for an answer from the kernel. It answers at once, but others
+// may hold its network lock for seconds.
 const netlinkLimit = 30 * time.Second
 
-// apply makes one change. Deleting what is gone already is not an error.
+// apply makes one change. Deleting something that is already gone is not an error.
 func (k *kernel) apply(c Change) error {
 	switch c.Verb {
 	case addLink:
@@ -59,7 +59,7 @@ func (k *kernel) apply(c Change) error {
 	return fmt.Errorf("unknown change")
 }
 
-// makeLink makes a link that is down and does nothing yet.
+// makeLink makes a link, which is down.
 func (k *kernel) makeLink(name string, l Link) error {
 	if l.Kind == tapKind {
 		if err := makeTap(name); err != nil {
@@ -102,7 +102,7 @@ func (k *kernel) makeLink(name string, l Link) error {
 	return k.findIndex(name)
 }
 
-// peerName is the name of the far end of a pair.
+// peerName is the name of a pair's other end.
 func peerName(name string) string {
 	if rest, ok := strings.CutPrefix(name, "pgs"); ok {
 		return "pgn" + rest
@@ -110,8 +110,8 @@ func peerName(name string) string {
 	return "pgc" + strings.TrimPrefix(name, "pgt")
 }
 
-// makeTap makes a TAP link that stays when no guest is plugged in. It has no
-// owner: only root can plug a guest in.
+// makeTap makes a TAP link that persists without a guest. It has no owner: only root can
+// attach a guest.
 func makeTap(name string) error {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -129,8 +129,8 @@ func makeTap(name string) error {
 	return unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
 }
 
-// tuneLink gives a link its settings. It comes up last, so that it never
-// forwards a frame in a way it should not.
+// tuneLink sets a link's properties. It brings the link up last, so that it never
+// forwards a frame wrongly.
 func (k *kernel) tuneLink(name string, l Link) error {
 	if err := k.setBasics(name, l); err != nil {
 		return fmt.Errorf("setting MTU and master: %w", err)
@@ -173,8 +173,8 @@ func (k *kernel) setBasics(name string, l Link) error {
 			return fmt.Errorf("there is no %s", l.Master)
 		}
 	}
-	// The master first: a bridge without ports takes the MTU of its first,
-	// and one with ports lets every port have its own.
+	// The master first: a bridge without ports takes the MTU of its first port, and one
+	// with ports lets each have its own.
 	return k.link(unix.RTM_SETLINK, 0, m,
 		nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master))),
 		nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(l.MTU))))
@@ -188,7 +188,7 @@ func (k *kernel) silence(name string) error {
 	}
 	spec := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
 	spec.AddRtAttr(unix.AF_INET6, nil).AddRtAttr(inet6AddrGenMode, []byte{addrGenNone})
-	// A kernel without IPv6 does not know the family and is silent anyway.
+	// A kernel without IPv6 does not know the family, and announces nothing.
 	return ignoring(k.link(unix.RTM_SETLINK, 0, m, spec), unix.EAFNOSUPPORT)
 }
 
@@ -237,15 +237,15 @@ func (k *kernel) setPort(name string, p Port) error {
 	return k.link(unix.RTM_SETLINK, 0, m, port)
 }
 
-// deleteForward finds the port first: the kernel wants it named.
+// deleteForward looks up the port first, because the kernel needs it.
 func (k *kernel) deleteForward(c Change) error {
 	port, _, _ := strings.Cut(c.Value, " ")
 	err := k.entry(unix.RTM_DELNEIGH, netlink.Ndmsg{Family: unix.AF_BRIDGE, Flags: unix.NTF_MASTER}, port, c.Key.Addr, "")
 	return ignoring(err, unix.ENOENT)
 }
 
-// entry sets or deletes one entry of a forwarding or neighbour table. Setting
-// replaces what is there in one step.
+// entry sets or deletes one entry of a forwarding or neighbour table. Setting replaces an
+// existing entry atomically.
 func (k *kernel) entry(kind int, m netlink.Ndmsg, link, mac, addr string) error {
 	index, ok := k.index[link]
 	if !ok {

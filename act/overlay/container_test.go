@@ -11,8 +11,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// peers are the containers' ends, and the queues of what waits for them, that are
-// in a host's namespace.
+// peers are the containers' ends and frame queues in a host's namespace.
 func (s *station) peers() (found []string) {
 	for line := range strings.Lines(s.Run("ip", "-br", "link", "show")) {
 		name, _, _ := strings.Cut(strings.Fields(line)[0], "@")
@@ -31,8 +30,8 @@ func (s *station) mustHavePeers(stage, want string) {
 	}
 }
 
-// A container's end is left alone wherever it is; when it dies with the
-// container's namespace the port is made again; when its kind is another, too.
+// A container's end is left alone wherever it is. If it dies with its namespace, the port
+// is made again, also with another kind.
 func TestContainersPort(t *testing.T) {
 	s := stations(t, "a")[0]
 	machines := network("j1", 1, "a", "a", "a", "b")
@@ -55,7 +54,7 @@ func TestContainersPort(t *testing.T) {
 	if now := index(); now != first || !strings.Contains(in.Run("ip", "-br", "link"), "eth0") {
 		t.Errorf("the port that is taken was made anew: number %s was %s", now, first)
 	}
-	in.Run("ip", "link", "del", "eth0") // as the end of a namespace does
+	in.Run("ip", "link", "del", "eth0") // as when a namespace ends
 	s.mustHavePeers("dead", "pgc700001.1")
 	s.apply(n)
 	s.mustHavePeers("made anew", "pgc700001.0 pgc700001.1")
@@ -65,7 +64,7 @@ func TestContainersPort(t *testing.T) {
 
 	s.apply(machines)
 	s.mustHavePeers("machines", "")
-	s.Run("ip", "tuntap", "add", "pgh700001.0", "mode", "tap") // of a container that was before
+	s.Run("ip", "tuntap", "add", "pgh700001.0", "mode", "tap") // of an earlier container
 	s.apply(n)
 	s.mustHavePeers("containers again", "pgc700001.0 pgc700001.1")
 	s.Run("ip", "tuntap", "add", "pgh700001.0", "mode", "tap")
@@ -86,8 +85,8 @@ func TestContainersPort(t *testing.T) {
 	}
 }
 
-// Filters that others hang on a container's port stay, whatever is applied, beside
-// those that forward.
+// Applying keeps other packages' filters on a container's port, beside those that
+// forward.
 func TestOthersFiltersStay(t *testing.T) {
 	s := stations(t, "a")[0]
 	n := contained(network("j1", 1, "a", "a", "b"))

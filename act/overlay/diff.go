@@ -7,7 +7,7 @@ import (
 	"sort"
 )
 
-// Verb is what a Change does.
+// Verb is the kind of a Change.
 type Verb string
 
 // The verbs of a change.
@@ -25,8 +25,8 @@ const (
 	deleteArrival   Verb = "delete arrival"
 )
 
-// Change is one step from one state to another. For links only Key.Link and
-// Link count, for entries Key and Value.
+// Change is one step from one state to another. Links use only Key.Link and Link, entries
+// Key and Value.
 type Change struct {
 	Verb  Verb
 	Key   Key
@@ -34,7 +34,7 @@ type Change struct {
 	Value string
 }
 
-// String is the change on one line.
+// String formats the change on one line.
 func (c Change) String() string {
 	switch c.Verb {
 	case addLink, setLink:
@@ -48,10 +48,10 @@ func (c Change) String() string {
 	}
 }
 
-// Diff gives the changes that turn have into want, in the order in which they
-// are to be made. It is pure. Between two of them frames for a guest go the old
-// way or the new one, never nowhere: the tunnel's entry is there before frames
-// are led into it and goes after they are led elsewhere, and so does a port.
+// Diff returns the changes from have to want, in the order to apply them. It is pure.
+// Between two of them, frames for a guest go the old way or the new one. So the tunnel's
+// entry, or a port, is made before frames are sent to it, and removed after they are sent
+// elsewhere.
 func Diff(have, want State) []Change {
 	dropped, changes, last := linkChanges(have, want)
 	have = have.without(dropped)
@@ -67,8 +67,8 @@ func Diff(have, want State) []Change {
 		last)
 }
 
-// linkChanges gives the changes of links that come first and those that come
-// last, and names the links whose entries the kernel drops with that.
+// linkChanges returns the link changes to make first and last, and the links whose
+// entries the kernel removes with them.
 func linkChanges(have, want State) (dropped map[string]bool, first, last []Change) {
 	deleted := map[string]bool{}
 	var add, set []Change
@@ -80,7 +80,7 @@ func linkChanges(have, want State) (dropped map[string]bool, first, last []Chang
 		}
 		deleted[name] = true
 		if remove := (Change{Verb: deleteLink, Key: Key{Link: name}}); wanted {
-			first = append(first, remove) // its successor has the same name
+			first = append(first, remove) // its replacement has the same name
 		} else {
 			last = append(last, remove)
 		}
@@ -102,14 +102,14 @@ func linkChanges(have, want State) (dropped map[string]bool, first, last []Chang
 			dropped[name] = true
 		}
 	}
-	// Ports go before their bridge and come after it.
+	// Ports are removed before their bridge and made after it.
 	sort.SliceStable(last, func(i, j int) bool { return !isBridge(last[i], have) && isBridge(last[j], have) })
 	sort.SliceStable(add, func(i, j int) bool { return isBridge(add[i], want) && !isBridge(add[j], want) })
 	return dropped, slices.Concat(first, add, set), last
 }
 
-// follows reports whether a link is the far end of a pair, or the queue of a
-// port, that is there and wanted. Wherever it is, it comes and goes with that.
+// follows reports whether a link is a pair's other end, or a port's queue, and that port
+// exists and is wanted. Such a link is made and removed with its port, wherever it is.
 func follows(name string, have, want State) bool {
 	if !followers.MatchString(name) {
 		return false
@@ -121,8 +121,8 @@ func follows(name string, have, want State) bool {
 
 func isBridge(c Change, s State) bool { return s.Links[c.Key.Link].Kind == bridgeKind }
 
-// without gives the state after the kernel has dropped all entries on, or
-// leading to, these links.
+// without returns the state after the kernel has removed all entries on these links, or
+// leading to them.
 func (s State) without(links map[string]bool) State {
 	left := newState()
 	left.Links = s.Links
@@ -143,7 +143,7 @@ func (s State) without(links map[string]bool) State {
 	}
 	for k, v := range s.Arrivals {
 		if !links[k.Link] {
-			left.Arrivals[k] = v // one that led to a port made again is seen when read again
+			left.Arrivals[k] = v // an entry to a remade port is found at the next reading
 		}
 	}
 	return left

@@ -38,8 +38,8 @@ func config(host string, address string) Config {
 	return Config{Host: fleet.HostID(host), Address: netip.MustParseAddr(address), Port: DefaultPort}
 }
 
-// network gives the network of a job whose guest i is at hosts[i] ("a", "b"
-// or "?" for a host not heard of), as seen by host, whose guests have ports.
+// network is a job's network as seen by host. Guest i is at hosts[i] ("a", "b", or "?"
+// for an unknown host). host's guests have ports.
 func network(job string, subnet fleet.Subnet, host string, hosts ...string) fleet.Network {
 	addresses := map[string]string{"a": "198.18.0.1", "b": "198.18.0.2", "c": "198.18.0.3", "?": ""}
 	n := fleet.Network{Job: fleet.JobID(job), Subnet: subnet}
@@ -79,7 +79,7 @@ func TestWant(t *testing.T) {
 	golden(t, "want.txt", want(t, config("a", "198.18.0.1"), n).String())
 }
 
-// What cannot be is left out, and the rest is made all the same.
+// Invalid parts are left out, and the rest is made.
 func TestWantNonsense(t *testing.T) {
 	for name, spoil := range map[string]func(*fleet.Network){
 		"endpoint":      func(n *fleet.Network) { n.Endpoints[0].MAC = "nonsense" },
@@ -175,8 +175,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// modelled makes the change to the state as the kernel would, as far as the
-// tables are concerned.
+// modelled applies a change as the kernel would, for the tables.
 func modelled(s State, c Change) {
 	switch c.Verb {
 	case addLink, setLink:
@@ -226,8 +225,8 @@ func modelledFlush(s State, link string) {
 	}
 }
 
-// From any state to any other: the changes lead there, nothing is forwarded to
-// a link that is not there, and then nothing is left to change.
+// Between random states: the changes lead to the wanted state, no entry ever points to a
+// missing link, and nothing is left to change.
 func TestDiffLeadsThere(t *testing.T) {
 	state := func(r *rapid.T, name string) State {
 		var networks []fleet.Network

@@ -12,20 +12,18 @@ import (
 	"pagurus/fleet"
 )
 
-// A guest that moves is suspended for a moment, and frames that come for it then
-// must not be lost: TCP would wait at least 200 ms before it sends them again.
-// So just before the guest is stopped its source's host begins to send what the
-// bridge has for it back into the tunnel, on to the target (Forward); there what
-// comes by the tunnel for a guest that is expected goes straight into its port,
-// past the bridge, which still takes the guest to be at the source (arrivals).
-// The port queues it until the guest runs. The two are filters on links and not
-// entries of the bridges, since a bridge that sends a frame back to where it
-// came from can send it round for ever.
+// A moving guest is suspended briefly, and frames for it must not be lost: TCP would wait
+// at least 200 ms before it sends them again. So just before the suspension, its source's
+// host begins to send them back into the tunnel, to the target (Forward). There a filter
+// puts frames from the tunnel for an expected guest directly into its port (arrivals). It
+// bypasses the bridge, which still has the guest at the source. The port queues frames
+// until the guest runs. Both are filters on links, not entries of the bridges, because a
+// bridge that sends a frame back to where it came from can send it round for ever.
 
-// Forward leads what comes for guest index of a network on to the host it moves
-// to, the Next of its endpoint, in place of to the guest. It does so until
-// Deliver is called or the guest's port is gone. Doing it twice changes nothing.
-// After an error frames go to the guest as before.
+// Forward sends frames for guest index of a network to the host it moves to, the Next of
+// its endpoint, instead of to the guest. This lasts until Deliver, or until the guest's
+// port is gone. A repeated call changes nothing. After an error frames go to the guest as
+// before.
 func (o *Overlay) Forward(s fleet.Subnet, index int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -35,8 +33,8 @@ func (o *Overlay) Forward(s fleet.Subnet, index int) error {
 	return nil
 }
 
-// Deliver ends what Forward began: frames go to the guest's own port. If they
-// do already, it changes nothing. After an error call again.
+// Deliver ends Forward: frames go to the guest's own port. If they already do, it changes
+// nothing. After an error call again.
 func (o *Overlay) Deliver(s fleet.Subnet, index int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -55,7 +53,7 @@ func (k *kernel) forward(tap, tunnel string) error {
 
 func (k *kernel) deliver(tap string) error {
 	if k.findIndex(tap) != nil {
-		return nil // no port, nothing to forward
+		return nil // no port, so no forwarding
 	}
 	return k.deleteFilter(filter{link: tap, parent: netlink.HANDLE_MIN_EGRESS, handle: 1})
 }
@@ -69,16 +67,15 @@ type filter struct {
 	code   []uint64
 }
 
-// hook is the place on a link where filters hang (tc-bpf(8), clsact).
+// hook is the place for filters on a link (tc-bpf(8), clsact).
 func (k *kernel) hook(link string) *netlink.Clsact {
 	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
 		LinkIndex: k.index[link], Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 	}}
 }
 
-// setHook makes it or removes it, with all its filters. The kernel drops what the
-// link sends meanwhile, so this is done when the link is made and not when a
-// filter is needed.
+// setHook makes or removes a hook with all its filters. The kernel drops the link's
+// frames meanwhile, so the hook is made with the link and not when a filter is needed.
 func (k *kernel) setHook(link string, wanted bool) error {
 	if wanted {
 		return ignoring(k.traffic.QdiscAdd(k.hook(link)), unix.EEXIST)
@@ -86,10 +83,10 @@ func (k *kernel) setHook(link string, wanted bool) error {
 	return absent(k.traffic.QdiscDel(k.hook(link)))
 }
 
-// absent takes what kernels say of a hook or filter that is not there for success.
+// absent ignores the errors of kernels for a missing hook or filter.
 func absent(err error) error { return ignoring(ignoring(err, unix.ENOENT), unix.EINVAL) }
 
-// readHooks marks the links that have one.
+// readHooks marks the links that have a hook.
 func (k *kernel) readHooks(s State, names map[int]string) error {
 	all, err := whole(func() ([]netlink.Qdisc, error) { return k.traffic.QdiscList(nil) })
 	if err != nil {
@@ -110,7 +107,7 @@ func (k *kernel) addFilter(f filter) error {
 	if err != nil {
 		return err
 	}
-	defer p.close() // the filter holds it
+	defer p.close() // the filter keeps it loaded
 	return k.traffic.FilterReplace(k.describe(f, p.fd))
 }
 
@@ -123,17 +120,17 @@ func (k *kernel) describe(f filter, fd int) *netlink.BpfFilter {
 	}
 }
 
-// guard is the filter that keeps guests away from the host. On a bridge it is given
-// what the bridge would hand to the host's own stack, and only that: frames between
-// ports do not pass it. Without it a guest could talk to every service of the host,
-// since Linux answers for all its addresses on every link.
+// guard is the filter that keeps guests away from the host. On a bridge it gets only
+// frames for the host's own stack, not those between ports. Without it a guest could
+// reach every service of the host, since Linux answers for all its addresses on every
+// link.
 func guard(bridge string) filter {
 	return filter{link: bridge, parent: netlink.HANDLE_MIN_INGRESS, handle: 1, name: "guard", code: dropAll()}
 }
 
-// arrival is the filter that puts what comes by a tunnel for an address into a
-// port. Its name tells readArrival all of it, the port's number too: one made
-// anew has the same name and is another.
+// arrival is the filter that puts frames from a tunnel for an address into a port. Its
+// name encodes all of that for readArrival, including the port's link number: a remade
+// port has the same name and another number.
 func (k *kernel) arrival(tunnel, mac, tap string) (filter, error) {
 	hardware, err := net.ParseMAC(mac)
 	if err != nil || len(hardware) != 6 {
@@ -176,7 +173,7 @@ func (k *kernel) readFilters(s State) error {
 		link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: k.index[name]}}
 		filters, err := whole(func() ([]netlink.Filter, error) { return k.traffic.FilterList(link, netlink.HANDLE_MIN_INGRESS) })
 		if errors.Is(err, unix.ENODEV) {
-			continue // gone meanwhile
+			continue // removed meanwhile
 		}
 		if err != nil {
 			return err

@@ -13,9 +13,8 @@ import (
 	"pagurus/fleet"
 )
 
-// Guest 0 moves from a to b while guests on a, b and c send to it without pause:
-// it gets every frame once and each sender's in order, those it reads at a
-// before it is stopped and all others at b.
+// Guest 0 moves from a to b while guests on a, b and c send to it continuously. It gets
+// every frame once and each sender's in order: first at a, after the switch at b.
 func TestNoFrameIsLostInAMove(t *testing.T) { eachKind(t, noFrameIsLostInAMove) }
 
 func noFrameIsLostInAMove(t *testing.T, as func(fleet.Network) fleet.Network) {
@@ -71,9 +70,9 @@ func noFrameIsLostInAMove(t *testing.T, as func(fleet.Network) fleet.Network) {
 	listen(old, 100*time.Millisecond)
 	hosts[0].Must(func() error { return hosts[0].Forward(n[0].Subnet, 0) })
 	hosts[0].Must(func() error { return hosts[0].Forward(n[0].Subnet, 0) })
-	apply("a", "b", 1)  // what is wanted leaves it alone
-	listen(old, surely) // until there is nothing any more
-	apply("b", "", 0)   // all at once in life, one after another here
+	apply("a", "b", 1)  // applying keeps the forwarding
+	listen(old, surely) // until no more arrive
+	apply("b", "", 0)   // at the same time in reality, in sequence here
 	count := len(heard) // from here on the guest runs at b
 	listen(young, surely/20)
 	close(stop)
@@ -98,8 +97,8 @@ func noFrameIsLostInAMove(t *testing.T, as func(fleet.Network) fleet.Network) {
 	}
 }
 
-// pin keeps a sender on one processor: what is sent from two may overtake itself
-// on the way, move or no move. The thread ends with the goroutine.
+// pin keeps a sender on one CPU: frames sent from two may overtake each other, with or
+// without a move. The thread ends with the goroutine.
 func pin(t *testing.T) {
 	runtime.LockOSThread()
 	var may, one unix.CPUSet
@@ -118,7 +117,7 @@ func pin(t *testing.T) {
 	}
 }
 
-// A switch that does not happen is undone: frames go to the guest again.
+// After a failed switch frames go to the guest again.
 func TestDeliverEndsForward(t *testing.T) { eachKind(t, deliverEndsForward) }
 
 func deliverEndsForward(t *testing.T, as func(fleet.Network) fleet.Network) {
@@ -145,7 +144,7 @@ func deliverEndsForward(t *testing.T, as func(fleet.Network) fleet.Network) {
 		old.mustHear("delivered")
 	}
 	young.mustNotHear(experimental)
-	hosts[0].Must(func() error { return hosts[0].Deliver(1, 7) }) // who is not there
+	hosts[0].Must(func() error { return hosts[0].Deliver(1, 7) }) // without a port
 	if err := hosts[0].Do(func() error { return hosts[0].Forward(1, 7) }); err == nil {
 		t.Error("frames for a guest that is not there are forwarded")
 	}

@@ -1,14 +1,12 @@
-// Package overlay makes the kernel's links, forwarding tables and neighbour
-// tables match the networks of the jobs that have something on this host: for
-// each a bridge, a VXLAN tunnel to the other hosts, a TAP link for each virtual
-// machine, a pair of links for each container and one to the job's file server.
-// Nothing is learnt and nothing is flooded: where every address is comes from
-// the controller. No frame of a guest reaches the host itself or another job.
+// Package overlay makes the kernel's links, forwarding tables and neighbour tables match
+// the networks of the jobs on this host. Each network has a bridge, a VXLAN tunnel to the
+// other hosts, a TAP link for each virtual machine, a pair of links for each container,
+// and one to the job's file server. Nothing is learnt or flooded: the controller provides
+// all addresses. No frame of a guest reaches the host itself or another job.
 //
-// It must not know why a network is as it is, how a guest runs, nor when it moves:
-// it is told when to forward what comes for one. It works in the network namespace
-// it is opened in. Its tests run against the kernel, in namespaces that stand for
-// hosts.
+// It must not know why a network is as it is, how a guest runs, or when it moves: callers
+// say when to forward frames. It works in the network namespace in which it is opened.
+// Its tests use the kernel, with namespaces as hosts.
 package overlay
 
 import (
@@ -24,10 +22,10 @@ import (
 // DefaultPort is VXLAN's UDP port (RFC 7348).
 const DefaultPort = 4789
 
-// Config says which host's part of the networks is to be made.
+// Config identifies this host.
 type Config struct {
 	Host    fleet.HostID // endpoints with this host are local
-	Address netip.Addr   // IPv4 address of this host that the others send to
+	Address netip.Addr   // IPv4 address of this host for tunnels
 	Port    uint16       // UDP port of the tunnels; 0: DefaultPort
 }
 
@@ -38,7 +36,7 @@ type Overlay struct {
 	kernel *kernel
 }
 
-// Open gets hold of the kernel's tables. It changes nothing yet.
+// Open connects to the kernel. It changes nothing.
 func Open(c Config) (*Overlay, error) {
 	if c.Port == 0 {
 		c.Port = DefaultPort
@@ -53,9 +51,9 @@ func Open(c Config) (*Overlay, error) {
 	return &Overlay{config: c, kernel: k}, nil
 }
 
-// Apply makes the kernel's tables what the networks mean, and removes what is
-// left of any other. Applying the same again changes nothing. After an error
-// whatever could be done is done, and a later Apply does the rest.
+// Apply makes the kernel's tables match the networks, and removes all others. A repeated
+// call changes nothing. After an error everything possible is done, and a later Apply
+// does the rest.
 func (o *Overlay) Apply(ctx context.Context, networks []fleet.Network) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -66,23 +64,23 @@ func (o *Overlay) Apply(ctx context.Context, networks []fleet.Network) error {
 // Clear removes everything of Pagurus from this host's network.
 func (o *Overlay) Clear(ctx context.Context) error { return o.Apply(ctx, nil) }
 
-// Read gives the state as the kernel has it.
+// Read returns the kernel's present state.
 func (o *Overlay) Read() (State, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.kernel.read()
 }
 
-// Close leaves the networks as they are, for whoever opens them next.
+// Close leaves the networks in place for the next Open.
 func (o *Overlay) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.kernel.close()
 }
 
-// settlings is how often what is wanted is compared with what is there. Once
-// does it; the second is for links that went away by themselves meanwhile,
-// such as a file server's with the death of the server.
+// settlings is how often the wanted and the actual state are compared. One pass is
+// enough; the second is for links that disappeared meanwhile, such as those of a file
+// server that died.
 const settlings = 3
 
 func (o *Overlay) applyState(ctx context.Context, want State) error {

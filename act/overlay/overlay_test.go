@@ -81,13 +81,12 @@ func TestKernelStateBecomesAsWanted(t *testing.T) {
 	}
 }
 
-// A second Overlay, as after a restart, finds all as it should be, and changes
-// nothing: links keep their index.
+// A second Overlay, as after a restart, changes nothing: links keep their index.
 func TestRestart(t *testing.T) {
 	s := stations(t, "a")[0]
 	n := network("j1", 1, "a", "a", "b")
 	s.apply(n)
-	links := func() string { return s.Run("sh", "-c", "ip -o link | cut -d: -f1,2") } // not their states, which come late
+	links := func() string { return s.Run("sh", "-c", "ip -o link | cut -d: -f1,2") } // not their states, which change late
 	before := links()
 	s.Close()
 	s.Must(func() (err error) {
@@ -163,8 +162,8 @@ func TestForeignLinksAreNotTouched(t *testing.T) {
 	}
 }
 
-// Something else has the name or the number: the error says so, and the other
-// job's network is made.
+// If another link has the name or the number, the error says so, and the other job's
+// network is made.
 func TestErrorsLeaveTheRestWorking(t *testing.T) {
 	s := stations(t, "a")[0]
 	s.Run("ip", "link", "add", "foreign", "type", "vxlan", "id", "7340033", "dstport", "4789", "local", s.Addr.String())
@@ -188,7 +187,7 @@ func TestErrorsLeaveTheRestWorking(t *testing.T) {
 	}
 }
 
-// plug plays a guest's network card.
+// plug acts as a guest's network card.
 type plug struct {
 	t      *testing.T
 	file   *os.File
@@ -197,13 +196,13 @@ type plug struct {
 	addr   netip.Addr
 }
 
-// eachKind runs a test with virtual machines for guests and with containers.
+// eachKind runs a test with virtual machines and with containers.
 func eachKind(t *testing.T, test func(t *testing.T, as func(fleet.Network) fleet.Network)) {
 	t.Run("machines", func(t *testing.T) { test(t, func(n fleet.Network) fleet.Network { return n }) })
 	t.Run("containers", func(t *testing.T) { test(t, contained) })
 }
 
-// use plugs a guest into its port, whichever kind that is for.
+// use attaches a guest to its port, of either kind.
 func (s *station) use(n fleet.Network, guest int) *plug {
 	s.t.Helper()
 	for _, p := range n.Ports {
@@ -214,7 +213,7 @@ func (s *station) use(n fleet.Network, guest int) *plug {
 	return s.plug(n, guest)
 }
 
-// dock is plug for a container: a namespace with the far end of the port.
+// dock is plug for a container: a namespace with the other end of the port.
 func (s *station) dock(n fleet.Network, guest int) *plug {
 	s.t.Helper()
 	p := &plug{t: s.t, addr: n.Subnet.GuestAddr(guest)}
@@ -233,7 +232,7 @@ func (s *station) dock(n fleet.Network, guest int) *plug {
 		if err != nil {
 			return err
 		}
-		const all = 0x0300 // ETH_P_ALL as the network has it
+		const all = 0x0300 // ETH_P_ALL in network byte order
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, all)
 		if err != nil {
 			return err
@@ -249,8 +248,8 @@ func (s *station) dock(n fleet.Network, guest int) *plug {
 	return p
 }
 
-// forwards waits until the bridge knows that somebody is plugged in, which the
-// kernel lets it know up to a second later.
+// forwards waits until the bridge sees the guest's port up, which the kernel may report
+// up to a second late.
 func (s *station) forwards(n fleet.Network, guest int) {
 	s.t.Helper()
 	testkit.Until(s.t, surely, "the bridge's port forwards", func() bool {
@@ -275,7 +274,7 @@ func (s *station) plug(n fleet.Network, guest int) *plug {
 		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
 			return err
 		}
-		p.file = os.NewFile(uintptr(fd), r.Name()) // only now: the poller learns nothing of a later TUNSETIFF
+		p.file = os.NewFile(uintptr(fd), r.Name()) // only now: the poller does not notice a later TUNSETIFF
 		return nil
 	})
 	s.t.Cleanup(func() { p.file.Close() })
@@ -304,7 +303,7 @@ const experimental = 0x88b5
 
 func (p *plug) say(to, text string) { p.send(to, experimental, []byte(text)) }
 
-// hear gives the next frame of a kind, or "" when there is none within wait.
+// hear returns the next frame of a kind, or "" if none arrives within wait.
 func (p *plug) hear(kind uint16, wait time.Duration) string {
 	p.t.Helper()
 	p.file.SetReadDeadline(time.Now().Add(wait))
@@ -321,8 +320,8 @@ func (p *plug) hear(kind uint16, wait time.Duration) string {
 }
 
 const (
-	surely     = 10 * time.Second       // for what must come
-	noFrameFor = 300 * time.Millisecond // for what must not; a slow machine only makes the test kinder
+	surely     = 10 * time.Second       // for expected frames
+	noFrameFor = 300 * time.Millisecond // for unexpected frames; a slow machine only makes the test more lenient
 )
 
 func (p *plug) mustHear(text string) {
@@ -360,8 +359,8 @@ func (p *plug) mustLearn(whose netip.Addr, mac string) {
 	}
 }
 
-// Two hosts, two jobs, two guests of each on each host: everyone reaches
-// everyone of their own job, by ARP and by frames, and nobody else.
+// Two hosts, two jobs, two guests of each on each host: all guests of a job reach each
+// other, by ARP and by frames, and no others.
 func TestGuestsReachTheirOwnJobOnly(t *testing.T) { eachKind(t, guestsReachTheirOwnJobOnly) }
 
 func guestsReachTheirOwnJobOnly(t *testing.T, as func(fleet.Network) fleet.Network) {
@@ -414,8 +413,7 @@ func guestsReachTheirOwnJobOnly(t *testing.T, as func(fleet.Network) fleet.Netwo
 	}
 }
 
-// A guest cannot reach its host: neither ask for its addresses nor send to it,
-// by whatever hardware address.
+// A guest cannot reach its host, by ARP or by frames to any hardware address.
 func TestGuestsDoNotReachTheHost(t *testing.T) { eachKind(t, guestsDoNotReachTheHost) }
 
 func guestsDoNotReachTheHost(t *testing.T, as func(fleet.Network) fleet.Network) {
@@ -457,7 +455,7 @@ func guestsDoNotReachTheHost(t *testing.T, as func(fleet.Network) fleet.Network)
 	}
 }
 
-// udp makes an IPv4 packet; a UDP checksum of 0 is none.
+// udp makes an IPv4 packet; UDP checksum 0 means none.
 func udp(from, to netip.Addr, port uint16, text string) []byte {
 	p := []byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0}
 	p = append(append(p, from.AsSlice()...), to.AsSlice()...)
@@ -473,9 +471,9 @@ func udp(from, to netip.Addr, port uint16, text string) []byte {
 	return append(append(p, 0, 0), text...)
 }
 
-// Guest 0 moves from a to b: its port at b is there beforehand and hears
-// nothing; when the endpoint moves frames go there from both hosts; the
-// first host's port stays until it is no longer wanted, and hears no more.
+// Guest 0 moves from a to b. Its port at b exists before and gets nothing. When the
+// endpoint changes, frames from both hosts go there. The port at a stays until it is
+// unwanted, and gets no more.
 func TestMove(t *testing.T) { eachKind(t, moves) }
 
 func moves(t *testing.T, as func(fleet.Network) fleet.Network) {
@@ -485,7 +483,7 @@ func moves(t *testing.T, as func(fleet.Network) fleet.Network) {
 		for i, self := range []string{"a", "b"} {
 			networks[i] = network("j1", 1, self, host, "a", "b")
 		}
-		for _, i := range ports { // hosts where guest 0 is plugged in beside its endpoint's
+		for _, i := range ports { // other hosts with a port for guest 0
 			networks[i].Ports = append([]fleet.Port{{Guest: "j1g0", Index: 0}}, networks[i].Ports...)
 		}
 		for i, n := range networks {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// program is a few instructions that the kernel runs on frames. Firewall rules
-// could do some of it, but belong to the host's administrator, who may flush
-// them; these live and die with the links they hang on.
+// program is a short program that the kernel runs on frames. Firewall rules could do part
+// of it, but belong to the host's administrator, who may flush them. Programs exist as
+// long as their links.
 type program struct{ fd int }
 
 // The instructions (kernel documentation, bpf/standardization/instruction-set):
@@ -21,7 +21,7 @@ func op(code, destination, source byte, jump int16, constant int32) uint64 {
 	return uint64(code) | uint64(destination)<<8 | uint64(source)<<12 | uint64(uint16(jump))<<16 | uint64(uint32(constant))<<32
 }
 
-// What instructions do, and what the kernel's answers mean.
+// Operations of instructions, and return codes for the kernel.
 const (
 	setConstant  = 0xb7 // destination = constant
 	setRegister  = 0xbf // destination = source
@@ -30,12 +30,12 @@ const (
 	loadWord     = 0x20 // r0 = 4 bytes of the frame at constant; r6 is the frame
 	loadHalf     = 0x28 // r0 = 2 bytes
 	jumpIfNot    = 0x56 // if destination != constant, both 32 bits
-	redirectCall = 23   // bpf_redirect(r1 link, r2 flags): leave by that link
+	redirectCall = 23   // bpf_redirect(r1 link, r2 flags): send out by that link
 	shot         = 2    // TC_ACT_SHOT: the frame is dropped
-	carryOn      = -1   // TC_ACT_UNSPEC: what the frame would do anyway
+	carryOn      = -1   // TC_ACT_UNSPEC: continue as without the filter
 )
 
-// dropAll drops all it is given.
+// dropAll drops every frame.
 func dropAll() []uint64 { return []uint64{op(setConstant, 0, 0, 0, shot), op(leave, 0, 0, 0, 0)} }
 
 // redirect sends every frame out by another link.
@@ -56,7 +56,7 @@ func redirectOnly(mac net.HardwareAddr, to int) []uint64 {
 	}, send...), op(setConstant, 0, 0, 0, carryOn), op(leave, 0, 0, 0, 0))
 }
 
-// loadProgram makes a filter for traffic control (tc-bpf(8)).
+// loadProgram loads a filter for traffic control (tc-bpf(8)).
 func loadProgram(name string, instructions []uint64) (*program, error) {
 	licence := []byte("Apache-2.0\x00")
 	load := struct {

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel is a connection to the network of the namespace it was opened in.
+// kernel is a connection to the network namespace in which it was opened.
 type kernel struct {
 	sockets map[int]*nl.SocketHandle
 	traffic *netlink.Handle // for filters
-	index   map[string]int  // of every link of ours, kept up by read and apply
+	index   map[string]int  // of all our links, updated by read and apply
 }
 
 func openKernel() (*kernel, error) {
@@ -30,7 +30,7 @@ func openKernel() (*kernel, error) {
 		s.Close()
 		return nil, fmt.Errorf("setting up a netlink socket: %w", err)
 	}
-	// The kernel's own words beside the number; not all kernels have them.
+	// Adds the kernel's message to error numbers, if supported.
 	_ = s.SetExtAck(true)
 	traffic, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err == nil {
@@ -55,10 +55,10 @@ func (k *kernel) request(kind, flags int) *nl.NetlinkRequest {
 	return r
 }
 
-// dumpTries is how often a table is read again that changed while it was read.
+// dumpTries is how often a table that changed during reading is read again.
 const dumpTries = 10
 
-// whole reads a table until it did not change meanwhile.
+// whole reads a table until it does not change during reading.
 func whole[T any](read func() ([]T, error)) (rows []T, err error) {
 	for range dumpTries {
 		rows, err = read()
@@ -81,7 +81,7 @@ func (k *kernel) dump(kind int, answer uint16, family int) ([][]byte, error) {
 	})
 }
 
-// read gives everything of ours.
+// read returns the state of all our links.
 func (k *kernel) read() (State, error) {
 	s := newState()
 	messages, err := k.dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, unix.AF_UNSPEC)
@@ -152,7 +152,7 @@ func parseLink(m []byte) (rawLink, error) {
 			l.SelfV6 = selfV6(a.Value)
 		}
 	}
-	l.Bridge.ToHost = l.Kind == bridgeKind // unless a filter says otherwise
+	l.Bridge.ToHost = l.Kind == bridgeKind // unless there is a guard filter
 	return l, err
 }
 
@@ -257,8 +257,8 @@ func selfV6(b []byte) bool {
 	return false
 }
 
-// readForwarding reads both tables: the bridges', which names ports, and the
-// tunnels' own, which names hosts.
+// readForwarding reads the bridges' tables, which name ports, and the tunnels' tables,
+// which name hosts.
 func (k *kernel) readForwarding(s State, names map[int]string) error {
 	messages, err := k.dump(unix.RTM_GETNEIGH, unix.RTM_NEWNEIGH, unix.AF_BRIDGE)
 	if err != nil {
@@ -278,7 +278,7 @@ func (k *kernel) readForwarding(s State, names map[int]string) error {
 			} else {
 				s.Tunnel[at] = n.IP.String()
 			}
-		// Permanent entries are the links' own addresses, made by the bridge.
+		// The bridge makes permanent entries for the links' own addresses.
 		case n.MasterIndex != 0 && n.Flags&unix.NTF_SELF == 0 && n.State&unix.NUD_PERMANENT == 0 && n.Vlan == 0:
 			if bridge := names[n.MasterIndex]; s.Links[bridge].Kind == bridgeKind {
 				at := Key{bridge, mac}
@@ -311,7 +311,7 @@ func (k *kernel) readNeighbours(s State, names map[int]string) error {
 	return nil
 }
 
-// parts are the attributes nested in b; none if it makes no sense.
+// parts are the attributes nested in b; none if it is malformed.
 func parts(b []byte) []unixAttr {
 	attributes, err := nl.ParseRouteAttr(b)
 	if err != nil {

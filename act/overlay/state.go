@@ -12,22 +12,22 @@ import (
 	"pagurus/fleet"
 )
 
-// State is the jobs' networks on one host, as they are or as they should be.
+// State is the jobs' networks on one host, actual or wanted.
 type State struct {
 	Links      map[string]Link
-	Forward    map[Key]string // bridge and MAC → name of the port frames for it leave by
-	Tunnel     map[Key]string // VXLAN link and MAC → address of the host they are sent to
-	Neighbours map[Key]string // bridge and IP address → the MAC that ARP is answered with
-	Arrivals   map[Key]string // VXLAN link and MAC → name of the port that frames which come by the tunnel go to
+	Forward    map[Key]string // bridge and MAC → name of the port for its frames
+	Tunnel     map[Key]string // VXLAN link and MAC → address of its host
+	Neighbours map[Key]string // bridge and IP address → the MAC for ARP answers
+	Arrivals   map[Key]string // VXLAN link and MAC → name of the port for frames from the tunnel
 }
 
 // Key is a link's name and an address on it.
 type Key struct{ Link, Addr string }
 
-// Kind is what sort of link the kernel says it is.
+// Kind is the kernel's type of a link.
 type Kind string
 
-// The kinds of link that are ours.
+// The kinds of our links.
 const (
 	bridgeKind Kind = "bridge"
 	tunnelKind Kind = "vxlan"
@@ -35,57 +35,56 @@ const (
 	pairKind   Kind = "veth"
 )
 
-// Link is all that matters of a link. Its zero values are the quiet ones: a
-// flag that is set lets something happen.
+// Link is the relevant part of a link. Zero values are safe: a set flag permits
+// something.
 type Link struct {
 	Kind    Kind
 	Master  string
 	MTU     int
 	Up      bool
-	SelfV6  bool // gives itself an IPv6 address and speaks with it
-	Hooks   bool // filters can be hung on it
+	SelfV6  bool // gives itself an IPv6 address and announces it
+	Hooks   bool // filters can be attached
 	Bridge  Bridge
 	Tunnel  Tunnel
 	Port    Port
-	HasPort bool   // Port counts: it is a port of some bridge
-	PeerMAC string // of a pair's other end, given to it when the pair is made and not looked at again
+	HasPort bool   // Port is valid: it is a port of a bridge
+	PeerMAC string // of a pair's other end, set when the pair is made and not read back
 }
 
-// Bridge is what a bridge may do beyond forwarding by its table.
+// Bridge is a bridge's behaviour beyond its table.
 type Bridge struct {
 	STP      bool
 	Snooping bool // of multicast
 	ToHost   bool // frames for the bridge itself, and broadcasts, reach the host
 }
 
-// Tunnel is what a VXLAN link is born with.
+// Tunnel is a VXLAN link's fixed properties.
 type Tunnel struct {
 	VNI      int
 	Local    string
 	Port     uint16
 	Learning bool
-	Default  string // where frames go that have no entry
+	Default  string // where frames without an entry are sent
 }
 
-// Port is what a bridge's port may do.
+// Port is what a bridge's port permits.
 type Port struct {
 	Learning     bool
-	Unknown      bool // frames for an unknown address leave by it
+	Unknown      bool // frames for an unknown address are sent out
 	Multicast    bool // likewise
 	Broadcast    bool // likewise
-	Hairpin      bool // frames may leave by the port they came in by
-	Suppress     bool // ARP that came in elsewhere does not leave by it, and is answered if its entry leads here
-	AnswerARP    bool // ARP that comes in by it is answered from Neighbours
+	Hairpin      bool // frames may be sent back out by the port they came from
+	Suppress     bool // ARP from other ports is not sent out, and is answered if its entry leads here
+	AnswerARP    bool // ARP from it is answered from Neighbours
 	GroupForward uint16
 }
 
-// everyGroup forwards the link-local groups 01:80:c2:00:00:0x like any other
-// multicast, that is nowhere. Otherwise the host's own stack would be handed
-// such frames, with whatever IP packet a guest has put into them. The kernel
-// allows all but PAUSE, which it drops itself.
+// everyGroup treats the link-local groups 01:80:c2:00:00:0x as other multicast: they are
+// dropped. Otherwise the host's own stack would get such frames, with any IP packet that
+// a guest put into them. The kernel allows all but PAUSE, which it drops itself.
 const everyGroup = 0xfffd
 
-// The parts of a network differ only in what leaves by them.
+// The parts of a network differ only in the frames that they send out.
 var (
 	guestPort  = Port{AnswerARP: true, GroupForward: everyGroup}
 	tunnelPort = Port{Suppress: true, GroupForward: everyGroup}
@@ -96,19 +95,19 @@ var (
 	followers = regexp.MustCompile(`^(pgn[0-9a-f]{6}|pg[ch][0-9a-f]{6}\.\d+)$`)
 )
 
-// leads says which link another comes and goes with, by what their names begin
-// with: the other end of its pair, or the port whose frames wait in it.
+// leads maps a link's name prefix to the link that it is made and removed with: the other
+// end of its pair, or the port that it queues for.
 var leads = map[string]struct {
 	lead string
-	kind Kind // of the one that follows
+	kind Kind // of the dependent link
 }{"pgn": {"pgs", pairKind}, "pgc": {"pgt", pairKind}, "pgh": {"pgt", tapKind}}
 
 func newState() State {
 	return State{Links: map[string]Link{}, Forward: map[Key]string{}, Tunnel: map[Key]string{}, Neighbours: map[Key]string{}, Arrivals: map[Key]string{}}
 }
 
-// Want gives the state that these networks mean on the host of c. What makes
-// no sense is left out and is in the error.
+// Want returns the state of these networks on the host of c. Invalid parts are left out
+// and reported in the error.
 func Want(c Config, networks []fleet.Network) (State, error) {
 	s := newState()
 	var wrong []error
@@ -158,7 +157,7 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 		}
 		s.Neighbours[Key{bridge, e.Addr.String()}] = mac.String()
 		if next, err := netip.ParseAddr(e.Next); err == nil && next.Is4() && next != c.Address && e.Host == c.Host {
-			s.Tunnel[Key{tunnel, mac.String()}] = next.String() // for what Forward leads there
+			s.Tunnel[Key{tunnel, mac.String()}] = next.String() // for frames that Forward sends
 		}
 		port, here := local[e.Guest]
 		if e.Host == c.Host {
@@ -167,12 +166,11 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 			}
 			continue
 		}
-		if here { // it is to arrive, or has left and not everybody knows
+		if here { // it will arrive, or has left and some hosts do not know yet
 			s.Arrivals[Key{tunnel, mac.String()}] = port
 		}
-		// Frames for a host that is not heard of are dropped by the tunnel,
-		// but ARP is answered all the same: senders then try again instead
-		// of being told that there is nobody.
+		// The tunnel drops frames for an unknown host. ARP is still answered, so that
+		// senders retry instead of reporting an unreachable host.
 		s.Forward[Key{bridge, mac.String()}] = tunnel
 		if vtep, err := netip.ParseAddr(e.VTEP); err == nil && vtep.Is4() {
 			s.Tunnel[Key{tunnel, mac.String()}] = vtep.String()
@@ -183,7 +181,7 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 	return errors.Join(wrong...)
 }
 
-// String is the state as text, a line for each thing, sorted.
+// String formats the state, sorted, one line for each entry.
 func (s State) String() string {
 	var b strings.Builder
 	for _, name := range sorted(s.Links) {
@@ -200,7 +198,7 @@ func (s State) String() string {
 	return b.String()
 }
 
-// String is the link on one line; flags that are off are not named.
+// String formats the link on one line, without unset flags.
 func (l Link) String() string {
 	words := []string{string(l.Kind)}
 	say := func(on bool, format string, args ...any) {

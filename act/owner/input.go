@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// input tells when the last key or mouse or ssh input came: logind knows who is
-// there and on which terminal, and desktops tell it when nobody is. Without it
-// there are the times of terminals, which say nothing of desktops, and the
-// interrupts of the keyboard controller, which not every keyboard is at. The
-// files of input devices say nothing: no driver sets their times.
+// input finds when the last key, mouse or ssh input came. logind knows the sessions with
+// their terminals, and desktops tell it when they are idle. Without logind there are the
+// times of terminals, which do not cover desktops, and the interrupts of the keyboard
+// controller, which not every keyboard uses. The files of input devices are useless: no
+// driver sets their times.
 type input struct {
 	root    string // "/"
 	logind  *logind
@@ -24,8 +24,8 @@ type input struct {
 	last    time.Time
 }
 
-// mark is a device as last seen. What counts is that its time changes, by this
-// process's own clock: the machine's may jump.
+// mark is a device's last state. Only changes of its time count, by this process's clock,
+// because the machine's may jump.
 type mark struct {
 	value int64
 	seen  bool
@@ -40,8 +40,8 @@ func (i *input) close() error { return i.logind.close() }
 // globs are the terminals.
 var globs = []string{"dev/tty[1-9]*", "dev/pts/[0-9]*"}
 
-// idle is how long ago the last input came; nil: nothing tells. With an error
-// there may be input that it does not know of.
+// idle is the time since the last input; nil: unknown. With an error there may be further
+// input.
 func (i *input) idle(ctx context.Context) (*time.Duration, error) {
 	now := time.Now()
 	people, err := i.logind.sessions(ctx, now)
@@ -50,7 +50,7 @@ func (i *input) idle(ctx context.Context) (*time.Duration, error) {
 		for _, p := range people {
 			switch {
 			case p.idleSince.IsZero() && p.tty == "":
-				i.touch(now) // a desktop that does not say it is idle
+				i.touch(now) // a desktop that does not report idle
 			case !p.idleSince.IsZero():
 				i.touch(p.idleSince)
 			default:
@@ -72,10 +72,10 @@ func (i *input) idle(ctx context.Context) (*time.Duration, error) {
 	return i.since(now), fmt.Errorf("no logind (%w), so only terminals and a portable's own keyboard are looked at", err)
 }
 
-// never is how long nobody has been there of whom nothing was ever seen.
+// never is the idle time if no input was ever seen.
 const never = 365 * 24 * time.Hour
 
-// since is how long ago the last input came that is known of.
+// since is the time since the last known input.
 func (i *input) since(now time.Time) *time.Duration {
 	idle := never
 	if !i.last.IsZero() {
@@ -90,13 +90,13 @@ func (i *input) touch(at time.Time) {
 	}
 }
 
-// scanDevices notes which devices were used since the last look. The first look at a
-// device takes its time at its word, unless that is in the future.
+// scanDevices checks which devices were used since the last scan. The first scan accepts
+// a device's time, unless it is in the future.
 func (i *input) scanDevices(paths []string, now time.Time) (found bool) {
 	for _, path := range paths {
 		st, err := os.Stat(path)
 		if err != nil {
-			continue // it went meanwhile, or was never there
+			continue // removed meanwhile, or never existed
 		}
 		sys, ok := st.Sys().(*syscall.Stat_t)
 		if !ok {
@@ -122,8 +122,8 @@ func (i *input) scanDevices(paths []string, now time.Time) (found bool) {
 	return found
 }
 
-// interrupts notes whether the keyboard controller of a portable, or of an old
-// machine, had anything to say.
+// interrupts checks the interrupts of the keyboard controller of laptops and old
+// machines.
 func (i *input) interrupts(now time.Time) (found bool) {
 	text, err := os.ReadFile(filepath.Join(i.root, "proc/interrupts"))
 	if err != nil {
@@ -138,7 +138,7 @@ func (i *input) interrupts(now time.Time) (found bool) {
 		for _, field := range strings.Fields(line)[1:] {
 			var n int64
 			if _, err := fmt.Sscanf(field, "%d", &n); err != nil {
-				break // after the counts comes the controller's name
+				break // the controller's name follows the counts
 			}
 			sum += n
 		}

@@ -16,7 +16,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// A key on a terminal is seen, and its time counts by this process's clock.
+// A key on a terminal is seen, and its time is by this process's clock.
 func TestTerminalInput(t *testing.T) {
 	testkit.Root(t)
 	master, path := terminal(t)
@@ -26,8 +26,7 @@ func TestTerminalInput(t *testing.T) {
 		t.Fatalf("%s has no time", path)
 	}
 	first := i.last
-	// The kernel notes a terminal's times in steps of eight seconds, so that
-	// nobody can tell one key from the next.
+	// The kernel rounds a terminal's times to eight seconds, to hide single keys.
 	testkit.Until(t, 30*time.Second, "the key is seen", func() bool {
 		typeKey(t, master, path)
 		now = time.Now()
@@ -39,8 +38,8 @@ func TestTerminalInput(t *testing.T) {
 	}
 }
 
-// A time in the future, as after a clock was set back, is no input; nor is one
-// that stays as it is.
+// A time in the future, as after a clock was set back, is not input; nor is an unchanged
+// time.
 func TestClockThatJumps(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tty1")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -59,7 +58,7 @@ func TestClockThatJumps(t *testing.T) {
 			t.Errorf("input came at %s", i.last)
 		}
 	}
-	set(now.Add(-time.Hour)) // the clock is right again and somebody typed
+	set(now.Add(-time.Hour)) // the clock is right again and a key was typed
 	if i.scanDevices([]string{file}, now); !i.last.Equal(now) {
 		t.Errorf("input came at %s, want %s", i.last, now)
 	}
@@ -68,8 +67,8 @@ func TestClockThatJumps(t *testing.T) {
 	}
 }
 
-// Where there is no bus, terminals and the keyboard controller count, and it is
-// said that this is not all; where there is nothing, nothing does.
+// Without a bus, terminals and the keyboard controller count, with a note that this is
+// incomplete; without those nothing counts.
 func TestWithoutLogind(t *testing.T) {
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/no/such/bus")
 	root := t.TempDir()
@@ -88,7 +87,7 @@ func TestWithoutLogind(t *testing.T) {
 			t.Errorf("idle for %v, want %s to %s: %v", d, least, most, err)
 		}
 	}
-	write("dev/input/event0", "") // nothing sets its time
+	write("dev/input/event0", "") // its time is never set
 	write("dev/input/mice", "")
 	if d, err := i.idle(t.Context()); !errors.Is(err, errNoLogind) || d != nil {
 		t.Errorf("nothing is there that tells, it says %v: %v", d, err)
@@ -110,7 +109,7 @@ func TestWithoutLogind(t *testing.T) {
 	idle(0, time.Minute)
 }
 
-// Who is a person, and whether their terminal or their desktop tells of them.
+// Which sessions are persons', and whether terminal or desktop shows their input.
 func TestSessions(t *testing.T) {
 	now := time.Now()
 	for name, c := range map[string]struct {
@@ -142,7 +141,7 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// A bus that takes calls and never answers costs its limit, once a minute.
+// A bus that never answers costs its limit, once a minute.
 func TestBusThatHangs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bus")
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -170,7 +169,7 @@ func TestBusThatHangs(t *testing.T) {
 	}
 }
 
-// TestLogind runs the real bus and the real logind where they are alone.
+// TestLogind runs the real bus and logind in a separate environment.
 func TestLogind(t *testing.T) {
 	testkit.Root(t, "unshare", "dbus-daemon", logindProgram)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -184,9 +183,8 @@ func TestLogind(t *testing.T) {
 
 const logindProgram = "/lib/systemd/systemd-logind"
 
-// insideLogind is what TestLogind does as the only process of its namespaces.
-// Sessions are what logind finds when it starts, as after its own restart: to
-// open one it would need systemd itself.
+// insideLogind is TestLogind's part as the first process of its namespaces. Logind finds
+// the sessions at its start, as after its own restart: opening one would need systemd.
 func insideLogind() error {
 	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("tmpfs", "/run", "tmpfs", 0, "")); err != nil {
 		return err
@@ -229,7 +227,7 @@ func insideLogind() error {
 	return useLogind(master, path)
 }
 
-// useLogind goes through what people do at a machine.
+// useLogind simulates people at a machine.
 func useLogind(master *os.File, path string) error {
 	os.Unsetenv("DBUS_SYSTEM_BUS_ADDRESS")
 	ctx := context.Background()
@@ -250,7 +248,7 @@ func useLogind(master *os.File, path string) error {
 	if err := hint(true); err != nil {
 		return err
 	}
-	// The desktop says it is idle; on the terminal nobody has typed for an hour.
+	// The desktop reports idle; the terminal was last used an hour ago.
 	past := time.Now().Add(-time.Hour)
 	if err := os.Chtimes(path, past, past); err != nil {
 		return err
@@ -260,7 +258,7 @@ func useLogind(master *os.File, path string) error {
 	said := time.Now()
 	if err := until(func() (bool, error) {
 		d, err := i.idle(ctx)
-		i.last = time.Time{} // only what is so now
+		i.last = time.Time{} // only the present state
 		return err == nil && *d > 0 && *d < time.Since(said)+time.Second && len(people) == 2, err
 	}); err != nil {
 		return fmt.Errorf("the desktop's idle hint: %w", err)
@@ -291,7 +289,7 @@ func useLogind(master *os.File, path string) error {
 	return i.close()
 }
 
-// hint is what a desktop tells logind.
+// hint sets a desktop's idle hint in logind.
 func hint(idle bool) error {
 	c, err := dbus.Dial(defaultBus)
 	if err != nil {
@@ -303,7 +301,7 @@ func hint(idle bool) error {
 	}
 	o := c.Object(login, "/org/freedesktop/login1/session/c2")
 	if call := o.Call(login+".Session.TakeControl", 0, false); call.Err != nil && idle {
-		_ = call.Err // not every version needs it
+		_ = call.Err // some versions do not need it
 	}
 	return o.Call(login+".Session.SetIdleHint", 0, idle).Err
 }
@@ -319,7 +317,7 @@ func until(holds func() (bool, error)) error {
 	return errors.Join(errors.New("not within 30 s"), err)
 }
 
-// terminal makes a terminal and gives the end that keys are typed at.
+// terminal makes a terminal and returns the end for typing.
 func terminal(t *testing.T) (master *os.File, path string) {
 	t.Helper()
 	master, path, err := openTerminal()

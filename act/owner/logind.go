@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logind asks systemd-logind, or elogind, who is logged in. It asks again only
-// when it says that something changed, and now and then.
+// logind asks systemd-logind, or elogind, for sessions. It asks again only after a change
+// is signalled, and at intervals.
 type logind struct {
 	conn    *dbus.Conn
 	changed chan *dbus.Signal
@@ -22,22 +22,22 @@ type logind struct {
 	failed  error
 }
 
-// session is one login of a person.
+// session is one person's login.
 type session struct {
-	tty       string    // its terminal, whose time tells more; empty: it has none
-	idleSince time.Time // this process's clock; zero: it is in use
+	tty       string    // its terminal, whose time is more precise; empty: none
+	idleSince time.Time // this process's clock; zero: in use
 }
 
 const (
 	askAgain   = 30 * time.Second // signals may be lost
 	retryAfter = time.Minute
-	busLimit   = 200 * time.Millisecond // it answers in one
+	busLimit   = 200 * time.Millisecond // it usually answers in one
 	login      = "org.freedesktop.login1"
 	loginPath  = dbus.ObjectPath("/org/freedesktop/login1")
 	properties = "org.freedesktop.DBus.Properties"
 )
 
-// sessions gives the sessions of people, as now is.
+// sessions returns the present sessions of persons.
 func (l *logind) sessions(ctx context.Context, now time.Time) ([]session, error) {
 	if l.failed != nil && now.Before(l.retry) {
 		return nil, l.failed
@@ -50,14 +50,14 @@ func (l *logind) sessions(ctx context.Context, now time.Time) ([]session, error)
 	people, err := l.ask(ctx, now)
 	if err != nil {
 		l.failed, l.retry = fmt.Errorf("%w: %w", errNoLogind, err), now.Add(retryAfter)
-		_ = l.close() // it is dialled anew
+		_ = l.close() // the next call dials again
 		return nil, l.failed
 	}
 	l.people, l.asked, l.failed = people, now, nil
 	return people, nil
 }
 
-// news takes what logind has said and reports whether that was anything.
+// news reads signals from logind and reports whether there were any.
 func (l *logind) news() (any bool) {
 	for {
 		select {
@@ -103,8 +103,7 @@ func (l *logind) ask(ctx context.Context, now time.Time) ([]session, error) {
 	return out, nil
 }
 
-// read makes a session of what logind says of it; false: it is no person's, or
-// it is over.
+// read makes a session from logind's properties; false: not a person's, or ended.
 func read(all map[string]dbus.Variant, now time.Time) (s session, is bool) {
 	text := func(name string) string { v, _ := all[name].Value().(string); return v }
 	if !isPerson(text("Class")) || text("State") == "closing" {
@@ -114,12 +113,12 @@ func read(all map[string]dbus.Variant, now time.Time) (s session, is bool) {
 	locked, _ := all["LockedHint"].Value().(bool)
 	switch kind := text("Type"); {
 	case kind == "x11" || kind == "wayland" || kind == "mir":
-		// Its terminal, if it has one, is only where it is shown: nobody reads it.
+		// A graphical session's terminal is only its display: keys are not read from it.
 	case text("TTY") != "":
 		s.tty = text("TTY")
 		return s, true
 	case kind == "tty" || kind == "unspecified":
-		// A login without a terminal, as for a copy over ssh: nobody types.
+		// A login without a terminal, such as a copy over ssh: no typing.
 		return s, false
 	}
 	if idle || locked {
@@ -133,21 +132,21 @@ func read(all map[string]dbus.Variant, now time.Time) (s session, is bool) {
 	return s, true
 }
 
-// isPerson reports whether a class of sessions is of people who are logged in:
-// since version 256 there are "user-early", which is root's, and more. Who is
-// "user-incomplete" has still to say who they are.
+// isPerson reports whether a class of sessions is for logged-in persons. Since version
+// 256 there are "user-early", for root, and more. "user-incomplete" is not authenticated
+// yet.
 func isPerson(class string) bool {
 	return class == "user" || strings.HasPrefix(class, "user-") && class != "user-incomplete"
 }
 
-// uptime is what logind counts from.
+// uptime is the base of logind's times.
 func uptime() (time.Duration, error) {
 	var t unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
 	return time.Duration(t.Nano()), err
 }
 
-// defaultBus is where the system's bus is unless the environment says otherwise.
+// defaultBus is the system bus's address unless the environment sets another.
 const defaultBus = "unix:path=/run/dbus/system_bus_socket"
 
 func (l *logind) dial(ctx context.Context) error {
@@ -162,7 +161,7 @@ func (l *logind) dial(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hung := context.AfterFunc(ctx, func() { _ = conn.Close() }) // what waits on it then fails
+	hung := context.AfterFunc(ctx, func() { _ = conn.Close() }) // makes pending calls fail
 	defer hung()
 	if err = conn.Auth(nil); err == nil {
 		err = conn.Hello()
@@ -173,7 +172,7 @@ func (l *logind) dial(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		_ = conn.Close() // the first error is what matters
+		_ = conn.Close() // the first error matters
 		return err
 	}
 	l.conn, l.changed = conn, make(chan *dbus.Signal, 64)

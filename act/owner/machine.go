@@ -10,16 +10,15 @@ import (
 	"strings"
 )
 
-// pressure reads for what part of the last ten seconds some, or all, tasks
-// stalled for want of something, as the kernel's pressure stall information
-// has it.
+// pressure reads the share of the last ten seconds in which some, or all, tasks stalled,
+// from the kernel's pressure stall information.
 func pressure(file, line string) (float64, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, errors.New("the kernel tells no pressure; start it with psi=1")
 	}
 	if err != nil {
-		return 0, err // EOPNOTSUPP where it is built in and off
+		return 0, err // EOPNOTSUPP if built in but disabled
 	}
 	for l := range strings.Lines(string(text)) {
 		fields := strings.Fields(l)
@@ -34,9 +33,8 @@ func pressure(file, line string) (float64, error) {
 	return 0, fmt.Errorf("%s is not as expected", file)
 }
 
-// available reads what part of the memory can still be had without anybody but
-// guests, who hold so many bytes, having to give up what they use. Huge pages
-// were set aside once and for all, so they are left out of the whole.
+// available reads the share of memory that can be used without taking any from programs
+// other than guests, which hold held bytes. Reserved huge pages are excluded.
 func available(file string, held int64) (float64, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -56,14 +54,13 @@ func available(file string, held int64) (float64, error) {
 	return min(1, (free+float64(held>>10))/total), nil
 }
 
-// onBattery reports whether a machine that has a battery runs on it: there is
-// one that is discharging, and no other supply is on line. A machine without a
-// battery never does.
+// onBattery reports whether a machine runs on battery: a battery is discharging, and no
+// other supply is on line. Without a battery it never does.
 func onBattery(folder string) (bool, error) {
 	supplies, err := os.ReadDir(folder)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			err = nil // the kernel knows of no supplies at all
+			err = nil // the kernel has no power supplies
 		}
 		return false, err
 	}
@@ -74,7 +71,7 @@ func onBattery(folder string) (bool, error) {
 			return err == nil && strings.TrimSpace(string(text)) == value
 		}
 		switch {
-		case is("scope", "Device"): // a mouse's or the like
+		case is("scope", "Device"): // such as a mouse's
 		case is("type", "Battery"):
 			discharging = discharging || is("status", "Discharging")
 		case is("online", "1"):

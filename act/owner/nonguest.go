@@ -12,26 +12,25 @@ import (
 	"time"
 )
 
-// nonGuestLoad measures how much of the CPUs anybody but Pagurus uses.
+// nonGuestLoad measures the CPU use of everything except Pagurus.
 type nonGuestLoad struct {
 	config Config
-	total  func() (time.Duration, error) // used by everybody who counts, since some moment
-	table  *table                        // of processes; nil: none is needed
+	total  func() (time.Duration, error) // used by the processes that count, since some moment
+	table  *table                        // of processes; nil: not needed
 
 	last     time.Duration
 	at       time.Time
 	scanned  time.Time
 	started  bool
-	negative time.Duration // by which the last difference was below nothing
+	negative time.Duration // negative part of the last difference
 }
 
-// scanEvery is how often Pagurus's own programs are looked for where no others
-// are.
+// scanEvery is the interval of scans for Pagurus's own programs if there are no other
+// reasons.
 const scanEvery = 5 * time.Second
 
-// littleCPUs is what others use at most as long as nobody asks how much of that
-// was the kernel's threads: there may be a thousand, and each costs a call. It is
-// below whatever counts as a sign.
+// littleCPUs is the load below which the kernel threads' part is not determined: there
+// may be a thousand, each costing a call. It is below every threshold of a sign.
 const littleCPUs = 0.05
 
 func openNonGuestLoad(c Config) (*nonGuestLoad, error) {
@@ -55,10 +54,10 @@ func openNonGuestLoad(c Config) (*nonGuestLoad, error) {
 	return o, nil
 }
 
-// use gives how many CPUs others used on average since the last call. look:
-// listed programs are to be found, too.
+// use returns the average CPUs used by others since the last call. look: also find listed
+// programs.
 func (o *nonGuestLoad) use(look bool) (float64, error) {
-	now := time.Now() // its monotonic part counts: a clock that is set changes nothing
+	now := time.Now() // its monotonic part counts: setting the clock has no effect
 	due := now.Sub(o.scanned) >= scanEvery
 	if due {
 		o.scanned = now
@@ -85,22 +84,22 @@ func (o *nonGuestLoad) use(look bool) (float64, error) {
 	if early || took <= 0 {
 		return 0, errEarly
 	}
-	// Accounts of the machine and of its groups are not of the very same
-	// moment: what was too little once is taken from what comes next.
+	// The machine's and the groups' accounts are not simultaneous: a negative difference
+	// is subtracted from the next one.
 	used -= o.negative
 	o.negative = min(max(0, -used), took/10)
 	return max(0, used.Seconds()/took.Seconds()), nil
 }
 
-// withoutKernel takes off what the kernel's threads have used, if it may matter. due: they
-// are asked all the same, so that the next answer is of moments only.
+// withoutKernel subtracts the kernel threads' use, if it may matter. due: always
+// subtract, so that the next difference covers only a short time.
 func (o *nonGuestLoad) withoutKernel(used, took time.Duration, due bool) (time.Duration, error) {
 	much := used.Seconds() > littleCPUs*took.Seconds()
 	if !much && !due {
 		return used, nil
 	}
 	if !due && !o.table.names {
-		if err := o.table.scan(); err != nil { // for those that are new
+		if err := o.table.scan(); err != nil { // to find new ones
 			return 0, err
 		}
 	}
@@ -110,7 +109,7 @@ func (o *nonGuestLoad) withoutKernel(used, took time.Duration, due bool) (time.D
 	return used, nil
 }
 
-// machine is the time that CPUs were busy with programs, less Pagurus's own.
+// machine is the CPUs' busy time, without Pagurus's.
 func (o *nonGuestLoad) machine() (time.Duration, error) {
 	busy, err := busy("/proc/stat")
 	if err != nil {
@@ -126,7 +125,7 @@ func (o *nonGuestLoad) machine() (time.Duration, error) {
 	return busy - o.table.used(), nil
 }
 
-// network is what the processes of the namespace have used.
+// network is the use by the namespace's processes.
 func (o *nonGuestLoad) network() (time.Duration, error) {
 	if err := o.table.scan(); err != nil {
 		return 0, err
@@ -134,7 +133,7 @@ func (o *nonGuestLoad) network() (time.Duration, error) {
 	return o.table.used(), nil
 }
 
-// running gives which of the listed programs run, as of the last scan.
+// running returns which listed programs ran at the last scan.
 func (o *nonGuestLoad) running(listed []string) []string {
 	var out []string
 	for _, name := range listed {
@@ -145,20 +144,20 @@ func (o *nonGuestLoad) running(listed []string) []string {
 	return out
 }
 
-// userHz is the unit of times in /proc: 100 on every Linux platform Go knows.
+// userHz is the unit of times in /proc: 100 on every Linux platform of Go.
 const userHz = 100
 
 func ticks(n uint64) time.Duration { return time.Duration(n) * time.Second / userHz }
 
-// busy reads the time that all CPUs together have spent on programs: user, nice
-// and system, in which that of guests under KVM is contained.
+// busy reads the time that all CPUs spent on programs: user, nice and system, which
+// includes guests under KVM.
 func busy(file string) (time.Duration, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = f.Close() }()
-	var buffer [256]byte // the first line is what counts; the others grow with the CPUs
+	var buffer [256]byte // only the first line is needed; the rest grows with the CPUs
 	n, err := f.Read(buffer[:])
 	if err != nil {
 		return 0, err
@@ -179,7 +178,7 @@ func busy(file string) (time.Duration, error) {
 	return ticks(sum), nil
 }
 
-// groupUsed is the CPU time of a control group, of either version.
+// groupUsed is a cgroup's CPU time, of either version.
 func groupUsed(group string) (time.Duration, error) {
 	text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", group, "cpu.stat"))
 	if err == nil {

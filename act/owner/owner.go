@@ -1,28 +1,26 @@
-// Package owner is the sensors that tell whether the owner of a host is at it:
-// what others than Pagurus use of its CPUs, who waits for what, memory, the
-// last key or mouse or ssh input, listed programs, the battery.
+// Package owner is the sensors for a host owner's presence: non-guest load, waiting for
+// CPU and memory, free memory, the last key, mouse or ssh input, listed programs, the
+// battery.
 //
-// Each sensor stands alone. One that is missing, or fails, says so and does not
-// count; none of them decides anything, and what they see leaves the host only
-// as numbers and names of sensors: no input is read, only when it came.
-// Its tests run against the real kernel and a real logind.
+// Sensors are independent. A missing or failed one reports that and does not count. They
+// decide nothing, and only numbers and sensor names leave the host: no input is read,
+// only its time. The tests use the real kernel and a real logind.
 //
 // # What counts as others
 //
-// On a machine of its own (Machine) it is the time all CPUs were busy with
-// programs, less what Pagurus used: its guests' group, its daemons, its file
-// servers. Interrupts and the kernel's own threads (writing back, encrypting
-// disks, freeing memory) count for nobody: they are as often for guests as not.
+// On a machine of its own (Machine), others' use is the busy time of all CPUs minus
+// Pagurus's: its guests' group, daemons and file servers. Interrupts and kernel threads
+// (write-back, disk encryption, memory reclaim) are not counted: they often work for
+// guests.
 //
-// Where several hosts share one machine, as in a lab, each is a network
-// namespace (Network): there it is what the processes in that namespace used,
-// with the children they have waited for, less Pagurus's own. A program that is
-// started in the namespace is found by the next sample; one that moves there
-// later within half a minute. Keys, battery, waiting and memory are the
-// machine's, so they do not count there.
+// If several hosts share a machine, as in a lab, each is a network namespace (Network).
+// There it is the use by processes in the namespace and the children that they waited
+// for, minus Pagurus's. A program started in the namespace is found by the next sample;
+// one that moves there later within half a minute. Keys, battery, waiting and memory are
+// the machine's, so they do not count there.
 //
-// On a machine whose owner's programs are all in one control group
-// ("cgroup:user.slice", say) that group's account is read and nothing else.
+// If the owner's programs are all in one cgroup ("cgroup:user.slice", say), only its
+// account is read.
 package owner
 
 import (
@@ -35,28 +33,28 @@ import (
 	"pagurus/fleet"
 )
 
-// Scope says whose use of the CPUs counts.
+// Scope is the processes whose CPU use counts.
 type Scope string
 
-// The scopes; beside them there is "cgroup:" and a group's path.
+// The scopes; "cgroup:" and a group's path is another.
 const (
-	Machine Scope = "machine" // everybody's on the machine but Pagurus's
-	Network Scope = "network" // that of the processes in this process's network namespace
+	Machine Scope = "machine" // all processes of the machine except Pagurus's
+	Network Scope = "network" // the processes in this process's network namespace
 )
 
 const groupPrefix = "cgroup:"
 
-// Config is what the sensors have to know of Pagurus to leave it out.
+// Config tells the sensors what belongs to Pagurus.
 type Config struct {
 	Scope Scope
-	Group string                        // control group of the host's guests, as "pagurus/host1"
+	Group string                        // cgroup of the host's guests, as "pagurus/host1"
 	Used  func() (time.Duration, error) // CPU time of that group
-	Run   string                        // folder that command lines of Pagurus's own programs name
+	Run   string                        // folder in the command lines of Pagurus's own programs
 
 	Programs []string // files of Pagurus's own programs, besides this one
 }
 
-// Sensors are a host's sensors. Its methods are not to be called side by side.
+// Sensors are a host's sensors. Its methods must not be called concurrently.
 type Sensors struct {
 	config   Config
 	nonGuest *nonGuestLoad
@@ -67,7 +65,7 @@ type Sensors struct {
 	held     func() int64 // memory of guests, in bytes
 }
 
-// Open makes the sensors; it fails only if the scope means nothing.
+// Open makes the sensors; it fails only for an invalid scope.
 func Open(c Config) (*Sensors, error) {
 	if c.Scope == "" {
 		c.Scope = Machine
@@ -83,11 +81,11 @@ func Open(c Config) (*Sensors, error) {
 	return s, nil
 }
 
-// Holding has the sensors ask how much memory Pagurus's guests hold, which does
-// not count as used. To be called before the first Sample.
+// Holding sets how the memory of Pagurus's guests is found, which does not count as used.
+// Call it before the first Sample.
 func (s *Sensors) Holding(held func() int64) { s.held = held }
 
-// Close lets go of what the sensors hold open.
+// Close closes the sensors' files and connections.
 func (s *Sensors) Close() error {
 	if s.input != nil {
 		return s.input.close()
@@ -95,9 +93,8 @@ func (s *Sensors) Close() error {
 	return nil
 }
 
-// Sample asks every sensor. exclusive are the programs to look for, by the
-// names that ps -o comm shows. It takes milliseconds, longer only if logind
-// hangs, and then no longer than its own limit.
+// Sample reads every sensor. exclusive are the programs to find, by their names in ps -o
+// comm. It takes milliseconds, and longer only if logind hangs, up to its limit.
 func (s *Sensors) Sample(ctx context.Context, exclusive []string) fleet.OwnerSample {
 	var out fleet.OwnerSample
 	note := func(sensor string, err error) bool {
@@ -120,7 +117,7 @@ func (s *Sensors) Sample(ctx context.Context, exclusive []string) fleet.OwnerSam
 	return out
 }
 
-// ofMachine asks what tells of a machine as a whole.
+// ofMachine reads the sensors of the whole machine.
 func (s *Sensors) ofMachine(ctx context.Context, out *fleet.OwnerSample, note func(string, error) bool) {
 	if p, err := pressure("/proc/pressure/cpu", "some"); note("waiting for CPUs", err) {
 		out.Waiting = &p
@@ -139,13 +136,13 @@ func (s *Sensors) ofMachine(ctx context.Context, out *fleet.OwnerSample, note fu
 	out.OnBattery = on
 }
 
-// errEarly: there is nothing yet to take a difference from.
+// errEarly: a difference needs a previous sample.
 var errEarly = errors.New("first sample")
 
-// groupOf gives the path of a scope that names a control group.
+// groupOf returns the path of a scope for a cgroup.
 func groupOf(s Scope) (string, bool) { return strings.CutPrefix(string(s), groupPrefix) }
 
-// ParseScope reads what a person wrote.
+// ParseScope parses a scope.
 func ParseScope(text string) (Scope, error) {
 	s := Scope(text)
 	if g, is := groupOf(s); s == Machine || s == Network || is && g != "" && !strings.Contains(g, "..") {

@@ -21,7 +21,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// role makes a copy of the test binary something else than the tests.
+// role makes a copy of the test binary another program.
 const role = "PAGURUS_OWNER_TEST"
 
 func TestMain(m *testing.M) {
@@ -36,15 +36,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startBusy starts a process that uses all the CPU it gets and is nobody's
-// child here: what this process starts itself counts as Pagurus's own. Its
-// command line names word.
+// startBusy starts a process that uses all available CPU time and is not a child of this
+// one: this process's children count as Pagurus's. Its command line contains word.
 func startBusy(t testing.TB, h *testkit.Host, word string) int {
 	t.Helper()
 	return start(t, h, `setsid sh -c 'while :; do :; done' "$0" >/dev/null 2>&1 & echo $!`, word)
 }
 
-// start has a shell start something and say which process that is.
+// start makes a shell start a process and returns its PID.
 func start(t testing.TB, h *testkit.Host, script, word string) int {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", script, word)
@@ -63,7 +62,7 @@ func start(t testing.TB, h *testkit.Host, script, word string) int {
 	return pid
 }
 
-// usedBy is what the kernel says a process has used.
+// usedBy is a process's CPU time according to the kernel.
 func usedBy(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	tab := &table{buffer: make([]byte, 4096)}
@@ -87,8 +86,8 @@ func onHost(t testing.TB, h *testkit.Host, c Config) *Sensors {
 	return s
 }
 
-// A program in the namespace of one host is that host's owner's and nobody
-// else's, and what is Pagurus's own is nobody's.
+// A program in a host's namespace counts for that host only, and Pagurus's own programs
+// never.
 func TestNetworkScopeCountsTheHostsOwnPrograms(t *testing.T) {
 	testkit.Root(t, "setsid")
 	hosts := testkit.Hosts(t, 2)
@@ -116,7 +115,7 @@ func TestNetworkScopeCountsTheHostsOwnPrograms(t *testing.T) {
 	}
 }
 
-// What has ended is counted once, whoever waited for it.
+// A process that has ended counts once, whichever process waited for it.
 func TestNetworkScopeCountsWhatHasEnded(t *testing.T) {
 	testkit.Root(t, "setsid")
 	hosts := testkit.Hosts(t, 1)
@@ -125,8 +124,8 @@ func TestNetworkScopeCountsWhatHasEnded(t *testing.T) {
 	if err := tab.scan(); err != nil {
 		t.Fatal(err)
 	}
-	// Two generations of children, some seen by a scan and some not, under a
-	// shell that lives on; setsid makes that shell nobody's child here.
+	// Two generations of children, some seen by a scan and some not, under a shell that
+	// keeps running; setsid makes that shell no child of this process.
 	out := filepath.Join(t.TempDir(), "times")
 	script := `for i in 1 2 3 4; do sh -c 'n=0; while [ $n -lt 60000 ]; do n=$((n+1)); done; sh -c "n=0; while [ \$n -lt 60000 ]; do n=\$((n+1)); done"'; done; cat /proc/$$/stat > ` + out + `.new; mv ` + out + `.new ` + out + `; sleep 30`
 	pid := start(t, hosts[0], `setsid sh -c "$0" >/dev/null 2>&1 & echo $!`, script)
@@ -150,7 +149,7 @@ func TestNetworkScopeCountsWhatHasEnded(t *testing.T) {
 	}
 }
 
-// The machine's scope leaves out the group and what Pagurus's daemons use.
+// The machine's scope excludes the group and Pagurus's daemons.
 func TestMachineScopeLeavesOutPagurus(t *testing.T) {
 	testkit.Root(t, "setsid")
 	pid := startBusy(t, nil, "x")
@@ -214,7 +213,7 @@ func TestGroupScope(t *testing.T) {
 	}
 }
 
-// A listed program is found by its name while it runs, and no longer.
+// A listed program is found by name while it runs.
 func TestExclusivePrograms(t *testing.T) {
 	testkit.Root(t, "setsid", "sleep")
 	hosts := testkit.Hosts(t, 1)
@@ -237,8 +236,8 @@ func TestExclusivePrograms(t *testing.T) {
 	testkit.Until(t, 10*time.Second, "it is gone", func() bool { return len(s.Sample(t.Context(), listed).Exclusive) == 0 })
 }
 
-// A program that is listed is found by the very next sample, whether it was
-// begun since the last or another became it.
+// A listed program is found by the next sample, whether it was started since the last or
+// a process became it.
 func TestExclusiveProgramsAreFoundAtOnce(t *testing.T) {
 	testkit.Root(t, "setsid", "sleep")
 	s := open(t, Config{})
@@ -259,7 +258,7 @@ func TestExclusiveProgramsAreFoundAtOnce(t *testing.T) {
 		pid := start(t, nil, script, program)
 		if i == 1 {
 			s.Sample(t.Context(), listed)
-			for range rescanEvery { // whoever is looked at anew by turns is not this one
+			for range rescanEvery { // not because of the regular rescan
 				if (s.nonGuest.table.turn+1)%rescanEvery != pid%rescanEvery {
 					break
 				}
@@ -281,7 +280,7 @@ func TestExclusiveProgramsAreFoundAtOnce(t *testing.T) {
 	}
 }
 
-// What the kernel's threads use counts for nobody, in a burst as well.
+// The kernel threads' use counts for no side, also in a burst.
 func TestTheKernelsOwnThreadsAreNobodys(t *testing.T) {
 	testkit.Root(t, "setsid", "sleep")
 	program := start(t, nil, `setsid sleep 60 >/dev/null 2>&1 & echo $!`, "")
@@ -306,7 +305,7 @@ func TestTheKernelsOwnThreadsAreNobodys(t *testing.T) {
 	if thread == nil {
 		t.Skip("the kernel's threads are not seen here")
 	}
-	// As if that thread, and nobody else, had used a CPU since the last sample.
+	// As if only that thread had used a CPU since the last sample.
 	o.at = o.at.Add(-time.Second)
 	burst := time.Since(o.at)
 	total += burst
@@ -322,7 +321,7 @@ func TestTheKernelsOwnThreadsAreNobodys(t *testing.T) {
 	}
 }
 
-// What guests hold could be had; huge pages never could.
+// Guests' memory counts as available; huge pages never do.
 func TestMemoryOfGuestsIsNotUsed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "meminfo")
 	text := "MemTotal: 20000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nHugetlb: 10000 kB\n"
@@ -345,7 +344,7 @@ func TestMemoryOfGuestsIsNotUsed(t *testing.T) {
 	}
 }
 
-// The machine's own sensors either tell something sensible or say why not.
+// The machine's sensors return sensible values or a reason.
 func TestMachineSensorsTellOrSayWhy(t *testing.T) {
 	s := open(t, Config{})
 	got := s.Sample(t.Context(), nil)
@@ -370,11 +369,11 @@ func TestMachineSensorsTellOrSayWhy(t *testing.T) {
 	}
 }
 
-// What a sensor costs, as the kernel accounts it.
+// A sensor's cost, by the kernel's account.
 func BenchmarkSample(b *testing.B) {
 	for name, c := range map[string]Config{"machine": {}, "network": {Scope: Network}} {
 		b.Run(name, func(b *testing.B) {
-			host := testkit.Hosts(b, 1)[0] // nobody is in it but one program
+			host := testkit.Hosts(b, 1)[0] // one program in it
 			startBusy(b, host, "x")
 			s := onHost(b, host, c)
 			ctx := context.Background()
@@ -385,7 +384,7 @@ func BenchmarkSample(b *testing.B) {
 			}
 			for n := 0; b.Loop(); n++ {
 				s.nonGuest.scanned = time.Now()
-				if n%int(scanEvery/time.Second) == 0 { // as when it is called once a second
+				if n%int(scanEvery/time.Second) == 0 { // as with one call a second
 					s.nonGuest.scanned = time.Time{}
 				}
 				s.Sample(ctx, nil)

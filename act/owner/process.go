@@ -13,47 +13,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// whose says whom a process belongs to.
+// whose says which side a process belongs to.
 type whose int
 
 const (
-	nobodys whose = iota // of those who count
+	nobodys whose = iota // not counted
 	ours                 // Pagurus's own, outside of its guests' group
-	theirs               // in the namespace that counts, and not Pagurus's
-	kernels              // threads of the kernel, which work for everybody
+	theirs               // in the relevant namespace, not Pagurus's
+	kernels              // kernel threads
 )
 
-// table is the processes of the machine as far as they matter. Whose a process
-// is costs several calls to find out, so it is remembered; a part of the table
-// is looked at anew with each scan, because processes change what they are.
+// table is the relevant processes of the machine. Finding a process's side costs several
+// calls, so it is cached; each scan renews a part, because processes change.
 type table struct {
 	config    Config
-	side      whose // whose account is kept
+	side      whose // the side whose use is summed
 	self      int
 	programs  []os.FileInfo // Pagurus's
-	namespace string        // of the network, as the kernel names it
+	namespace string        // network namespace in the kernel's notation
 	known     map[int]*process
-	names     bool // whether names matter, so that each is read at each scan
+	names     bool // names matter, so each scan reads all of them
 	turn      int
 	begun     bool
 	sum       time.Duration // the account
 	buffer    []byte
 }
 
-// process is one process as last seen.
+// process is a process's last known state.
 type process struct {
-	started uint64 // ticks since boot: with the number, its name for good
+	started uint64 // ticks since boot: with the PID, its unique identity
 	parent  int
-	used    time.Duration // with the children it has waited for
-	counted time.Duration // of used: is in the account
+	used    time.Duration // including children it has waited for
+	counted time.Duration // part of used that is in the sum
 	whose   whose
 	name    string
 	seen    bool
-	ended   bool // nobody has waited for it yet
-	kernel  bool // a thread of the kernel
+	ended   bool // a zombie
+	kernel  bool // a kernel thread
 }
 
-// rescanEvery is in how many scans each process is looked at anew.
+// rescanEvery is the number of scans in which every process is renewed.
 const rescanEvery = 30
 
 func newTable(c Config) (*table, error) {
@@ -69,15 +68,15 @@ func newTable(c Config) (*table, error) {
 		t.programs = append(t.programs, program)
 	}
 	var err error
-	// Of the thread, not the process: a lab's agent may have been started from
-	// another namespace.
+	// The thread's, not the process's: a lab's agent may have been started from another
+	// namespace.
 	if t.namespace, err = os.Readlink("/proc/thread-self/ns/net"); err != nil {
 		return nil, fmt.Errorf("open the owner's sensors: %w", err)
 	}
 	return t, nil
 }
 
-// scan brings the table up to date.
+// scan updates the table.
 func (t *table) scan() error {
 	entries, err := processes()
 	if err != nil {
@@ -94,12 +93,12 @@ func (t *table) scan() error {
 			}
 			t.known[pid] = p
 			if !t.begun {
-				p.counted = p.used // it was there before the account
+				p.counted = p.used // it existed before the account
 			}
 		case pid%rescanEvery == t.turn || p.whose == ours && pid != t.self || t.renamed(pid, p):
 			was := p.whose
 			if !t.learn(pid, p) {
-				continue // it is gone: it stays unseen
+				continue // it has ended and stays unseen
 			}
 			if was != t.side && p.whose == t.side {
 				p.counted = p.used
@@ -112,9 +111,8 @@ func (t *table) scan() error {
 	return nil
 }
 
-// forget drops processes that are gone. What one had used is now in the account
-// of the one that has waited for it, so it would be counted twice if that one is
-// of the same side.
+// forget drops processes that have ended. Their use is now also in their parent's
+// account, and would count twice if the parent is on the same side.
 func (t *table) forget() {
 	gone := map[int]*process{}
 	for pid, p := range t.known {
@@ -126,7 +124,7 @@ func (t *table) forget() {
 	}
 	for _, p := range gone {
 		heir := p.parent
-		for range len(gone) { // a chain of those that ended since the last scan
+		for range len(gone) { // a chain of processes that ended since the last scan
 			if between := gone[heir]; between != nil {
 				heir = between.parent
 			}
@@ -137,14 +135,13 @@ func (t *table) forget() {
 	}
 }
 
-// used gives the account of the side that it is kept of. It reads each of its
-// processes again.
+// used returns the account's total. It rereads each of its processes.
 func (t *table) used() time.Duration {
 	t.sum += t.account(t.side)
 	return t.sum
 }
 
-// account gives what processes have used since it was last asked for them.
+// account returns what processes have used since the last call.
 func (t *table) account(of whose) (sum time.Duration) {
 	for pid, p := range t.known {
 		if p.whose != of {
@@ -152,7 +149,7 @@ func (t *table) account(of whose) (sum time.Duration) {
 		}
 		was := p.started
 		if !t.read(pid, p) || p.started != was {
-			p.started = was // the next scan finds out who it is, if anybody
+			p.started = was // the next scan identifies its successor, if any
 			continue
 		}
 		sum += p.used - p.counted
@@ -161,8 +158,8 @@ func (t *table) account(of whose) (sum time.Duration) {
 	return sum
 }
 
-// renamed reports whether a process has become another program's, where that
-// matters. Threads of the kernel change their names with what they do.
+// renamed reports whether a process runs another program, if that matters. Kernel threads
+// change their names with their work.
 func (t *table) renamed(pid int, p *process) bool {
 	if !t.names || p.kernel {
 		return false
@@ -180,14 +177,14 @@ func (t *table) runs(name string) bool {
 	return false
 }
 
-// learn finds out all about a process; false: it is gone.
+// learn determines everything about a process; false: it has ended.
 func (t *table) learn(pid int, p *process) bool {
 	if !t.read(pid, p) {
 		return false
 	}
 	if p.ended {
-		// It has no namespace any more, only an account, which its parent is
-		// about to get. One that was never seen is the parent's alone.
+		// It has no namespace any more, only an account, which its parent is about to
+		// get. If it was never seen, only the parent's counts.
 		return t.known[pid] == p
 	}
 	if p.kernel {
@@ -205,7 +202,7 @@ func (t *table) learn(pid int, p *process) bool {
 	case here && t.own(pid, p):
 		p.whose = ours
 		if t.grouped(pid) {
-			p.whose = nobodys // the group's account has it
+			p.whose = nobodys // it is in the group's account
 		}
 	case here && t.config.Scope == Network:
 		p.whose = theirs
@@ -231,7 +228,7 @@ func (t *table) own(pid int, p *process) bool {
 	return err == nil && bytes.Contains(line, []byte(path.Clean(t.config.Run)+"/"))
 }
 
-// grouped reports whether a process is in the guests' control group.
+// grouped reports whether a process is in the guests' cgroup.
 func (t *table) grouped(pid int) bool {
 	if t.config.Group == "" {
 		return false
@@ -250,13 +247,13 @@ func (t *table) grouped(pid int) bool {
 	return false
 }
 
-// read reads a process's account; false: it is gone.
+// read reads a process's account; false: it has ended.
 func (t *table) read(pid int, p *process) bool {
 	text, err := t.text(pid, "stat")
 	if err != nil {
 		return false
 	}
-	// The name, second, is in parentheses and may hold anything.
+	// The second field, the name, is in parentheses and may contain anything.
 	open, shut := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 0 || shut < open {
 		return false
@@ -280,7 +277,7 @@ func (t *table) read(pid int, p *process) bool {
 // kernelThread is PF_KTHREAD.
 const kernelThread = 1 << 21
 
-// text reads one of the small files of a process. It is good until the next.
+// text reads a small file of a process. The result is valid until the next call.
 func (t *table) text(pid int, name string) ([]byte, error) {
 	fd, err := unix.Open(at(pid, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -296,7 +293,7 @@ func (t *table) text(pid int, name string) ([]byte, error) {
 
 func at(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
 
-// processes gives the numbers of all processes.
+// processes returns all PIDs.
 func processes() ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {

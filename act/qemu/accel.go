@@ -1,6 +1,6 @@
-// This file finds out by what QEMU can run guests on this machine: it boots a
-// kernel of a few instructions, since a device file that opens, and even a virtual
-// machine that can be made, prove nothing.
+// This file finds out which accelerator works on this machine. It boots a kernel of a few
+// instructions, because a device file that opens, or a virtual machine that can be made,
+// proves nothing.
 
 package qemu
 
@@ -25,22 +25,21 @@ const (
 	Emulation = "tcg"
 )
 
-// probeGuest is a kernel of a few instructions; probe.asm is its source.
+// probeGuest is a kernel of a few instructions; its source is probe.asm.
 //
 //go:embed probe.bin
 var probeGuest []byte
 
-// Where the probe's kernel says that it came to its end, what it says, and
-// what QEMU makes of that as its exit status.
+// Where the probe's kernel reports success, the value it writes, and QEMU's exit status
+// for that value.
 const (
 	exitPort   = "isa-debug-exit,iobase=0x501,iosize=1"
 	exitByte   = 0x10
 	exitStatus = exitByte<<1 | 1
 )
 
-// probeLimit: the probe takes 0.2 s under emulation; hardware virtualization that
-// takes longer is none. Nothing is left after emulation, and QEMU may have to come
-// from a slow disk first.
+// probeLimit is for hardware virtualization: the probe takes 0.2 s even under emulation.
+// coldLimit is for emulation, the last resort, when QEMU may be read from a slow disk.
 const (
 	probeLimit = 5 * time.Second
 	coldLimit  = 30 * time.Second
@@ -49,23 +48,23 @@ const (
 // oldest is the first QEMU whose machine type guests use.
 const oldestMajor, oldestMinor = 7, 2
 
-// acceleration is what works.
+// acceleration is the result.
 type acceleration struct {
 	Accelerator string // Hardware or Emulation
 	Version     string // of QEMU
 	Trouble     string // why hardware virtualization is not used, for people
 }
 
-// acceleratorTrial is how QEMU is tried.
+// acceleratorTrial is how QEMU is tested.
 type acceleratorTrial struct {
 	Binary     string
-	Folder     string                                      // where a file may be for a moment
+	Folder     string                                      // for a temporary file
 	Machine    string                                      // type of machine
-	CPU        func(accelerator string) (full, cpu string) // what QEMU is told of an accelerator, and of the processor by it
-	Attributes func() *syscall.SysProcAttr                 // on whose behalf it runs
+	CPU        func(accelerator string) (full, cpu string) // QEMU's argument for an accelerator, and its CPU model
+	Attributes func() *syscall.SysProcAttr                 // the account it runs as
 }
 
-// findAccelerator finds what works; an error says that nothing does.
+// findAccelerator finds the accelerator that works; an error says that none does.
 func findAccelerator(ctx context.Context, t acceleratorTrial) (acceleration, error) {
 	version, err := versionOf(ctx, t.Binary)
 	if err != nil {
@@ -88,7 +87,7 @@ func findAccelerator(ctx context.Context, t acceleratorTrial) (acceleration, err
 
 var versionLine = regexp.MustCompile(`version (([0-9]+)\.([0-9]+)[0-9.]*)`)
 
-// versionOf asks a QEMU for its version. One that is too old is an error.
+// versionOf returns QEMU's version. Too old a version is an error.
 func versionOf(ctx context.Context, binary string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, coldLimit)
 	defer cancel()
@@ -124,7 +123,7 @@ func (t acceleratorTrial) boot(ctx context.Context, kernel, name string) error {
 	cmd := exec.CommandContext(ctx, t.Binary, "-machine", t.Machine, "-accel", full, "-cpu", model,
 		"-m", "16", "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot", "-kernel", kernel, "-device", exitPort)
 	cmd.SysProcAttr = t.Attributes()
-	cmd.Dir = "/" // where the account cannot leave a core file
+	cmd.Dir = "/" // where the account cannot write a core file
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {

@@ -7,19 +7,18 @@ import (
 	"pagurus/internal/pause"
 )
 
-// A copy that has sent its share sleeps until QEMU counts anew, every tenth of a
-// second (BUFFER_DELAY). A guest that is stopped meanwhile is silent for so long
-// more, and nothing wakes that thread.
+// A copy that has sent its share sleeps until QEMU's next interval of a tenth of a second
+// (BUFFER_DELAY). A guest that is suspended meanwhile waits that much longer, because
+// that thread cannot be woken.
 const (
 	window = 100 * time.Millisecond
-	ahead  = 20 * time.Millisecond // stopping a guest takes some
+	ahead  = 20 * time.Millisecond // suspending a guest takes some of it
 	glance = 2 * time.Millisecond
 )
 
-// align returns shortly before QEMU begins to send again, as far as that can be told
-// from how much it has sent; more is false when it sends no longer, as when it has
-// found nothing left and stopped the guest itself. It takes no more than three tenths of a
-// second.
+// align returns shortly before QEMU sends again, estimated from the bytes sent so far.
+// more is false when QEMU has finished sending, for example because it found nothing left
+// and suspended the guest. align takes at most 300 ms.
 func align(ctx context.Context, sent func() (bytes int64, more bool)) {
 	before, more := sent()
 	end := time.Now().Add(2 * window)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestAlign: whenever it is called it returns shortly before more is sent, of a copy
-// that sends at once what it may in each tenth of a second; else in bounded time.
+// TestAlign: for a copy that sends its share at once in each tenth of a second, align
+// returns shortly before the next; otherwise in bounded time.
 func TestAlign(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for offset := range 20 {

@@ -8,9 +8,8 @@ import (
 	"pagurus/fleet"
 )
 
-// machine is all that shapes the command line of one guest. Source and target
-// of a migration must get the same but for incoming, or QEMU refuses the
-// stream.
+// machine is everything that determines a guest's command line. Source and target of a
+// migration must have the same except incoming, or QEMU refuses the stream.
 type machine struct {
 	guest       fleet.GuestID
 	accelerator string // "kvm" or "tcg"
@@ -21,14 +20,14 @@ type machine struct {
 	initrd      string
 	root        string // image file, opened read-only
 	mac         string
-	tap         int // number of the tap's file descriptor in QEMU
+	tap         int // the tap's file descriptor number in QEMU
 	incoming    bool
-	warm        bool        // it is going to be a snapshot
-	state       *os.File    // the snapshot it starts from, behind the tap; nil: it boots
-	tuned       *tunedGuest // nil: CPUs and memory of no particular shape
+	warm        bool        // it will be saved as a snapshot
+	state       *os.File    // the snapshot it starts from, after the tap; nil: it boots
+	tuned       *tunedGuest // nil: no shape
 }
 
-// files are what QEMU inherits beside the tap.
+// files are what QEMU inherits in addition to the tap.
 func (m machine) files() []*os.File {
 	if m.state == nil {
 		return nil
@@ -36,8 +35,8 @@ func (m machine) files() []*os.File {
 	return []*os.File{m.state}
 }
 
-// The names inside a guest's folder, which is QEMU's working directory:
-// relative, because a UNIX socket's path may have no more than 107 bytes.
+// Names in a guest's folder, which is QEMU's working directory. They are relative,
+// because a UNIX socket's path has at most 107 bytes.
 const (
 	monitorSocket = "qmp.sock"
 	linkSocket    = "link.sock"
@@ -46,30 +45,28 @@ const (
 	recordFile    = "guest.json"
 )
 
-// machineType is the one that every QEMU from 7.2 on knows, so that a guest
-// can move between hosts of different age. Measured with Debian's cloud kernel
-// under emulation q35 and i440fx boot equally fast; q35 can leave its disk
-// controller out.
+// machineType is known to every QEMU from 7.2 on, so that a guest can move between hosts
+// with different versions. With Debian's cloud kernel under emulation q35 and i440fx boot
+// equally fast; q35 can omit its disk controller.
 const machineType = "pc-q35-7.2,sata=off,smbus=off,vmport=off"
 
 // linkName is the name by which the guest agent finds its link.
 const linkName = "org.pagurus.link"
 
-// linkChardev is QEMU's own name of the link's end on the host.
+// linkChardev is QEMU's name of the link's host end.
 const linkChardev = "link"
 
-// kernelArgs: a panic ends QEMU (panic=-1 with -no-reboot), which is how it is
-// noticed; time is not calibrated against an emulated timer; a guest is one
-// user's, so nothing inside it is defended against speculation. The rest is
-// work the kernel would do for nothing: testing ciphers, rewriting itself for
-// one processor, and what guests never use (a name it does not know it skips).
-// Under emulation that is a third of its boot, 2.4 s instead of 3.7.
+// kernelArgs: a panic ends QEMU (panic=-1 with -no-reboot), which is how it is noticed.
+// Time is not calibrated against an emulated timer. A guest belongs to one user, so
+// mitigations are off. The rest skips useless work: testing ciphers, patching for one
+// processor, and unused features (the kernel ignores unknown names). Under emulation this
+// saves a third of the boot: 2.4 s instead of 3.7.
 const kernelArgs = "console=ttyS0 quiet panic=-1 mitigations=off init_on_alloc=0 no_timer_check tsc=reliable random.trust_cpu=on" +
 	" cryptomgr.notests noreplace-smp initcall_blacklist=jent_mod_init,load_system_certificate_list,bpf_tcp_ca_kfunc_init," +
 	"bpf_dummy_struct_ops_init,trace_eval_init,init_encrypted,crypto_kdf108_init,bert_init"
 
-// appended is the kernel's command line. The word is for the guest agent, which
-// prepares what every job needs.
+// appended is the kernel's command line. The word tells the guest agent to prepare what
+// every job needs.
 func appended(m machine) string {
 	if m.warm {
 		return kernelArgs + " pagurus.warm"
@@ -77,7 +74,7 @@ func appended(m machine) string {
 	return kernelArgs
 }
 
-// sandbox is what QEMU may not do.
+// sandbox is QEMU's seccomp policy.
 const sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 // mebi is the unit of QEMU's -m.
@@ -103,26 +100,26 @@ func args(m machine) []string {
 		"-blockdev", rootDisk(m.root),
 		"-device", "virtio-blk-pci,drive=root",
 		"-netdev", fmt.Sprintf("tap,id=net,fd=%d", m.tap),
-		"-device", "virtio-net-pci,netdev=net,guest_announce=off,mac="+m.mac, // nobody learns where it is by its frames
+		"-device", "virtio-net-pci,netdev=net,guest_announce=off,mac="+m.mac, // no announcements: frames do not teach where the guest is
 		"-device", "virtio-serial-pci,id=serial",
 		"-chardev", "socket,id="+linkChardev+",path="+linkSocket+",server=on,wait=off",
 		"-device", "virtserialport,bus=serial.0,chardev="+linkChardev+",name="+linkName,
 		"-object", "rng-builtin,id=rng",
 		"-device", "virtio-rng-pci,rng=rng",
-		// By it the guest says, while it is copied, what is free and need not be;
-		// and it gives memory back to the host's owner, of which it takes again
-		// what it needs before a program would have to die.
+		// During a copy the guest reports free memory through it, which is then not sent.
+		// It also gives memory to the host's owner, and takes it back before a program
+		// would be killed.
 		"-object", "iothread,id=hints",
 		"-device", "virtio-balloon-pci,free-page-hint=on,deflate-on-oom=on,iothread=hints",
 	)
 	if m.incoming || m.state != nil {
-		// -S: what has been received stays paused until Resume says otherwise.
+		// -S: received state stays suspended until Resume.
 		out = append(out, "-S", "-incoming", "defer")
 	}
 	return out
 }
 
-// leastMemory is what QEMU rounds a guest's memory up to.
+// leastMemory is the unit to which QEMU rounds up a guest's memory.
 const leastMemory = 8 << 10
 
 func memory(m machine) string {
@@ -133,7 +130,7 @@ func memory(m machine) string {
 	return fmt.Sprintf("%dK", bytes>>10)
 }
 
-// parts are the guest's CPUs, and of one with a shape its memory.
+// parts are the arguments for a guest's CPUs, and for its memory if it has a shape.
 func parts(m machine) []string {
 	if m.tuned == nil {
 		return []string{"-smp", fmt.Sprint(m.cpus)}
@@ -141,10 +138,10 @@ func parts(m machine) []string {
 	return m.tuned.Args(m.tap + 1)
 }
 
-// wholeMemory is in whole MiB, as all parts of a guest with a shape are.
+// wholeMemory rounds up to whole MiB, as for all parts of a guest with a shape.
 func wholeMemory(m machine) int64 { return (m.memoryBytes + mebi - 1) / mebi * mebi }
 
-// odd is what a guest has more than it needs: see Loses.
+// odd is a guest's additional memory: see Loses.
 func odd(m machine) int64 {
 	if m.uneven {
 		return leastMemory
@@ -152,16 +149,16 @@ func odd(m machine) int64 {
 	return 0
 }
 
-// cpuModel is what the guest is told to have of a processor.
+// cpuModel is the guest's CPU model.
 func cpuModel(m machine) string {
 	if m.accelerator == Hardware && m.tuned != nil && m.tuned.Shape.CPU != "" {
-		return tunedModel(m.tuned.Shape.CPU) // what every host has that it may visit
+		return tunedModel(m.tuned.Shape.CPU) // the level that all hosts it may visit have
 	}
 	return acceleratorCPU(m.accelerator)
 }
 
-// seenCPU names what guests see, so that a guest is only moved where it sees
-// the same. Where memory is uneven that is part of the name.
+// seenCPU names the CPU that guests see, so that a guest only moves where it is the same.
+// Odd memory sizes are part of the name.
 func seenCPU(a Ability) string {
 	if Loses(a.Accelerator == Emulation, a.Version, nil) {
 		return emulatedCPU + " of a QEMU before 9"
@@ -169,7 +166,7 @@ func seenCPU(a Ability) string {
 	return cpuSeen(a.Accelerator)
 }
 
-// rootDisk is JSON because a path may hold commas.
+// rootDisk is JSON because a path may contain commas.
 func rootDisk(path string) string {
 	text, err := json.Marshal(map[string]any{
 		"driver": "raw", "node-name": "root", "read-only": true,

@@ -1,35 +1,36 @@
-// This file has a guest give memory back to its host and take it again,
-// by the balloon that its kernel blows up inside of it.
+// This file makes a guest give memory to its host and take it back, with its kernel's
+// balloon.
 //
-// It must not know what a guest is, nor why. Its test is package qemu's TestLent,
-// with a real guest.
+// It must not know what a guest is, nor the reason. TestMemoryIsReclaimed tests it with a
+// real guest.
 
 package qemu
 
 import "context"
 
-// balloonAsk is a command of QEMU's monitor, its arguments and where the answer goes.
+// balloonAsk sends a command to QEMU's monitor and decodes the answer into out.
 type balloonAsk func(ctx context.Context, command string, args, out any) error
 
-// reserve is what a guest keeps of its free memory when it gives memory back:
-// an eighth of all it has, so that its programs can go on as they are. What
-// they need beyond that the guest takes again by itself (deflate-on-oom).
+// reserve is the share of its memory that a guest keeps free when it gives memory back:
+// an eighth, so that its programs can go on. If they need more, the guest takes it back
+// itself (deflate-on-oom).
 const reserve = 8
 
-// inflate has a guest in which so many bytes hold nothing give them back, but for a
-// reserve, and says how many bytes of its memory the host has then; the guest
-// follows as it can. After an error it has what it had.
+// inflate makes a guest with free bytes of free memory give them back, except a reserve.
+// It returns the bytes of its memory that the host then has; the guest follows gradually.
+// After an error nothing has changed.
 func inflate(ctx context.Context, ask balloonAsk, free int64) (int64, error) {
 	return set(ctx, ask, func(all, has int64) int64 { return min(all, max(has-free+all/reserve, all/reserve)) })
 }
 
-// deflate gives a guest all of its memory again. After an error call again.
+// deflate returns all memory to a guest. After an error call again.
 func deflate(ctx context.Context, ask balloonAsk) error {
 	_, err := set(ctx, ask, func(all, _ int64) int64 { return all })
 	return err
 }
 
-// set does what want says, of all the guest could have and what it has.
+// set sets the balloon to what want returns, given the guest's maximum and present
+// memory.
 func set(ctx context.Context, ask balloonAsk, want func(all, has int64) int64) (int64, error) {
 	var size struct {
 		Base int64 `json:"base-memory"`

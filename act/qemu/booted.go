@@ -13,29 +13,27 @@ import (
 	"pagurus/internal/fault"
 )
 
-// snapshotLimit is how long a guest that is to be saved may take to boot on a
-// busy host, and to be saved.
+// snapshotLimit is the time for booting and saving a guest on a busy host.
 const snapshotLimit = 2 * time.Minute
 
-// loadLimit is for reading a file of some hundred MiB on a busy host.
+// loadLimit is the time for reading a file of some hundred MiB on a busy host.
 const loadLimit = time.Minute
 
-// fromSnapshot reports whether guests of this host start from snapshots. Under
-// KVM they boot in about the time that loading one takes.
+// fromSnapshot reports whether this host's guests start from snapshots. Under KVM a boot
+// takes about as long as loading one.
 func (d *Driver) fromSnapshot() bool {
 	return d.config.Snapshots > 0 && d.ability.Accelerator == Emulation
 }
 
-// create makes a guest that runs: from the snapshot of one of the same make that
-// has booted, which is made at the first, or by booting it. Whatever is wrong
-// with a snapshot, the guest boots. After an error the caller destroys what is
-// there.
+// create makes a running guest, from a snapshot of a guest of the same make, or by
+// booting it. The first guest of a make is saved as the snapshot. If a snapshot fails,
+// the guest boots. After an error the caller destroys the rest.
 func (d *Driver) create(ctx context.Context, t fleet.Task) (*guest, error) {
 	m, folder, err := d.machine(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	if !d.fromSnapshot() || m.tuned != nil { // hardly two are of one shape
+	if !d.fromSnapshot() || m.tuned != nil { // shapes are rarely equal
 		return d.boot(ctx, t, m)
 	}
 	kept, name := openSnapshots(filepath.Join(folder, "booted"), d.config.Snapshots), d.makeOf(m)
@@ -59,7 +57,7 @@ func (d *Driver) create(ctx context.Context, t fleet.Task) (*guest, error) {
 			return g, nil
 		}
 	}
-	// It is suspended: the one that lives on is made like all others.
+	// It is suspended. The guest that continues is made like all others.
 	if err := d.destroy(m.guest); err != nil {
 		return nil, err
 	}
@@ -69,7 +67,7 @@ func (d *Driver) create(ctx context.Context, t fleet.Task) (*guest, error) {
 	return d.boot(ctx, t, m)
 }
 
-// spare says why there is no snapshot. That somebody else makes it is no news.
+// spare logs why there is no snapshot, unless another agent is making it.
 func (d *Driver) spare(id fleet.GuestID, err error) {
 	if !errors.Is(err, errSnapshotBusy) {
 		d.config.Log.Warn("no snapshot was made; the next guest boots, too", "guest", id, "cause", err)
@@ -93,7 +91,7 @@ func (d *Driver) wake(ctx context.Context, t fleet.Task, m machine, kept snapsho
 	}
 	d.config.Log.Warn("a guest does not start from its snapshot and boots", "guest", m.guest, "cause", err)
 	if ctx.Err() != nil {
-		return nil, err // that is no fault of the snapshot's
+		return nil, err // not the snapshot's fault
 	}
 	return nil, errors.Join(kept.Remove(name), d.destroy(m.guest))
 }
@@ -111,12 +109,11 @@ func (d *Driver) load(ctx context.Context, g *guest) error {
 	return err
 }
 
-// errSpent: the guest was stopped to be saved and has nothing to do any more.
+// errSpent: the guest was stopped to be saved, and must be destroyed.
 var errSpent = errors.New("the guest was stopped")
 
-// save keeps a guest that has booted and nobody has spoken to. After an error
-// the guest runs as if nothing had been, unless it wraps errSpent; after success
-// it is spent as well.
+// save saves a guest that has booted, before its first use. After an error the guest runs
+// on unchanged, unless it wraps errSpent; after success it is spent as well.
 func (d *Driver) save(ctx context.Context, g *guest, draft *snapshotDraft) error {
 	ctx, cancel := context.WithTimeout(ctx, snapshotLimit)
 	defer cancel()
@@ -139,8 +136,8 @@ func (d *Driver) save(ctx context.Context, g *guest, draft *snapshotDraft) error
 	return nil
 }
 
-// makeOf names what two guests must have in common for one to start from the
-// other's snapshot: QEMU and all it is told, but for whose guest it is.
+// makeOf identifies guests that can start from each other's snapshot: QEMU and all its
+// arguments, except those that name the guest.
 func (d *Driver) makeOf(m machine) string {
 	m.guest, m.mac, m.initrd = "any", "any", filepath.Base(m.initrd)
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(d.ability.Version+"\x00"+strings.Join(args(m), "\x00"))))[:32]

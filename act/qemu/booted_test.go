@@ -14,7 +14,7 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// booted gives the snapshots kept with the world's image.
+// booted returns the snapshots of the world's image.
 func (w *world) booted(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(w.image, "booted", "*"))
@@ -24,7 +24,7 @@ func (w *world) booted(t *testing.T) []string {
 	return found
 }
 
-// fromSnapshot reports whether a guest was not booted.
+// fromSnapshot reports whether a guest started from a snapshot.
 func (w *world) fromSnapshot(t *testing.T, host int, id fleet.GuestID) bool {
 	t.Helper()
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", w.process(t, host, id)))
@@ -34,8 +34,7 @@ func (w *world) fromSnapshot(t *testing.T, host int, id fleet.GuestID) bool {
 	return bytes.Contains(line, []byte("-incoming"))
 }
 
-// TestSnapshots: a guest starts from a snapshot whenever there can be one, and
-// runs in any case.
+// TestSnapshots: a guest starts from a snapshot whenever possible, and always starts.
 func TestSnapshots(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
@@ -43,7 +42,7 @@ func TestSnapshots(t *testing.T) {
 	if err := os.RemoveAll(kept); err != nil {
 		t.Fatal(err)
 	}
-	// An agent that dies over it leaves nothing that hinders the next.
+	// An agent that dies meanwhile does not block the next.
 	if code := w.apart(t, 0, fleet.Start, tk, "qemu.start.before-save=kill"); code != stepKilled {
 		t.Fatalf("it ended with %d", code)
 	}
@@ -87,8 +86,8 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// startAtOnce starts a guest on each of two hosts that share images and have no
-// snapshot: both run, one of them from the only snapshot that is made.
+// startAtOnce starts a guest on each of two hosts that share images and have no snapshot.
+// Both run, one from the single snapshot that is made.
 func (w *world) startAtOnce(t *testing.T, tk fleet.Task) {
 	t.Helper()
 	var hosts [2]*qemu.Driver

@@ -9,14 +9,13 @@ import (
 	"pagurus/act/qemu/qmp"
 )
 
-// cancelPatience is how long QEMU has to clear a copy away that it has cancelled.
-// It never completes one then, but was seen to hang in that for ever, when memory
-// went over more than one connection (see stream). A guest that runs on meanwhile is none
-// the worse: only its next copy has to wait.
+// cancelPatience is how long QEMU may take to clean up a cancelled copy. It was seen to
+// hang there for ever when memory was sent over several connections (see stream), though
+// it never completes the copy. The guest runs on unharmed; only its next copy must wait.
 const cancelPatience = 10 * time.Second
 
-// cancelCopy ends a copy under way and sees to it that the guest runs. After a
-// copy that has been completed it does nothing but say so.
+// cancelCopy ends a running copy and makes sure that the guest runs. If the copy has
+// completed, it only reports that.
 func (g *guest) cancelCopy(ctx context.Context, q *qmp.Client) error {
 	if g.dead() {
 		return nil
@@ -52,8 +51,8 @@ func (g *guest) cancelCopy(ctx context.Context, q *qmp.Client) error {
 	}
 }
 
-// hasLeft reports whether the target has the guest, and whether the migration is
-// one out of here: QEMU also calls completed what it once took in.
+// hasLeft reports whether the target has the guest, and the migration was an outgoing
+// one: QEMU also reports its incoming migration as completed.
 func (g *guest) hasLeft(info migration) bool {
 	c := g.remembered().Copy
 	return (info.Status == stateCompleted || info.parted()) && c != nil && c.Begun

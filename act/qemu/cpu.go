@@ -1,7 +1,5 @@
-// This file says what processor guests see.
-//
-// It must not know what else shapes a guest. Its tests are those of package
-// qemu, with real guests.
+// This file chooses the processor that guests see. It must not know a guest's other
+// properties. The tests of package qemu cover it, with real guests.
 
 package qemu
 
@@ -10,16 +8,15 @@ import (
 	"strings"
 )
 
-// emulation is the accelerator that is none.
+// emulation is the accelerator for software emulation.
 const emulation = "tcg"
 
-// emulatedCPU has x86-64-v2 and AVX, is the same in every version of QEMU, and
-// costs less to emulate than all that QEMU can do ("max"). It cannot be less:
-// Open MPI loads Debian's libpsm2, which uses AVX at its start, at times, without
-// asking whether there is any.
+// emulatedCPU has x86-64-v2 and AVX, is the same in every version of QEMU, and is cheaper
+// to emulate than all features ("max"). It needs AVX: Open MPI loads Debian's libpsm2,
+// which sometimes uses AVX at its start without checking.
 const emulatedCPU = "SandyBridge-v1"
 
-// acceleratorArgument is what QEMU is told to run guests by.
+// acceleratorArgument is QEMU's argument for the accelerator.
 func acceleratorArgument(name string) string {
 	if name == emulation {
 		return "tcg,thread=multi"
@@ -27,8 +24,8 @@ func acceleratorArgument(name string) string {
 	return name
 }
 
-// acceleratorCPU is what QEMU is told. It leaves out what only some versions emulate, and
-// adds the name by which the guest agent knows that it is emulated.
+// acceleratorCPU is QEMU's CPU argument. It omits features that only some versions
+// emulate, and adds the name that tells the guest agent about emulation.
 func acceleratorCPU(accelerator string) string {
 	if accelerator == emulation {
 		return emulatedCPU + ",-x2apic,-tsc-deadline,model-id=QEMU TCG CPU"
@@ -36,12 +33,12 @@ func acceleratorCPU(accelerator string) string {
 	return "host"
 }
 
-// cpuSeen names what guests see: "host" means the processor of this machine.
+// cpuSeen names the CPU that guests see: "host" means this machine's.
 func cpuSeen(accelerator string) string {
 	if accelerator == emulation {
 		return emulatedCPU
 	}
-	text, _ := os.ReadFile("/proc/cpuinfo") // unreadable: all such hosts are taken to be alike
+	text, _ := os.ReadFile("/proc/cpuinfo") // if unreadable, all such hosts count as alike
 	for line := range strings.Lines(string(text)) {
 		if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(model)

@@ -1,14 +1,12 @@
 // Package qemu runs guests as QEMU virtual machines and moves them while they
 // run. Driver satisfies agent.Driver, agent.Linker and agent.Teller.
 //
-// It knows nothing of hosts, phases, placement or the job's network: it does
-// as it is told, as often as it is told. Every guest is a process of its own,
-// unprivileged, in a session and a cgroup of its own, that outlives the
-// driver. What must be known to find it again is in the guest's folder
-// (guest.json) or asked of QEMU.
+// It does not know hosts, phases, placement or the job's network, and its calls can be
+// repeated. Every guest is a process of its own, unprivileged, in a session and cgroup of
+// its own, that outlives the driver. A new driver finds it by its folder (guest.json) and
+// by asking QEMU.
 //
-// Its tests run the drivers' contract suite against a real QEMU with a real
-// kernel.
+// Its tests run the drivers' contract suite with a real QEMU and a real kernel.
 package qemu
 
 import (
@@ -28,28 +26,28 @@ import (
 	"pagurus/fleet"
 )
 
-// Config is what a driver has to know of its host.
+// Config is the driver's configuration.
 type Config struct {
-	Run          string                                              // folder for what lives as long as the host is up
-	User         string                                              // whom QEMU runs as; empty: "pagurus"
+	Run          string                                              // folder for state that lasts until the next boot
+	User         string                                              // QEMU's account; empty: "pagurus"
 	GuestAgent   string                                              // the guest agent's binary, static
-	Address      netip.Addr                                          // where state is taken in
-	Accelerator  string                                              // "kvm" or "tcg"; empty: what a probe finds
+	Address      netip.Addr                                          // where state is received
+	Accelerator  string                                              // "kvm" or "tcg"; empty: the probe decides
 	Binary       string                                              // QEMU; empty: qemu-system-x86_64 from the path
-	Snapshots    int                                                 // of booted guests, kept with each image so that the next ones start from them; 0: all boot
-	MaxBandwidth int64                                               // bytes a second of one copy; 0: no limit
+	Snapshots    int                                                 // number of snapshots kept with each image to start guests from; 0: all boot
+	MaxBandwidth int64                                               // bytes a second for one copy; 0: no limit
 	Cgroups      Cgroups                                             // nil: none
-	ImageFolder  func(context.Context, fleet.Digest) (string, error) // where an image's files are
+	ImageFolder  func(context.Context, fleet.Digest) (string, error) // returns the folder of an image's files
 	Tap          func(fleet.Subnet, int) string                      // name of guest i's tap; nil: Subnet.TapName
-	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy is good enough, asked as each pass begins; nil: nothing is copied
+	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy has converged, called as each pass begins; nil: nothing is copied
 	Log          *slog.Logger                                        // nil: slog.Default
 }
 
-// Cgroups puts guests in groups of processes, one a guest.
+// Cgroups puts each guest's processes in a cgroup.
 type Cgroups interface {
 	// Place moves a process and all its threads to the guest's group.
 	Place(guest fleet.GuestID, pid, cpus int) error
-	// Remove removes the guest's group. One that is not there is not an error.
+	// Remove removes the guest's cgroup. A missing one is not an error.
 	Remove(guest fleet.GuestID) error
 }
 
@@ -61,22 +59,22 @@ type Driver struct {
 	ability Ability
 	packs   bool // see packs
 	initrds *initrds
-	watches sync.WaitGroup // one a guest
+	watches sync.WaitGroup // one per guest
 	locks   host.Locks
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	closed bool
 	guests map[fleet.GuestID]*guest
-	said   map[fleet.GuestID]string // by those that ended by themselves
+	said   map[fleet.GuestID]string // last words of guests that ended by themselves
 }
 
-// saidKept bounds what is remembered of guests that ended by themselves.
+// saidKept limits the remembered guests that ended by themselves.
 const saidKept = 256
 
 var errClosed = errors.New("the driver was closed")
 
-// Open prepares the host, finds out what QEMU can do on it, and finds again
-// the guests that run. What an earlier agent left half-made is destroyed.
+// Open prepares the host, probes QEMU, and finds the running guests. It destroys what an
+// earlier agent left incomplete.
 func Open(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{
 		config: c, guests: map[fleet.GuestID]*guest{}, said: map[fleet.GuestID]string{},
@@ -127,7 +125,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	// QEMU's working directory, by which it is found, is a path without links.
+	// Symbolic links are resolved because QEMU is found by its working directory.
 	if d.config.Run, err = filepath.EvalSymlinks(d.config.Run); err != nil {
 		return err
 	}
@@ -147,8 +145,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// adopt takes a guest over from an earlier agent, or clears away what is left
-// of it.
+// adopt takes over a guest from an earlier agent, or removes its remains.
 func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 	if id.Check() != nil {
 		return nil // not ours
@@ -171,7 +168,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 	return d.wipe(id)
 }
 
-// Close lets go of all guests; they run on. Calls under way end with errors.
+// Close releases all guests, which run on. Calls in progress end with errors.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -198,8 +195,8 @@ func (d *Driver) Abilities() fleet.Abilities {
 // Slow says why guests are emulated, for people; empty if they are not.
 func (d *Driver) Slow() string { return d.ability.Trouble }
 
-// Ended returns a channel that is closed when the guest is no longer on this
-// host. Nothing is left of it by then.
+// Ended returns a channel that is closed when the guest is gone from this host and
+// cleaned up.
 func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -211,11 +208,11 @@ func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
 	return over
 }
 
-// inspectLimit: a QEMU that writes a guest's last memory answers nobody.
+// inspectLimit: a QEMU that writes a guest's last memory does not answer.
 const inspectLimit = time.Second
 
-// Inspect says what is so on this host. Of a QEMU that does not answer it says
-// what was so when it last did.
+// Inspect returns the facts of this host's guests. If a QEMU does not answer, they are
+// its last known ones.
 func (d *Driver) Inspect(ctx context.Context) (map[fleet.GuestID]fleet.GuestFacts, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
@@ -242,12 +239,12 @@ func (d *Driver) Inspect(ctx context.Context) (map[fleet.GuestID]fleet.GuestFact
 	return out, nil
 }
 
-// dir is a guest's folder, or of "" the folder of them all.
+// dir is a guest's folder; for "" the parent of them all.
 func (d *Driver) dir(id fleet.GuestID) string {
 	return filepath.Join(d.config.Run, "guests", string(id))
 }
 
-// here finds a guest that was started or received to the end.
+// here finds a guest that was completely started or received.
 func (d *Driver) here(ctx context.Context, id fleet.GuestID) (*guest, *qmp.Client, error) {
 	d.mu.Lock()
 	g, ok := d.guests[id]

@@ -21,8 +21,8 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// stepVariable makes a copy of the test binary that takes one step as an agent
-// of its own, which a fault point may kill.
+// stepVariable makes a copy of the test binary take one step as a separate agent, which a
+// fault point may kill.
 const stepVariable = "PAGURUS_QEMU_TEST_STEP"
 
 // step is one call of a driver.
@@ -37,7 +37,7 @@ type step struct {
 	Snapshots int
 }
 
-// The exit statuses of a step; a killed one has its own.
+// The exit statuses of a step; a killed step has its own.
 const (
 	stepDone   = 0
 	stepFailed = 3
@@ -90,7 +90,7 @@ func carryOut(ctx context.Context, d *qemu.Driver, verb fleet.Verb, t fleet.Task
 	return listen, err
 }
 
-// apart takes a step in a process of its own, under a fault.
+// apart takes a step in a separate process, with a fault.
 func (w *world) apart(t *testing.T, host int, verb fleet.Verb, tk fleet.Task, faults string) int {
 	t.Helper()
 	text, err := json.Marshal(step{Verb: verb, Host: host, Hosts: w.hosts, Image: w.image, Agent: w.agent, Task: tk, Snapshots: w.snapshots})
@@ -107,8 +107,8 @@ func (w *world) apart(t *testing.T, host int, verb fleet.Verb, tk fleet.Task, fa
 	return cmd.ProcessState.ExitCode()
 }
 
-// TestAgentKilled lets the agent be killed at every point of every step; each
-// step is then taken again by another agent, and the guest must not notice.
+// TestAgentKilled kills the agent at every point of every step. Another agent then
+// repeats the step, and the guest must not notice.
 func TestAgentKilled(t *testing.T) {
 	for _, mode := range []fleet.Mode{fleet.PreCopy, fleet.PostCopy} {
 		t.Run(string(mode), func(t *testing.T) { agentKilled(t, mode) })
@@ -145,7 +145,7 @@ func agentKilled(t *testing.T, mode fleet.Mode) {
 	} {
 		for _, point := range s.points {
 			code := w.apart(t, s.host, s.verb, tk, point+"=kill")
-			// A guest that had nothing left to copy is past the gate already.
+			// A guest that had nothing left to copy is already past the gate.
 			if code != stepKilled {
 				t.Fatalf("%s under a kill at %s ended with %d", s.verb, point, code)
 			}
@@ -168,13 +168,13 @@ func agentKilled(t *testing.T, mode fleet.Mode) {
 	drivertest.Healthy(t, d, tk.Guest.ID)
 }
 
-// TestFaults: a step that fails at a point says truly whether it may have had
-// an effect, and the guest can go on.
+// TestFaults: a step that fails at a point reports correctly whether it may have had an
+// effect, and the guest can go on.
 func TestFaults(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
 	source, target := w.open(t, 0), w.open(t, 1)
-	defer func() { // the two are opened again on the way
+	defer func() { // both are reopened below
 		for _, d := range []*qemu.Driver{source, target} {
 			if err := d.Stop(context.Background(), tk.Guest.ID); err != nil {
 				t.Error(err)
@@ -188,7 +188,7 @@ func TestFaults(t *testing.T) {
 		source, target = w.open(t, 0), w.open(t, 1)
 	}
 	bare := *w
-	bare.snapshots = 0 // or the one there is gets the blame, and goes
+	bare.snapshots = 0 // otherwise the existing one is blamed and removed
 	for host, verb := range map[int]fleet.Verb{0: fleet.Start, 1: fleet.Receive} {
 		if code := bare.apart(t, host, verb, tk, "qemu.start.after-spawn=error"); code != stepFailed {
 			t.Errorf("%s that fails ends with %d", verb, code)
@@ -238,19 +238,19 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestTargetEndsAsPostCopyBegins: the guest goes on at the source, or nobody has it
-// any more and the source says so; that nobody knows for ever is no answer. Where the
-// target is killed a moment later each time, both are seen.
+// TestTargetEndsAsPostCopyBegins: the guest goes on at the source, or the source reports
+// that no host has it. The outcome must become known. The target is killed a moment later
+// each time, so that both happen.
 func TestTargetEndsAsPostCopyBegins(t *testing.T) {
 	targetEnds(t, fleet.Limits{Mode: fleet.PostCopy, Preempt: true})
 }
 
-// TestTargetEndsAsTheCompressedRestIsSent: QEMU does not wait for it for ever.
+// TestTargetEndsAsTheCompressedRestIsSent: QEMU does not wait for the target for ever.
 func TestTargetEndsAsTheCompressedRestIsSent(t *testing.T) {
 	targetEnds(t, fleet.Limits{Compress: fleet.CompressOn})
 }
 
-// targetEnds kills targets as guests are handed over to them, each a little later.
+// targetEnds kills targets during the switch, each a little later.
 func targetEnds(t *testing.T, l fleet.Limits) {
 	w := newWorld(t)
 	source, target := w.open(t, 0), w.open(t, 1)
@@ -279,7 +279,7 @@ func targetEnds(t *testing.T, l fleet.Limits) {
 			for ctx.Err() == nil {
 				if facts, err := source.Inspect(ctx); err == nil && facts[tk.Guest.ID].Run == fleet.Suspended {
 					time.Sleep(time.Duration(try) * 6 * time.Millisecond)
-					unix.Kill(pid, unix.SIGKILL) // it is nobody else: it ends below
+					unix.Kill(pid, unix.SIGKILL) // it is certainly that process: it ends below
 					return
 				}
 			}

@@ -1,6 +1,5 @@
-// This file opens what a driver shares with a process that may do little
-// and whose folder that process may write in. It does not know what the process
-// is. Its tests run on files made for them.
+// This file opens what a driver shares with an unprivileged process that can write in its
+// own folder. It does not know what the process is. Its tests use their own files.
 
 package qemu
 
@@ -23,9 +22,9 @@ func closeAll(all []*os.File) {
 	}
 }
 
-// openTap gives the descriptor of a tap that the overlay has made.
+// openTap opens a tap that the overlay has made.
 func openTap(name string) (*os.File, error) {
-	// Asking the tun device for a name nobody made would make one.
+	// Opening an unknown name would create a tap.
 	if _, err := net.InterfaceByName(name); err != nil {
 		return nil, fmt.Errorf("plug into %s: %w", name, err)
 	}
@@ -45,8 +44,8 @@ func openTap(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// tailOf is the last lines of a log, for people. QEMU's account may have put a link
-// or a pipe in its place.
+// tailOf returns the last lines of a log, for people. QEMU's account may have replaced it
+// by a link or a pipe.
 func tailOf(path string) string {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -56,8 +55,8 @@ func tailOf(path string) string {
 	return host.Tail(f)
 }
 
-// shortPath gives a path to a file in dir that fits a UNIX address, however long
-// dir is; it is valid until the folder is closed.
+// shortPath returns a path to a file in dir that fits a UNIX socket address, however long
+// dir is. It is valid until the folder is closed.
 func shortPath(dir, file string) (path string, folder *os.File, err error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -66,7 +65,7 @@ func shortPath(dir, file string) (path string, folder *os.File, err error) {
 	return filepath.Join("/proc/self/fd", strconv.Itoa(fd), file), os.NewFile(uintptr(fd), dir), nil
 }
 
-// lastWords are the last lines of two files, the second in brackets.
+// lastWords returns the last lines of two files, the second in brackets.
 func lastWords(own, console string) string {
 	said, shown := tailOf(own), tailOf(console)
 	switch {

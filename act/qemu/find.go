@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// findRAM finds the guest's memory in a QEMU, by asking its monitor: ask is a
-// command, its arguments and where the answer goes. The memory stays where it is
-// as long as QEMU lives.
+// findRAM finds the guest's memory in a QEMU through its monitor. ask sends a command and
+// decodes the answer. The memory stays in place as long as QEMU lives.
 func findRAM(ctx context.Context, pid int, ask func(ctx context.Context, command string, args, out any) error) (ramArea, error) {
 	var size struct {
 		Base int64 `json:"base-memory"`
@@ -17,8 +16,8 @@ func findRAM(ctx context.Context, pid int, ask func(ctx context.Context, command
 	if err := ask(ctx, "query-memory-size-summary", nil, &size); err != nil {
 		return ramArea{}, err
 	}
-	// No command made for programs tells it. Physical address 0 is the first
-	// byte of the one block that is the guest's memory.
+	// No machine-readable command gives it. Physical address 0 is the first byte of the
+	// single block that is the guest's memory.
 	var said string
 	if err := ask(ctx, "human-monitor-command", map[string]any{"command-line": "gpa2hva 0"}, &said); err != nil {
 		return ramArea{}, err

@@ -15,35 +15,35 @@ import (
 	"pagurus/fleet"
 )
 
-// guest is one QEMU process of this host.
+// guest is one QEMU process on this host.
 type guest struct {
 	id     fleet.GuestID
 	dir    string
-	handle *os.File      // on the process
+	handle *os.File      // of the process
 	died   chan struct{} // closed when the process has ended
-	ended  chan struct{} // closed when nothing is left of it on the host
-	left   error         // why something is left; set before ended is closed
-	held   *heldCopy     // of its copy; nil: nothing holds it; under Driver.mu
+	ended  chan struct{} // closed when the guest is also cleaned up
+	left   error         // why cleaning up failed; set before ended is closed
+	held   *heldCopy     // nil: its copy is not held; guarded by Driver.mu
 
-	connecting sync.Mutex // one connection to QEMU is made at a time
-	linking    sync.Mutex // likewise to the guest agent
+	connecting sync.Mutex // held while connecting to QEMU
+	linking    sync.Mutex // held while connecting to the guest agent
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the following fields
 	record    record
 	client    *qmp.Client
 	link      net.Conn
 	released  bool
-	stopped   bool      // it does not end by itself
+	stopped   bool      // its end is intended
 	stoppedAt time.Time // when QEMU last stopped the guest; zero while it runs
 	seen      fleet.RunState
 	usedCPU   time.Duration // at usedAt
 	usedAt    time.Time
-	resident  int64   // bytes, when last seen
-	memory    ramArea // where the guest's is; without bytes until it is known
+	resident  int64   // bytes, at the last measurement
+	memory    ramArea // of the guest; empty until known
 }
 
-// attach begins to watch a guest's process. The handle is the guest's from now
-// on, also after an error.
+// attach begins to watch a guest's process. It takes over the handle, also after an
+// error.
 func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
 	g := &guest{
 		id: r.Guest, dir: d.dir(r.Guest), handle: handle, record: r, seen: fleet.Running,
@@ -63,7 +63,7 @@ func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
 	return g, nil
 }
 
-// watch clears everything away when the guest's process ends.
+// watch cleans up when the guest's process ends.
 func (d *Driver) watch(g *guest) {
 	if host.Await(g.handle) != nil {
 		return // released: it runs on
@@ -80,7 +80,7 @@ func (d *Driver) watch(g *guest) {
 	close(g.ended)
 }
 
-// noteEnd keeps what a guest that ended said last.
+// noteEnd keeps the last words of a guest that ended.
 func (d *Driver) noteEnd(id fleet.GuestID) {
 	said := words(d.dir(id))
 	d.config.Log.Info("guest ended", "guest", id, "said", said)
@@ -92,24 +92,24 @@ func (d *Driver) noteEnd(id fleet.GuestID) {
 	d.said[id] = said
 }
 
-// LastWords is what a guest said last, for people: one that is here, or one
-// that ended by itself. Empty if there is nothing to say.
+// LastWords are the last words of a guest, for people. The guest is here, or ended by
+// itself. Empty if there are none.
 func (d *Driver) LastWords(id fleet.GuestID) string {
 	d.mu.Lock()
 	g, said := d.guests[id], d.said[id]
 	d.mu.Unlock()
-	if g == nil || g.dead() { // its folder may be gone before its name is
+	if g == nil || g.dead() { // its folder may be removed before its name
 		return said
 	}
 	return words(g.dir)
 }
 
-// words is what is in a guest's folder of what QEMU and the guest said last.
+// words are the last words of QEMU and the guest, from the guest's folder.
 func words(dir string) string {
 	return lastWords(filepath.Join(dir, ownLog), filepath.Join(dir, consoleLog))
 }
 
-// release lets go of the guest; its process runs on.
+// release stops watching the guest; its process runs on.
 func (g *guest) release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -144,8 +144,7 @@ func (g *guest) remembered() record {
 	return g.record
 }
 
-// remember changes what is remembered of the guest. After an error it is as
-// it was.
+// remember changes the guest's record. After an error it is unchanged.
 func (g *guest) remember(change func(*record)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -165,7 +164,7 @@ func (g *guest) remember(change func(*record)) error {
 	return nil
 }
 
-// monitor gives the connection to QEMU, and makes it if there is none.
+// monitor returns the connection to QEMU, and connects if necessary.
 func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 	g.connecting.Lock()
 	defer g.connecting.Unlock()
@@ -202,7 +201,7 @@ func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 	return client, nil
 }
 
-// listen notes when QEMU stops the guest, until the connection ends.
+// listen records when QEMU suspends the guest, until the connection ends.
 func (g *guest) listen(events <-chan qmp.Event) {
 	for e := range events {
 		g.mu.Lock()
@@ -216,13 +215,13 @@ func (g *guest) listen(events <-chan qmp.Event) {
 	}
 }
 
-// The states of a virtual machine that matter here, as query-status says them.
+// The relevant states of a virtual machine in query-status.
 const (
 	vmRunning     = "running"
 	vmPaused      = "paused"
 	vmIncoming    = "inmigrate"
 	vmPrelaunch   = "prelaunch"
-	vmPostMigrate = "postmigrate" // paused because another QEMU has it
+	vmPostMigrate = "postmigrate" // suspended because another QEMU has it
 )
 
 func vmStatus(ctx context.Context, q *qmp.Client) (string, error) {
@@ -261,8 +260,8 @@ func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
 	}
 	facts := fleet.GuestFacts{Gen: r.Gen, Run: g.seen, ResidentBytes: g.resident, HugeBytes: huge, StartedAt: r.StartedAt, Layout: r.Layout}
 	if err != nil {
-		// This process is out of files or memory, which says nothing of the
-		// guest: called absent, it would be destroyed.
+		// This process lacks files or memory, which says nothing about the guest. If it
+		// were reported absent, it would be destroyed.
 		return facts, true
 	}
 	if passed := now.Sub(g.usedAt); !g.usedAt.IsZero() && passed > 0 {
@@ -282,8 +281,8 @@ func runState(status string) fleet.RunState {
 	return fleet.Suspended
 }
 
-// Link opens the byte stream to the guest agent. There is one at a time; a
-// second call ends the first's. It may be cut at any byte.
+// Link opens the byte stream to the guest agent. A second call ends the first stream. The
+// stream may break at any byte.
 func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser, error) {
 	d.mu.Lock()
 	g, ok := d.guests[id]

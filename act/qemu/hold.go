@@ -8,28 +8,28 @@ import (
 	"pagurus/fleet"
 )
 
-// holdLimit only ends what nobody ended: who waits has a limit of his own. gateLimit
-// is how long a guest may be suspended before its turn has come.
+// holdLimit only ends forgotten holds: callers have their own limits. gateLimit is how
+// long a guest may be suspended before its turn.
 const (
 	holdLimit = time.Hour
 	gateLimit = 5 * time.Second
 )
 
-// setPace tells QEMU how fast a copy is to be sent now.
+// setPace sets a copy's present bandwidth.
 func setPace(ctx context.Context, q *qmp.Client, p *pacer, now fleet.Progress, held bool) error {
 	if want, news := p.Next(now, time.Now(), held); news {
-		return boundBandwidth(ctx, q.Do, want) // after an error nobody asks this pace again
+		return boundBandwidth(ctx, q.Do, want) // after an error the same pace is not retried
 	}
 	return nil
 }
 
-// heldCopy is a guest's copy being held.
+// heldCopy is a guest's copy that is kept running.
 type heldCopy struct {
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// heldCopy keeps the copy of a guest going, until letGo or until it ends otherwise.
+// holdCopy keeps a guest's copy running until letGo or until the copy ends.
 func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID) {
 	ctx, stop := context.WithTimeout(context.Background(), holdLimit)
 	h := &heldCopy{stop: stop, done: make(chan struct{})}
@@ -44,17 +44,17 @@ func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID
 	d.watches.Go(func() {
 		defer close(h.done)
 		defer stop()
-		if before != nil { // of an earlier copy, or of this one, that was watched on
+		if before != nil { // an earlier copy's hold, or this one's if it is watched again
 			before.stop()
 			<-before.done
 		}
-		events, end := q.Subscribe() // QEMU says when a pass begins
+		events, end := q.Subscribe() // QEMU reports when a pass begins
 		defer end()
-		var gate time.Time // since when it stands there: it came there while nobody held it
+		var gate time.Time // when the guest reached the gate, before its turn
 		for {
 			info, err := queryMigrate(ctx, q)
 			if err != nil || g.remembered().Copy.Migration != m || info.Status != stateActive && info.Status != stateGate {
-				return // whoever switches, or calls it off, sees what became of it
+				return // the caller that switches or cancels handles it
 			}
 			switch {
 			case info.Status == stateActive:
@@ -73,8 +73,8 @@ func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID
 	})
 }
 
-// holdOn goes on with a copy that an earlier agent held: nobody asks for it again
-// before the others are ready.
+// holdOn continues the hold of an earlier agent. The controller does not ask for it again
+// before the gang is ready.
 func (d *Driver) holdOn(ctx context.Context, g *guest) {
 	c := g.remembered().Copy
 	if c == nil || !c.Good {
@@ -87,8 +87,8 @@ func (d *Driver) holdOn(ctx context.Context, g *guest) {
 	}
 }
 
-// letGo ends the holding of a guest that is about to be stopped: the rest goes
-// at full speed. A copy that an earlier agent held is let go too.
+// letGo ends a hold before the guest is suspended: the rest is sent at full speed. It
+// also ends the hold of an earlier agent.
 func (d *Driver) letGo(ctx context.Context, g *guest, q *qmp.Client, l fleet.Limits) error {
 	d.mu.Lock()
 	h := g.held
@@ -100,7 +100,7 @@ func (d *Driver) letGo(ctx context.Context, g *guest, q *qmp.Client, l fleet.Lim
 	}
 	info, err := queryMigrate(ctx, q)
 	if err != nil || info.Status != stateActive {
-		return err // complete sees what it is
+		return err // complete handles it
 	}
 	return boundBandwidth(ctx, q.Do, d.bandwidth(l))
 }

@@ -1,6 +1,6 @@
-// This file makes what QEMU loads beside a kernel: an image's modules and
-// the guest agent, which is the guest's first process. It knows nothing of
-// guests. Its tests read back what it makes.
+// This file makes the initrd that QEMU loads with a kernel: an image's modules and the
+// guest agent, which is the guest's first process. It knows nothing of guests. Its tests
+// read the result back.
 
 package qemu
 
@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept is how many initrds stay on a host: as many as there are images in use at
-// once, more or less. QEMU reads one as it starts and never again.
+// kept is the number of initrds kept on a host, about the number of images in use. QEMU
+// reads one only when it starts.
 const kept = 4
 
 // initrds holds the initrds of one host.
@@ -29,13 +29,13 @@ type initrds struct {
 	mu   sync.Mutex
 }
 
-// openInitrds gets hold of a folder that is there, and clears away what was being made
-// in it when an agent died.
+// openInitrds opens an existing folder, and removes the incomplete files of an agent that
+// died.
 func openInitrds(path string) (*initrds, error) { return &initrds{path: path}, prune(path, kept) }
 
-// Make gives the file that QEMU loads: the modules of an image, given by its
-// folder, with the guest agent behind them. It is made once for the same two
-// files. After an error nothing half-made is left.
+// Make returns the initrd with the modules of an image, given by its folder, and the
+// guest agent. It is made once for the same two files. After an error nothing incomplete
+// is left.
 func (f *initrds) Make(image, guestAgent string) (path string, err error) {
 	modules, err := os.Open(filepath.Join(image, "modules.cpio"))
 	if err != nil {
@@ -75,10 +75,10 @@ func (f *initrds) Make(image, guestAgent string) (path string, err error) {
 	return path, nil
 }
 
-// nameOf is a digest of the guest agent, and of what identifies the modules, not
-// of their content: it is asked for at every start, and they are many MiB. A file
-// that is replaced is another file. A guest agent that was built again from the
-// same source is the same, so that snapshots of guests with it stay good.
+// nameOf is a digest of the guest agent, and of the identity of the modules file. The
+// modules' content is too large to read at every start. A replaced modules file has
+// another identity. A guest agent rebuilt from the same source has the same digest, so
+// that snapshots stay valid.
 func nameOf(modules, agent *os.File) (string, error) {
 	sum := sha256.New()
 	var st unix.Stat_t
@@ -95,22 +95,21 @@ func nameOf(modules, agent *os.File) (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)[:16]), nil
 }
 
-// write writes one archive behind the other, which is what the kernel
-// takes for one.
+// write writes two archives in sequence, which the kernel reads as one.
 func write(out io.Writer, modules io.Reader, agent *os.File) error {
 	n, err := io.Copy(out, modules)
 	if err != nil {
 		return fmt.Errorf("copy the modules: %w", err)
 	}
-	// An archive begins on a multiple of four bytes.
+	// An archive begins at a multiple of four bytes.
 	if _, err := out.Write(make([]byte, -n&3)); err != nil {
 		return err
 	}
 	return writeAgent(out, agent)
 }
 
-// writeAgent writes an archive with the guest agent as /init and the folders
-// it mounts on. The kernel's own initramfs has /dev/console already.
+// writeAgent writes an archive with the guest agent as /init and the folders for its
+// mounts. The kernel's own initramfs has /dev/console.
 func writeAgent(out io.Writer, agent *os.File) error {
 	info, err := agent.Stat()
 	if err != nil {
@@ -131,8 +130,7 @@ func writeAgent(out io.Writer, agent *os.File) error {
 	return w.Close()
 }
 
-// prune leaves the keep most recently used files in dir, and none that was
-// being made when an agent died.
+// prune keeps the most recently used files in dir, and removes incomplete ones.
 func prune(dir string, keep int) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

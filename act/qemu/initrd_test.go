@@ -31,7 +31,7 @@ func TestMake(t *testing.T) {
 	if _, err := f.Make(dir, agent); err == nil {
 		t.Error("an initrd was made without modules")
 	}
-	put("modules.cpio", "12345") // not a multiple of four
+	put("modules.cpio", "12345") // not a multiple of four bytes
 	path, err := f.Make(dir, agent)
 	if err != nil {
 		t.Fatal(err)

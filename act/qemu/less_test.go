@@ -10,8 +10,8 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// TestDroppedCacheIsNotSent: what a guest dropped of its page cache is not sent, what is
-// compressed is less on the way, and its memory is right after each.
+// TestDroppedCacheIsNotSent: dropped page cache is not sent, compression sends less, and
+// the guest's memory is correct after each move.
 func TestDroppedCacheIsNotSent(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
@@ -21,8 +21,8 @@ func TestDroppedCacheIsNotSent(t *testing.T) {
 		limits fleet.Limits
 		says   []string
 	}{
-		// A guest of this size is copied in a tenth of a second, which is as long
-		// as its kernel may take to say what is free: the copy may not be faster.
+		// An unlimited copy of this guest takes a tenth of a second. Its kernel may take
+		// as long to report free pages, so the copy is slowed.
 		{says: []string{"dirty 0", "read"}, limits: fleet.Limits{BytesPerSecond: 64 << 20}},
 		{says: []string{"read", "drop"}, limits: fleet.Limits{BytesPerSecond: 64 << 20}},
 		{says: []string{"dirty 32", "read"}, limits: fleet.Limits{Compress: fleet.CompressOn, BytesPerSecond: 64 << 20}},
@@ -44,15 +44,15 @@ func TestDroppedCacheIsNotSent(t *testing.T) {
 	if sent[1] > sent[0]-diskBytes/2 {
 		t.Errorf("with its page cache %d MiB were sent, without %d", sent[0]>>20, sent[1]>>20)
 	}
-	// What is in the cache does not get smaller; how often the rest is sent
-	// again depends on how busy this machine is.
+	// Page cache does not compress; how often the rest is sent again depends on the
+	// machine's load.
 	if len(sent) == 4 && (copied[2]-sent[2] < 16<<20 || sent[3] > sent[2]-diskBytes/2 || sent[3]*10 > copied[3]*8) {
 		t.Errorf("compressed %d MiB and %d MiB were sent of %d and %d", sent[2]>>20, sent[3]>>20, copied[2]>>20, copied[3]>>20)
 	}
 }
 
-// started opens both hosts' drivers and starts a guest on the first. All of it ends
-// with the test.
+// started opens both hosts' drivers and starts a guest on the first. All end with the
+// test.
 func (w *world) started(t *testing.T, tk fleet.Task) (hosts [2]*qemu.Driver) {
 	t.Helper()
 	for i := range hosts {
@@ -68,7 +68,7 @@ func (w *world) started(t *testing.T, tk fleet.Task) (hosts [2]*qemu.Driver) {
 	return hosts
 }
 
-// tell has a guest's witness do something.
+// tell sends a command to a guest's witness.
 func tell(t *testing.T, d *qemu.Driver, id fleet.GuestID, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -84,7 +84,7 @@ func (w *world) move(t *testing.T, tk fleet.Task, from, to *qemu.Driver) fleet.P
 	return w.moveTelling(t, tk, from, to, func(fleet.Progress) {})
 }
 
-// moveTelling says how far the copy is, too.
+// moveTelling also reports the copy's progress.
 func (w *world) moveTelling(t *testing.T, tk fleet.Task, from, to *qemu.Driver, tell func(fleet.Progress)) fleet.Progress {
 	t.Helper()
 	listen, err := to.Receive(t.Context(), tk)

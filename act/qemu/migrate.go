@@ -12,31 +12,30 @@ import (
 	"pagurus/internal/fault"
 )
 
-// How a copy is watched.
+// Timing of the watch over a copy.
 const (
 	copyPollEvery = 25 * time.Millisecond
 	tellEvery     = 200 * time.Millisecond
 	undoLimit     = 20 * time.Second
 )
 
-// unlimited is what QEMU is told when a copy has no ceiling: its own default
-// of 128 MiB/s is far below what any network of today carries.
+// unlimited is the bandwidth of a copy without a limit. QEMU's default of 128 MiB/s is
+// far below today's networks.
 const unlimited = 1 << 40
 
-// leastDowntime keeps QEMU from stopping the guest of its own accord. It is
-// not 0: QEMU 7.2 then never looks again at what is dirty, and stops the guest
-// after the first pass with everything dirtied since still to be sent.
+// leastDowntime keeps QEMU from suspending the guest by itself. It is not 0: QEMU 7.2
+// then never checks again for dirty memory, and suspends the guest after the first pass
+// with everything dirtied since still to be sent.
 const leastDowntime = time.Millisecond
 
-// mostDowntime, the most QEMU takes, lets it send whatever is left of a guest
-// that is suspended: it dirties no more.
+// mostDowntime is QEMU's maximum. It lets QEMU send all that is left of a suspended
+// guest, which dirties no more memory.
 const mostDowntime = 2000 * time.Second
 
-// Copy sends a guest's memory to Task.Listen while it runs, and returns when
-// what is left is small. QEMU goes on copying until Switch; if nothing at all
-// was left to copy, it has paused the guest already. Called again for the same
-// migration it watches on. After an error the copy is cancelled and the guest
-// runs on.
+// Copy sends a guest's memory to Task.Listen while it runs, and returns when it has
+// converged. QEMU continues the copy until Switch. If nothing was left to copy, it has
+// already suspended the guest. A repeated call for the same migration continues to watch.
+// After an error the copy is cancelled and the guest runs.
 func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Progress)) error {
 	if d.config.Converged == nil {
 		return fmt.Errorf("copy guest %s: nobody was named to judge when a copy is good enough", t.Guest.ID)
@@ -57,8 +56,8 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 	return nil
 }
 
-// beginCopy makes QEMU copy, unless it does so already. After an error it does
-// not.
+// beginCopy makes QEMU start the copy, unless it is running. After an error it is not
+// running.
 func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet.Task) error {
 	address, err := streamAddress(t.Listen)
 	if err != nil {
@@ -80,7 +79,7 @@ func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet
 		}
 	}
 	if info.underWay() {
-		ending, cancel := context.WithTimeout(ctx, undoLimit) // ctx is that of a whole copy
+		ending, cancel := context.WithTimeout(ctx, undoLimit) // ctx covers a whole copy
 		err := g.cancelCopy(ending, q)
 		cancel()
 		if err != nil {
@@ -110,14 +109,15 @@ func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet
 	return g.undo(ctx, q, err)
 }
 
-// undo calls a copy off because of err, in time of its own: ctx may be why.
+// undo cancels a copy because of err. It has its own time limit, because ctx may be the
+// cause.
 func (g *guest) undo(ctx context.Context, q *qmp.Client, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
 	return errors.Join(err, g.cancelCopy(ctx, q))
 }
 
-// bandwidth is what a copy may use, in bytes a second.
+// bandwidth is a copy's limit in bytes a second.
 func (d *Driver) bandwidth(l fleet.Limits) int64 {
 	most := int64(unlimited)
 	for _, limit := range []int64{l.BytesPerSecond, d.config.MaxBandwidth} {
@@ -128,8 +128,7 @@ func (d *Driver) bandwidth(l fleet.Limits) int64 {
 	return wayOf(l).Ceiling(most)
 }
 
-// followCopy watches a copy until it is good enough. After an error it may still
-// be under way.
+// followCopy watches a copy until it converges. After an error it may still be running.
 func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progress func(fleet.Progress)) error {
 	events, stop := q.Subscribe()
 	defer stop()
@@ -157,10 +156,10 @@ func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progre
 			return info.cause()
 		}
 		if len(rounds) == 0 || p.Rounds > rounds[len(rounds)-1].Rounds {
-			// What is left at the beginning of a pass is what was dirtied
-			// during the last one. Later in the pass it says nothing.
+			// The remaining bytes at the start of a pass are those dirtied during the
+			// last one. Later in the pass they mean nothing.
 			rounds = append(rounds, p)
-			progress(p) // each pass as it begins, however short
+			progress(p) // every pass at its start, however short
 			good, err := d.config.Converged(limits, rounds)
 			if good && limits.AwaitGang {
 				err = errors.Join(setPace(ctx, q, hold, p, true), g.remember(func(r *record) { r.Copy.Good = true }))
@@ -186,7 +185,7 @@ func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progre
 	}
 }
 
-// wait returns after a while, at the latest when QEMU says something.
+// wait returns after a time, or earlier on an event from QEMU.
 func (g *guest) wait(ctx context.Context, events <-chan qmp.Event, most time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -202,11 +201,10 @@ func (g *guest) wait(ctx context.Context, events <-chan qmp.Event, most time.Dur
 	return nil
 }
 
-// settleLimit: QEMU lets a guest run again by itself soon after a copy that
-// did not come to its end.
+// settleLimit: after a failed copy QEMU soon resumes the guest by itself.
 const settleLimit = 500 * time.Millisecond
 
-// run lets a paused guest run.
+// run resumes a suspended guest.
 func (g *guest) run(ctx context.Context, q *qmp.Client) error {
 	for begun, asked := time.Now(), false; ; {
 		status, err := vmStatus(ctx, q)
@@ -228,13 +226,13 @@ func (g *guest) run(ctx context.Context, q *qmp.Client) error {
 	}
 }
 
-// Switch stops a guest that was copied, sends what is left, and returns when
-// the target has it whole. Called again it says the same again. After an error
-// that wraps fleet.ErrUnsure it is to be called again; after any other the
-// target surely has not the guest, and Resume lets it run on here.
+// Switch suspends a copied guest, sends the rest, and returns when the target has all of
+// it. A repeated call gives the same answer. After an error that wraps fleet.ErrUnsure
+// call it again; after any other the target certainly does not have the guest, and Resume
+// resumes it here.
 //
-// lead is called before the guest is paused: what comes meanwhile it reads, or the
-// target does.
+// lead is called before the guest is suspended. Frames that arrive meanwhile are read by
+// the guest here or at the target.
 func (d *Driver) Switch(ctx context.Context, t fleet.Task, lead func(away bool)) (fleet.Progress, error) {
 	d.align(ctx, t)
 	lead(true)
@@ -245,12 +243,12 @@ func (d *Driver) Switch(ctx context.Context, t fleet.Task, lead func(away bool))
 	return p, nil
 }
 
-// align waits until QEMU is about to send again, if a ceiling bounds the copy. Of a gang
-// the members are to stop at one time, whatever that costs each.
+// align waits until QEMU is about to send again, if the copy has a bandwidth limit.
+// Members of a gang skip it, so that they are suspended together.
 func (d *Driver) align(ctx context.Context, t fleet.Task) {
 	g, q, err := d.here(ctx, t.Guest.ID)
 	if err != nil {
-		return // the switch says it
+		return // Switch reports it
 	}
 	if c := g.remembered().Copy; c != nil && !c.Limits.AwaitGang && c.Limits.Mode != fleet.StopAndCopy && d.bandwidth(c.Limits) < unlimited {
 		align(ctx, func() (int64, bool) {
@@ -263,7 +261,7 @@ func (d *Driver) align(ctx context.Context, t fleet.Task) {
 func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, error) {
 	g, q, err := d.here(ctx, t.Guest.ID)
 	if err != nil {
-		// An earlier call may have come to its end before QEMU ended.
+		// An earlier call may have completed before QEMU ended.
 		return fleet.Progress{}, fmt.Errorf("%w; %w", err, fleet.ErrUnsure)
 	}
 	c := g.remembered().Copy
@@ -281,11 +279,11 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 	}
 	p := info.progress()
 	if c.SuspendedAt.IsZero() {
-		// QEMU counts from its own last step, which is after the guest stopped.
+		// QEMU counts from its own last step, which is after the suspension.
 		g.mu.Lock()
 		if c.SuspendedAt = g.stoppedAt; !c.SuspendedAt.IsZero() {
 			c.Downtime = max(p.Downtime, time.Since(c.SuspendedAt))
-		} else { // an agent died between the pause and now
+		} else { // an agent died between the suspension and now
 			c.SuspendedAt, c.Downtime = time.Now().Add(-p.Downtime), p.Downtime
 		}
 		g.mu.Unlock()
@@ -297,12 +295,12 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 	return p, nil
 }
 
-// drainLimit is how long a guest may take to read what has come for it before
-// it is stopped: QEMU needs some hundred microseconds when it gets a processor.
+// drainLimit is how long a guest may take to read its queued frames before it is
+// suspended. QEMU needs some hundred microseconds of CPU.
 const drainLimit = 20 * time.Millisecond
 
-// halt stops the guest once it has read what came for it. What comes from now on
-// the overlay leads to the target.
+// halt suspends the guest once it has read its queued frames. The overlay forwards later
+// ones to the target.
 func (g *guest) halt(ctx context.Context, q *qmp.Client) error {
 	for end := time.Now().Add(drainLimit); time.Now().Before(end) && host.Unread(g.handle, firstFile); {
 		time.Sleep(drainLimit / 100)
@@ -310,10 +308,10 @@ func (g *guest) halt(ctx context.Context, q *qmp.Client) error {
 	return q.Do(ctx, "stop", nil, nil)
 }
 
-// complete drives a copy under way to its end. Only what QEMU itself calls failed is
-// known to have failed: whatever else goes wrong, the target may have the guest. Over a
-// dead line QEMU would wait for a quarter of an hour, as TCP does: it is made to fail,
-// but not by post-copy, where that can be the end of the guest.
+// complete finishes a running copy. Only what QEMU reports as failed has certainly
+// failed: otherwise the target may have the guest. Over a dead connection QEMU would wait
+// for a quarter of an hour, as TCP does, so it is made to fail. In post-copy it is not,
+// because that could end the guest.
 func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.Limits) (migration, error) {
 	unsure := func(err error) (migration, error) { return migration{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure) }
 	events, stop := q.Subscribe()
@@ -327,7 +325,7 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.
 			return err
 		}
 		d.config.Log.Warn("a switch gets nowhere; its connection is cut", "guest", g.id, "cause", err)
-		yanked, watch = true, newPulseWatch(l) // for QEMU to say so
+		yanked, watch = true, newPulseWatch(l) // so that QEMU reports the failure
 		return yank(ctx, q.Urge)
 	}
 	for halted, continued := false, false; ; {
@@ -344,7 +342,7 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.
 		}
 		switch info.Status {
 		case stateCompleted:
-			if info.TotalTime > 0 { // QEMU adds up a moment after it says so
+			if info.TotalTime > 0 { // QEMU computes the totals a moment after completion
 				return info, nil
 			}
 		case stateSetup, stateActive:
@@ -380,15 +378,14 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.
 	}
 }
 
-// pass lets QEMU through the gate: the point of no return. The guest stands
-// still at this host, and from here on only a failure by QEMU's own word means
-// that the target has not got it.
+// pass lets QEMU through the gate: the point of no return. The guest is suspended here.
+// From now on the target lacks the guest only if QEMU reports a failure.
 func pass(ctx context.Context, q *qmp.Client) error {
 	if err := fault.Point("qemu.switch.before-continue"); err != nil {
 		return err
 	}
 	if err := q.Do(ctx, "migrate-continue", map[string]any{"state": stateGate}, nil); err != nil {
-		// A refusal means that the state is another by now: look again.
+		// A refusal means that the state has changed: check again.
 		if refused := (*qmp.Error)(nil); !errors.As(err, &refused) {
 			return err
 		}
@@ -396,10 +393,9 @@ func pass(ctx context.Context, q *qmp.Client) error {
 	return fault.Point("qemu.switch.after-continue")
 }
 
-// Resume lets a paused guest run: a target that has it whole, or a source
-// whose switch surely failed; a copy still under way is cancelled. A guest
-// that runs is not an error. A source whose guest is with the target is refused:
-// QEMU would let both run.
+// Resume resumes a suspended guest: on a target that has all of it, or on a source whose
+// switch certainly failed. It cancels a running copy. A running guest is not an error. It
+// refuses a source whose guest is at the target, because QEMU would let both run.
 func (d *Driver) Resume(ctx context.Context, id fleet.GuestID) error {
 	err := d.resume(ctx, id)
 	if err != nil {
@@ -431,8 +427,8 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	return g.run(ctx, q)
 }
 
-// arrive lets a target run that has the guest whole, or, by post-copy, all of it
-// but memory.
+// arrive resumes the guest at a target that has all of it, or in post-copy all but its
+// memory.
 func (g *guest) arrive(ctx context.Context, q *qmp.Client, info migration) error {
 	status, err := vmStatus(ctx, q)
 	if err == nil && g.remembered().PostCopy {

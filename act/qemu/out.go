@@ -9,16 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostAtOnce is below what the kernel takes in one call, which is 2 GiB.
+// mostAtOnce is below the kernel's limit for one call, 2 GiB.
 const mostAtOnce = 1 << 30
 
-// PageOut has the kernel write an area out to where it can be read from again,
-// so that the memory is free. Nothing is lost: whoever touches a page has it
-// back. On a machine without swap nothing can be written anywhere and nothing
-// happens. After an error part of it may have been written out.
+// PageOut makes the kernel write memory to its backing store and free it. Nothing is
+// lost: an access reads the page back. On a machine without swap nothing can be written,
+// and nothing happens. After an error part of it may have been written.
 func (a ramArea) PageOut() error {
 	if swaps, err := os.ReadFile("/proc/swaps"); err != nil || bytes.Count(swaps, []byte("\n")) < 2 {
-		return nil // a heading is all there is
+		return nil // there is only the header line
 	}
 	return a.pageOut()
 }

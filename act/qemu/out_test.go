@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory that can be read again from somewhere, here a file, is freed, and holds
-// what it held.
+// Memory with a backing store, here a file, is freed and keeps its content.
 func TestPageOutFreesWhatIsKeptElsewhere(t *testing.T) {
 	const size = 8 << 20
-	dir, err := os.MkdirTemp("/var/tmp", "pageout") // a disk: a tmpfs is nowhere else
+	dir, err := os.MkdirTemp("/var/tmp", "pageout") // on a disk, because a tmpfs has no backing store
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"pagurus/fleet"
 )
 
-// Near the end of a pass a held copy is slow, elsewhere it is not; the last
-// page takes a while, however little there is.
+// A held copy is slow only near the end of a pass. The last page takes some time, however
+// little is left.
 func TestPace(t *testing.T) {
 	const mib = 1 << 20
 	p := newPace(1000 * mib)
@@ -23,12 +23,12 @@ func TestPace(t *testing.T) {
 		{1, 400 * mib, 100 * mib, false, 1000 * mib}, // far from the end
 		{1, 10 * mib, 100 * mib, false, 50 * mib},    // the rest in 200 ms
 		{1, 5 * mib, 50 * mib, false, 25 * mib},      // of which half goes in 100 ms
-		{2, 4 * mib, 50 * mib, false, 1000 * mib},    // good enough or not, that is judged
+		{2, 4 * mib, 50 * mib, false, 1000 * mib},    // not held: it may converge
 		{3, 4 * mib, 90 * mib, true, 20 * mib},       // held
 		{3, 2 * mib, 20 * mib, true, 20 * mib},
-		{4, 8192, 20 * mib, true, 40960}, // slower than the least would be none
+		{4, 8192, 20 * mib, true, 40960}, // not below the minimum
 		{5, 4096, 20 * mib, true, Least},
-		{6, 60 * mib, 1 * mib, true, 1000 * mib}, // much to do again
+		{6, 60 * mib, 1 * mib, true, 1000 * mib}, // much left again
 		{6, 9 * mib, 100 * mib, true, 45 * mib},
 	} {
 		before := p.told
@@ -39,12 +39,12 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestNeverOverUnseen: QEMU sends at once what it may send in a tenth of a second. No
-// pass may be begun and over between two looks, of a guest that changes little, half
-// of whose memory is zeroes.
+// TestNeverOverUnseen: QEMU sends its share of a tenth of a second at once. No pass may
+// begin and end between two samples, for a guest that changes little and has half its
+// memory zero.
 func TestNeverOverUnseen(t *testing.T) {
-	const mib, page, look, line = 1 << 20, 4 << 10, 25 * time.Millisecond, 500 << 20 / 40 // bytes from look to look
-	for _, changes := range []int64{16 * page, 2 * mib} {                                 // from look to look
+	const mib, page, look, line = 1 << 20, 4 << 10, 25 * time.Millisecond, 500 << 20 / 40 // bytes between samples
+	for _, changes := range []int64{16 * page, 2 * mib} {                                 // between samples
 		p, now, at := newPace(1<<40), fleet.Progress{Rounds: 1, RemainingBytes: 290 * mib}, time.Unix(1e9, 0)
 		p.Next(now, at, false)
 		dirty, inWindow := int64(0), int64(0)
@@ -77,8 +77,7 @@ func TestNeverOverUnseen(t *testing.T) {
 	}
 }
 
-// An agent that takes over a copy which its predecessor held has it go at full
-// speed first, whatever it looks like.
+// An agent that takes over a held copy first sends at full speed.
 func TestPaceOfAHeldCopy(t *testing.T) {
 	for _, now := range []fleet.Progress{{Rounds: 7, RemainingBytes: 1 << 20}, {Rounds: 7, RemainingBytes: 1 << 20, BytesPerSecond: Least}} {
 		if got, news := newPace(1<<30).Next(now, time.Time{}, false); got != 1<<30 || !news {
@@ -87,7 +86,7 @@ func TestPaceOfAHeldCopy(t *testing.T) {
 	}
 }
 
-// A first pass of 75 ms, of which QEMU itself says no speed, is slow at its end, too.
+// A first pass of 75 ms, for which QEMU reports no speed, is also slow at its end.
 func TestPaceOfASmallGuest(t *testing.T) {
 	const mib = 1 << 20
 	p, at := newPace(1<<40), time.Unix(1e9, 0)

@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// firstPreempting is the first QEMU whose second line, for what the guest
-	// waits for, is made in an order that the other side can rely on.
+	// firstPreempting is the first QEMU that makes the second connection, for requested
+	// pages, in a reliable order.
 	firstPreempting = 8
-	// stateLimit is how long the guest's state without its memory may take from
-	// one host to the other: some hundred KiB.
+	// stateLimit is the time for sending the guest's state without its memory: some
+	// hundred KiB.
 	stateLimit = 5 * time.Second
-	// stateSent is how long QEMU may have been sending memory afterwards without
-	// having counted any: a guest may have had none left.
+	// stateSent is how long QEMU may have been sending memory without counting any: the
+	// guest may have had none left.
 	stateSent = 300 * time.Millisecond
-	// muteLimit is how long QEMU may take to say how much of a guest has come. One
-	// that waits for memory itself answers nothing, maybe never: whoever asked is
-	// to ask again, and knows whether there is still somebody to send it.
+	// muteLimit is the time for QEMU to report how much memory has arrived. A QEMU that
+	// waits for memory may never answer. The caller retries, and knows whether a host can
+	// still send it.
 	muteLimit = 5 * time.Second
 )
 
-// tryPostCopy finds out whether guests can come to this host by post-copy, as
-// the account that QEMU runs as, and says what to do if not; empty: they can.
+// tryPostCopy checks whether guests can move here in post-copy, with QEMU's account, and
+// says what to do if not; empty: they can.
 func (d *Driver) tryPostCopy(ctx context.Context) string {
 	err := tryUserfault(ctx, d.binary, d.account.Attributes(), "-sandbox", sandbox)
 	if err == nil {
@@ -37,7 +37,7 @@ func (d *Driver) tryPostCopy(ctx context.Context) string {
 	return fmt.Sprintf("user %s may not use userfaultfd (%s); run `pagurus doctor --fix` on it and restart its agent", d.config.User, err)
 }
 
-// postCopy adds to what the driver can do whether it can do that.
+// postCopy adds the post-copy abilities.
 func (d *Driver) postCopy(a fleet.Abilities) fleet.Abilities {
 	a.NoPostCopy = d.ability.NoPostCopy
 	a.PostCopy = a.NoPostCopy == ""
@@ -45,8 +45,8 @@ func (d *Driver) postCopy(a fleet.Abilities) fleet.Abilities {
 	return a
 }
 
-// parted reports whether the guest runs, or is about to, on another host while
-// this one still has some of its memory.
+// parted reports whether the guest runs on another host, or is about to, while this host
+// still has some of its memory.
 func (m migration) parted() bool {
 	switch m.Status {
 	case statePostCopy, statePostCopyPaused, statePostCopyRecover, statePostCopyDevice:
@@ -55,10 +55,9 @@ func (m migration) parted() bool {
 	return false
 }
 
-// finish stops the guest and lets QEMU send what is left of it, or by post-copy
-// all but what is left of its memory. The guest is stopped here and not by QEMU,
-// which would let it run again if it met with an error later on, when the guest
-// runs elsewhere.
+// finish suspends the guest and lets QEMU send the rest, or in post-copy all but the rest
+// of its memory. QEMU must not suspend it, because after a later error it would resume
+// the guest, which then runs elsewhere.
 func (g *guest) finish(ctx context.Context, q *qmp.Client, mode fleet.Mode) error {
 	if err := g.halt(ctx, q); err != nil {
 		return err
@@ -67,36 +66,35 @@ func (g *guest) finish(ctx context.Context, q *qmp.Client, mode fleet.Mode) erro
 	case fleet.PostCopy:
 		return q.Do(ctx, "migrate-start-postcopy", nil, nil)
 	case fleet.StopAndCopy:
-		// It comes to the end by itself, and until then keeps to the ceiling, answers,
-		// and can be cancelled: told to end, it would do none of that.
+		// It finishes by itself, and until then keeps its bandwidth limit, answers, and
+		// can be cancelled. With an order to finish it would not.
 		return nil
 	}
 	return q.Do(ctx, "migrate-set-parameters", map[string]any{"downtime-limit": mostDowntime.Milliseconds()}, nil)
 }
 
-// errDropped is of a guest that is nowhere any more.
+// errDropped: no host has the guest any more.
 var errDropped = errors.New("the target ended as post-copy began: it has not got the guest, and QEMU here cannot let it run again")
 
-// dropped reports whether QEMU has given a guest up that was about to go by
-// post-copy: the one of version 10 stays in the midst of it for ever when the target
-// has gone before it had the guest's state, and its guest with it.
+// dropped reports whether QEMU has given up a guest at the start of post-copy. If the
+// target ends before it has the guest's state, QEMU 10 hangs there for ever, and its
+// guest with it.
 func (g *guest) dropped(ctx context.Context, q *qmp.Client) bool {
 	if c := g.remembered().Copy; c == nil || c.Limits.Mode != fleet.PostCopy || g.remembered().Process.HasThread("mig/src", "live_migration") {
 		return false
 	}
-	info, err := queryMigrate(ctx, q) // after that, as it may just have come to its end
+	info, err := queryMigrate(ctx, q) // checked again because it may have just completed
 	return err == nil && info.Status == stateDevice
 }
 
-// handedOver reports whether all but memory has been sent, of which since says
-// when it was last to come: what is sent goes in order, so with the first page
-// that is sent late the state is on its way.
+// handedOver reports whether all but memory has been sent; since is when QEMU began to
+// send it. Data is sent in order, so the first late page shows that the state was sent.
 func (m migration) handedOver(since time.Time) bool {
 	return m.RAM.LateBytes > 0 || m.Status == statePostCopyPaused || m.RAM.Remaining == 0 || time.Since(since) > stateSent
 }
 
-// stateCame waits until a guest that comes by post-copy is all here but its
-// memory: the source may still be sending when the order to let it run comes.
+// stateCame waits until a post-copy guest has arrived except for its memory: the source
+// may still be sending when the activate order comes.
 func (g *guest) stateCame(ctx context.Context, q *qmp.Client) (status string, info migration, err error) {
 	for end := time.Now().Add(stateLimit); ; {
 		if status, err = vmStatus(ctx, q); err == nil {
@@ -111,10 +109,9 @@ func (g *guest) stateCame(ctx context.Context, q *qmp.Client) (status string, in
 	}
 }
 
-// FetchRemaining returns when all memory of a guest that came by post-copy is here. A
-// guest that came otherwise has it. After an error that wraps fleet.ErrUnsure it
-// is to be called again; after any other some of the memory never comes, and the
-// guest is lost.
+// FetchRemaining returns when all memory of a post-copy guest has arrived. Other guests
+// have it already. After an error that wraps fleet.ErrUnsure call it again; after any
+// other some memory will never arrive, and the guest is lost.
 func (d *Driver) FetchRemaining(ctx context.Context, id fleet.GuestID) error {
 	if err := d.awaitMemory(ctx, id); err != nil {
 		return fmt.Errorf("fetch the memory of guest %s: %w", id, err)
@@ -144,7 +141,7 @@ func (d *Driver) awaitMemory(ctx context.Context, id fleet.GuestID) error {
 		case statePostCopy, statePostCopyDevice, stateActive:
 		case statePostCopyPaused, statePostCopyRecover:
 			return errors.New("the line to the source broke before all of its memory had come")
-		case stateCompleted, "": // with no word of a migration it was started here
+		case stateCompleted, "": // without any migration it was started here
 			return nil
 		default:
 			return fmt.Errorf("its memory did not come whole: %w", info.cause())
@@ -157,8 +154,7 @@ func (d *Driver) awaitMemory(ctx context.Context, id fleet.GuestID) error {
 	return fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
 }
 
-// Pushed says at the source what has been sent of a guest that went by
-// post-copy.
+// Pushed reports at the source what was sent in post-copy.
 func (d *Driver) Pushed(ctx context.Context, id fleet.GuestID) (fleet.Progress, error) {
 	g, q, err := d.here(ctx, id)
 	var info migration

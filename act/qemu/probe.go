@@ -12,15 +12,15 @@ import (
 	"pagurus/internal/note"
 )
 
-// Ability is what a probe found.
+// Ability is a probe's result.
 type Ability struct {
 	Accelerator string `json:"accelerator"`            // "kvm" or "tcg"
 	Version     string `json:"version"`                // of QEMU
 	Trouble     string `json:"trouble,omitempty"`      // why hardware virtualization is not used, for people
-	NoPostCopy  string `json:"no_post_copy,omitempty"` // why no guest can run here before its memory has come, for people; empty: it can
+	NoPostCopy  string `json:"no_post_copy,omitempty"` // why post-copy does not work here, for people; empty: it does
 }
 
-// remembered is an Ability and what it was found for.
+// remembered is an Ability with the conditions that it holds for.
 type remembered struct {
 	Binary   string    `json:"binary"`
 	Modified time.Time `json:"modified"`
@@ -29,9 +29,9 @@ type remembered struct {
 	Ability  Ability   `json:"ability"`
 }
 
-// probe finds out what works by booting a guest: a device file that opens, and
-// even a virtual machine that can be made, prove nothing. The answer is kept
-// for as long as QEMU and the host's kernel stay the same.
+// probe finds out what works by booting a guest: a device file that opens, or a virtual
+// machine that can be made, proves nothing. The result is kept as long as QEMU and the
+// host's kernel stay the same.
 func (d *Driver) probe(ctx context.Context) (Ability, error) {
 	now := remembered{Binary: d.binary, Access: UserfaultAccess()}
 	info, err := os.Stat(d.binary)

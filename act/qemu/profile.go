@@ -9,17 +9,17 @@ import (
 	"pagurus/fleet"
 )
 
-// profilePlan is how a guest's memory is looked at. The times span what rounds of a
-// copy take, from the last ones to the first; longer ones add little, because a
-// working set is full after some seconds. The pages are enough to tell 1 % of
-// memory from 1.2 %, and cost some hundredths of a second of one processor.
+// profilePlan is how a guest's memory is sampled. The times cover the rounds of a copy,
+// from the last to the first. Longer ones add little, because a working set is complete
+// after some seconds. The pages are enough to tell 1 % of memory from 1.2 %, and cost
+// some hundredths of a second of one CPU.
 var profilePlan = samplePlan{
 	Pages: 8192,
 	After: []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, 1300 * time.Millisecond, 4 * time.Second},
 }
 
-// Profile looks at how a guest uses its memory, which takes some seconds. It
-// asks nothing of the guest. One that is being moved is refused.
+// Profile samples a guest's use of memory, which takes some seconds, without the guest's
+// help. It refuses a guest that is being moved.
 func (d *Driver) Profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, error) {
 	p, err := d.profile(ctx, id)
 	if err != nil {

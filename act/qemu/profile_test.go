@@ -16,14 +16,13 @@ import (
 
 var _ agent.Profiler = (*qemu.Driver)(nil)
 
-// TestProfile: a guest whose program dirties at a known rate, round and round
-// in 16 MiB, is seen to do so, at the promised price. QEMU's own count of
-// what changes in a second stands beside it.
+// TestProfile: the profile of a guest that dirties 16 MiB at a known rate is correct, at
+// the promised cost. QEMU's own count of changes is logged beside it.
 func TestProfile(t *testing.T) {
 	const (
 		mib       = 1 << 20
 		id        = fleet.GuestID("j1g0")
-		everyHalf = 30 * time.Second // how often an agent looks
+		everyHalf = 30 * time.Second // how often an agent samples
 	)
 	w := newWorld(t)
 	d := w.open(t, 0)
@@ -41,7 +40,7 @@ func TestProfile(t *testing.T) {
 		if _, err := drivertest.Ask(t.Context(), d, id, fmt.Sprintf("dirty %d", rate)); err != nil {
 			t.Fatal(err)
 		}
-		// An emulated guest on a busy machine falls behind at times, and catches up.
+		// An emulated guest on a busy machine sometimes falls behind and catches up.
 		var wrong []string
 		for range 3 {
 			time.Sleep(time.Second)
@@ -71,9 +70,9 @@ func TestProfile(t *testing.T) {
 	d = w.open(t, 0)
 }
 
-// misjudged says within which times a look saw another change than that of a program
-// that dirties so many MiB a second. The kernel and the guest agent's stand-in change
-// some pages of their own.
+// misjudged names the intervals in which the measured change differs from that of a
+// program that dirties rate MiB a second. The kernel and the witness change some pages,
+// too.
 func misjudged(t *testing.T, p fleet.Profile, rate float64) (wrong []string) {
 	t.Helper()
 	for _, c := range p.Changed {
@@ -87,7 +86,7 @@ func misjudged(t *testing.T, p fleet.Profile, rate float64) (wrong []string) {
 	return wrong
 }
 
-// changedInASecond asks QEMU, whose monitor has to be free.
+// changedInASecond asks QEMU; its monitor must be free.
 func (w *world) changedInASecond(t *testing.T, id fleet.GuestID) int64 {
 	t.Helper()
 	q, err := qmp.Open(t.Context(), filepath.Join(w.hosts[0].Run, "guests", string(id), "qmp.sock"))
@@ -115,8 +114,8 @@ func (w *world) changedInASecond(t *testing.T, id fleet.GuestID) int64 {
 	return 0
 }
 
-// TestProfileOfTheMoved: a guest that is being copied is left alone, and so is
-// one that has left.
+// TestProfileOfTheMoved: a guest that is being copied is not sampled, nor one that has
+// left.
 func TestProfileOfTheMoved(t *testing.T) {
 	w := newWorld(t)
 	from, to := w.open(t, 0), w.open(t, 1)

@@ -66,7 +66,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// lines puts an option and its value on a line.
+// lines formats an option with its value on a line each.
 func lines(args []string) string {
 	var out strings.Builder
 	for i, a := range args {
@@ -116,8 +116,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestLastWords: a guest that is here is read, one that is not is remembered,
-// and what QEMU's account made of the console is not followed anywhere.
+// TestLastWords: a guest's last words are read while it is here, and remembered
+// afterwards. Links that QEMU's account put in the console's place are not followed.
 func TestLastWords(t *testing.T) {
 	g := self(t)
 	d := &Driver{guests: map[fleet.GuestID]*guest{"g1": g}, said: map[fleet.GuestID]string{"g1": "of another", "g2": "farewell"}}
@@ -169,8 +169,7 @@ func self(t *testing.T) *guest {
 	}
 }
 
-// TestInspectShortOfFiles: a driver that can open nothing sees its guests
-// still.
+// TestInspectShortOfFiles: a driver that cannot open files still reports its guests.
 func TestInspectShortOfFiles(t *testing.T) {
 	g := self(t)
 	before, ok := g.inspect(t.Context())

@@ -15,7 +15,7 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// The only place besides cmd where the driver meets what it satisfies.
+// Apart from cmd, only this place ties the driver to the interfaces that it satisfies.
 var (
 	_ agent.Driver = (*qemu.Driver)(nil)
 	_ agent.Linker = (*qemu.Driver)(nil)
@@ -26,7 +26,7 @@ func TestContract(t *testing.T) {
 	drivertest.Run(t, newWorld(t).contract())
 }
 
-// TestGuest: the guest finds its devices, and QEMU may do nothing it need not.
+// TestGuest: the guest finds its devices, and QEMU has no unnecessary privileges.
 func TestGuest(t *testing.T) {
 	w := newWorld(t)
 	d := w.open(t, 0)
@@ -66,8 +66,8 @@ func TestGuest(t *testing.T) {
 	drivertest.Healthy(t, d, "j1g0")
 }
 
-// TestManyRounds: every round of a copy is a chance to lose what was dirtied
-// in the one before, as QEMU before 9.0 does with memory of an even size.
+// TestManyRounds: every round of a copy could lose memory dirtied in the one before, as
+// QEMU before 9.0 does with even memory sizes.
 func TestManyRounds(t *testing.T) {
 	const rounds, moves = 10, 3
 	w := newWorld(t)
@@ -90,7 +90,7 @@ func TestManyRounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
-	// Fast enough that QEMU does not find too little left to go on.
+	// Fast enough that QEMU does not converge.
 	if _, err := drivertest.Ask(t.Context(), hosts[0], tk.Guest.ID, "dirty 64"); err != nil {
 		t.Fatal(err)
 	}
@@ -103,8 +103,8 @@ func TestManyRounds(t *testing.T) {
 	}
 }
 
-// TestProbe: what is found is what works, is kept, and is found again when
-// what was kept is spoilt.
+// TestProbe: the probe's result works, is kept, and is found again when the kept result
+// is damaged.
 func TestProbe(t *testing.T) {
 	w := newWorld(t)
 	kept := filepath.Join(w.hosts[0].Run, "accelerator.json")
@@ -144,9 +144,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestHeldGuestRunsOn: a guest whose copy is done and that is to wait for
-// others of its move runs on, whether it changes much or next to nothing, and
-// then switches at once.
+// TestHeldGuestRunsOn: a guest whose copy has converged and that waits for its gang runs
+// on, whether it changes much or almost nothing, and then switches at once.
 func TestHeldGuestRunsOn(t *testing.T) {
 	const wait, looks = 2 * time.Second, 20
 	w := newWorld(t)
@@ -154,9 +153,8 @@ func TestHeldGuestRunsOn(t *testing.T) {
 	tk.Limits = fleet.Limits{AwaitGang: true}
 	hosts := w.started(t, tk)
 	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
-	// A machine that gives a guest no time at all for a whole pass leaves nothing
-	// to send, and QEMU stops the guest. Once that is bad luck, and so is a switch
-	// that takes long.
+	// If the machine gives a guest no CPU time for a whole pass, nothing is left to send,
+	// and QEMU suspends the guest. Once that is chance, and so is a slow switch.
 	stopped, slow := 0, 0
 	defer func() {
 		if stopped > 1 {

@@ -12,19 +12,19 @@ import (
 	"pagurus/fleet"
 )
 
-// The states of a migration, as query-migrate says them.
+// The states of a migration in query-migrate.
 const (
 	stateSetup      = "setup"
 	stateActive     = "active"
-	stateGate       = "pre-switchover" // the guest is stopped, QEMU waits for migrate-continue
+	stateGate       = "pre-switchover" // the guest is suspended, QEMU waits for migrate-continue
 	stateDevice     = "device"         // the rest is being sent
 	stateCompleted  = "completed"
 	stateCancelling = "cancelling"
 
-	// By post-copy, at either side.
+	// In post-copy, on either side.
 	statePostCopy        = "postcopy-active" // the guest is at the target, memory follows
-	statePostCopyDevice  = "postcopy-device" // as of QEMU 10.2, before that
-	statePostCopyPaused  = "postcopy-paused" // the line broke
+	statePostCopyDevice  = "postcopy-device" // from QEMU 10.2 on, before postcopy-active
+	statePostCopyPaused  = "postcopy-paused" // the connection broke
 	statePostCopyRecover = "postcopy-recover"
 )
 
@@ -34,14 +34,14 @@ type migration struct {
 	TotalTime int64  `json:"total-time"` // ms
 	Downtime  int64  `json:"downtime"`   // ms
 	Desc      string `json:"error-desc"`
-	Throttle  int    `json:"cpu-throttle-percentage"` // while it is slowed
+	Throttle  int    `json:"cpu-throttle-percentage"` // while the guest is slowed
 	RAM       struct {
 		Total      int64   `json:"total"`
 		Remaining  int64   `json:"remaining"`
 		LateBytes  int64   `json:"postcopy-bytes"`
 		Faults     int64   `json:"postcopy-requests"`
 		Sent       int64   `json:"transferred"`
-		Copied     int64   `json:"normal-bytes"` // in pages that were sent and hold anything
+		Copied     int64   `json:"normal-bytes"` // bytes of sent pages that are not zero
 		Rounds     int     `json:"dirty-sync-count"`
 		DirtyPages int64   `json:"dirty-pages-rate"` // a second
 		PageSize   int64   `json:"page-size"`
@@ -60,7 +60,7 @@ func queryMigrate(ctx context.Context, q *qmp.Client) (migration, error) {
 	return m, err
 }
 
-// underWay reports whether QEMU works on sending the guest away.
+// underWay reports whether QEMU is sending the guest.
 func (m migration) underWay() bool {
 	switch m.Status {
 	case stateSetup, stateActive, stateGate, stateDevice, stateCancelling:
@@ -69,7 +69,7 @@ func (m migration) underWay() bool {
 	return false
 }
 
-// refusedThere is all that QEMU says where its target has told it that something is wrong.
+// refusedThere is QEMU's only message if the target reported an error.
 const refusedThere = "Sibling indicated error"
 
 func (m migration) cause() error {
@@ -85,7 +85,7 @@ func (m migration) cause() error {
 	return errors.New("the migration is " + m.Status)
 }
 
-// bytesPerMegabit turns QEMU's megabits a second into bytes a second.
+// bytesPerMegabit converts QEMU's megabits a second to bytes a second.
 const bytesPerMegabit = 1e6 / 8
 
 func (m migration) progress() fleet.Progress {

@@ -1,18 +1,17 @@
-// This file looks at a process's memory from outside and says how much of it
-// is filled and how much of it changes in how short a time.
+// This file samples a process's memory from outside. It measures how much is filled and
+// how much changes in various intervals.
 //
-// It reads a sample of the pages again and again and compares what they hold.
-// Nothing is asked of the process and nothing in it is write-protected, so the
-// guest that lives in that memory does not notice: no exits, no faults, no
-// pages made to be there that were not. A page that is written with what it
-// held before counts as unchanged, which a copy that tracks writes sends again;
-// so what a program changes is a little more than this sees. The alternatives
-// cost the guest: tracking writes (soft-dirty, QEMU's dirty-bitmap mode)
-// protects every page, and QEMU's own page sampling, which also reads and
-// compares, knows one interval of whole seconds at a time.
+// It repeatedly reads a sample of the pages and compares their content. It asks the
+// process nothing and write-protects nothing, so the guest in that memory does not
+// notice: no exits, no faults, no newly allocated pages. A page rewritten with the same
+// content counts as unchanged, but a copy that tracks writes sends it. So a program
+// changes a little more than this measures. The alternatives cost the guest: tracking
+// writes (soft-dirty, QEMU's dirty-bitmap mode) protects every page. QEMU's own page
+// sampling, which also reads and compares, supports one interval of whole seconds at a
+// time.
 //
-// It must not know what a guest is. Its tests run against the test's own memory
-// and, in package qemu, against a guest that dirties at a known rate.
+// It must not know what a guest is. Its tests use the test's own memory and, in package
+// qemu, a guest that dirties at a known rate.
 
 package qemu
 
@@ -42,16 +41,16 @@ type ramArea struct {
 	Bytes int64
 }
 
-// samplePlan is how to look: at so many pages, and at which times after the first
-// time, rising. Every pair of two looks in a row gives an interval as well.
+// samplePlan is how many pages to sample, and when after the first time, rising.
+// Successive samples give further intervals.
 type samplePlan struct {
 	Pages int
 	After []time.Duration
 }
 
 const (
-	// batch is how many pages are read at once. It bounds the memory this takes
-	// and how long the process's own changes to its address space wait.
+	// batch is how many pages are read at once. It limits this process's memory, and how
+	// long the sampled process waits to change its address space.
 	batch = 128
 	// entryBytes is the size of an entry of /proc/PID/pagemap (see the kernel's
 	// Documentation/admin-guide/mm/pagemap.rst).
@@ -59,19 +58,19 @@ const (
 	present    = 1 << 63
 )
 
-// What stands for a page instead of a hash of it.
+// Values that replace a page's hash.
 const (
-	empty   = 0 // never touched, or nothing but zeros
-	unknown = 1 // swapped out, or not to be read: it would cost the guest to look
+	empty   = 0 // never touched, or all zeros
+	unknown = 1 // swapped out, or not readable without cost to the guest
 )
 
-// sampleRAM looks at the area as planned. It takes as long as the plan says and ends
+// sampleRAM samples an area as planned. It takes as long as the plan says, and ends
 // early, with an error, when ctx does.
 func sampleRAM(ctx context.Context, a ramArea, p samplePlan) (fleet.Profile, error) {
 	if a.Bytes <= 0 || p.Pages <= 0 || len(p.After) == 0 {
 		return fleet.Profile{}, errors.New("there is nothing to look at")
 	}
-	// One thread, so that its processor time is that of this look.
+	// One thread, to measure the CPU time of this sampling.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began, err := host.ThreadTime()
@@ -92,7 +91,7 @@ func sampleRAM(ctx context.Context, a ramArea, p samplePlan) (fleet.Profile, err
 	return out, err
 }
 
-// sampler is one look under way.
+// sampler is one sampling in progress.
 type sampler struct {
 	area     ramArea
 	pageSize int64
@@ -101,14 +100,14 @@ type sampler struct {
 	zeros    []byte
 	buffer   []byte
 	pages    []page
-	asked    []int // pages of the batch being read
+	asked    []int // pages of the present batch
 	local    []unix.Iovec
 	remote   []unix.RemoteIovec
 }
 
-// page is one page of the sample and what it held.
+// page is one sampled page with its content.
 type page struct {
-	at                 int64 // number within the area
+	at                 int64 // index within the area
 	first, before, now uint64
 }
 
@@ -121,9 +120,9 @@ func open(a ramArea, pages int) (*sampler, error) {
 	l.zeros, l.buffer = make([]byte, l.pageSize), make([]byte, batch*l.pageSize)
 	total := max(a.Bytes/l.pageSize, 1)
 	n := min(int64(pages), total)
-	// One page at random in each of n parts of equal size: what changes mostly
-	// lies together, and is then met more evenly than by chance alone; a fixed
-	// distance might meet a program's own.
+	// Takes one random page in each of n equal parts. Changes are usually clustered, and
+	// are then met more evenly than by chance alone. A fixed distance could coincide with
+	// a program's.
 	for i := range n {
 		from, to := i*total/n, (i+1)*total/n
 		l.pages = append(l.pages, page{at: from + rand.Int64N(to-from)})
@@ -178,12 +177,12 @@ func (l *sampler) run(ctx context.Context, p samplePlan) (fleet.Profile, error) 
 
 func differ(a, b uint64) bool { return a != b && a != unknown && b != unknown }
 
-// scaled is what so many pages of the sample stand for.
+// scaled extrapolates from sampled pages to the area.
 func (l *sampler) scaled(pages int) int64 {
 	return int64(float64(l.area.Bytes) * float64(pages) / float64(len(l.pages)))
 }
 
-// pass reads every page of the sample that is there.
+// pass reads every present page of the sample.
 func (l *sampler) pass() error {
 	l.asked = l.asked[:0]
 	entry := make([]byte, entryBytes)
@@ -199,9 +198,9 @@ func (l *sampler) pass() error {
 		}
 		switch {
 		case word == 0:
-			q.now = empty // reading it would make the kernel put something there
+			q.now = empty // reading it would allocate it
 		case word&present == 0:
-			q.now = unknown // reading it would bring it back from the swap space
+			q.now = unknown // reading it would swap it in
 		default:
 			if l.asked = append(l.asked, i); len(l.asked) == batch {
 				if err := l.read(); err != nil {
@@ -213,7 +212,7 @@ func (l *sampler) pass() error {
 	return l.read()
 }
 
-// read reads the pages asked for and notes what they hold.
+// read reads the present batch and hashes its pages.
 func (l *sampler) read() error {
 	for len(l.asked) > 0 {
 		l.local, l.remote = l.local[:0], l.remote[:0]
@@ -224,7 +223,7 @@ func (l *sampler) read() error {
 		n, err := unix.ProcessVMReadv(l.area.PID, l.local, l.remote, 0)
 		whole := max(n, 0) / int(l.pageSize)
 		if errors.Is(err, unix.EFAULT) || err == nil && whole < len(l.asked) {
-			l.pages[l.asked[whole]].now = unknown // it went away a moment ago
+			l.pages[l.asked[whole]].now = unknown // it disappeared meanwhile
 		} else if err != nil {
 			return fmt.Errorf("read the memory of process %d: %w", l.area.PID, err)
 		}
@@ -245,7 +244,7 @@ func iovec(b []byte) unix.Iovec {
 	return v
 }
 
-// hash stands for what a page holds.
+// hash identifies a page's content.
 func (l *sampler) hash(b []byte) uint64 {
 	if bytes.Equal(b, l.zeros) {
 		return empty

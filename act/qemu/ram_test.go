@@ -15,7 +15,7 @@ import (
 
 const mib = 1 << 20
 
-// ownMemory is memory of this process that the runtime does not move.
+// ownMemory is memory of this process outside of Go's heap.
 func ownMemory(t *testing.T, size int) ([]byte, ramArea) {
 	t.Helper()
 	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -38,11 +38,11 @@ func TestLookFindsWhatIsFilledAndWhatChanges(t *testing.T) {
 		b[i] = 1
 	}
 	for i := 32 * mib; i < 40*mib; i += page {
-		b[i] = 0 // there, but nothing but zeros
+		b[i] = 0 // present, but all zeros
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	over := make(chan struct{})
-	go func() { // 8 MiB again and again, 4 of them in what was never touched
+	go func() { // changes 8 MiB repeatedly, 4 of them formerly untouched
 		defer close(over)
 		for n := byte(1); ctx.Err() == nil; n++ {
 			for i := 28 * mib; i < 32*mib; i += page {
@@ -74,7 +74,7 @@ func TestLookFindsWhatIsFilledAndWhatChanges(t *testing.T) {
 	}
 }
 
-// TestLookLeavesNothing: what was never touched is still not there.
+// TestLookLeavesNothing: untouched pages are still not allocated.
 func TestLookLeavesNothing(t *testing.T) {
 	_, area := ownMemory(t, 64*mib)
 	before := resident(t)
@@ -117,7 +117,7 @@ func TestLookEnds(t *testing.T) {
 			t.Errorf("looking at %+v gave %+v", bad, p)
 		}
 	}
-	// What is no memory at all is empty, not an error.
+	// An address without memory counts as empty, not as an error.
 	if p, err := sampleRAM(t.Context(), ramArea{PID: os.Getpid(), Start: 1 << 20, Bytes: mib}, samplePlan{16, []time.Duration{1}}); err != nil || p.FilledBytes != 0 {
 		t.Errorf("looking at nothing gave %+v, %v", p, err)
 	}

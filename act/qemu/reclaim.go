@@ -10,11 +10,10 @@ import (
 	"pagurus/fleet"
 )
 
-// ReclaimMemory has a guest in which so many bytes hold nothing give them back to the
-// host, and says how many bytes of its memory the host has then. Given to the
-// host is given until Reclaim, also after a move. Huge pages are not given: they would
-// go back to those that are set aside, and not to the owner, and might be gone when the
-// guest wants them again.
+// ReclaimMemory makes a guest with free bytes of free memory give them to the host, and
+// returns how many bytes of its memory the host then has. The host keeps them until
+// ReturnMemory, also after a move. Huge pages are not given: they would go back to the
+// reserved ones, not to the owner, and might be gone when the guest needs them.
 func (d *Driver) ReclaimMemory(ctx context.Context, id fleet.GuestID, free int64) (lent int64, err error) {
 	g, q, err := d.here(ctx, id)
 	if err == nil && !g.huge() {
@@ -26,7 +25,7 @@ func (d *Driver) ReclaimMemory(ctx context.Context, id fleet.GuestID, free int64
 	return lent, nil
 }
 
-// ReturnMemory gives a guest all of its memory again.
+// ReturnMemory returns all memory to a guest.
 func (d *Driver) ReturnMemory(ctx context.Context, id fleet.GuestID) error {
 	_, q, err := d.here(ctx, id)
 	if err == nil {
@@ -38,10 +37,9 @@ func (d *Driver) ReturnMemory(ctx context.Context, id fleet.GuestID) error {
 	return nil
 }
 
-// Suspend suspends a guest until Resume, and lets the host have its memory
-// if it is short of it and has anywhere to put it. One that is suspended is no
-// error; one that is being moved is refused. After an error call again, or
-// Resume.
+// Suspend suspends a guest until Resume, and lets the host page its memory out if the
+// host is short of memory and has swap. A suspended guest is not an error; a guest that
+// is being moved is refused. After an error call again, or Resume.
 func (d *Driver) Suspend(ctx context.Context, id fleet.GuestID) error {
 	g, q, err := d.here(ctx, id)
 	if err == nil {
@@ -72,13 +70,13 @@ func (g *guest) suspend(ctx context.Context, q *qmp.Client) error {
 	return q.Do(ctx, "stop", nil, nil)
 }
 
-// huge reports whether some of the guest's memory is in huge pages that were set aside.
+// huge reports whether some of the guest's memory is in reserved huge pages.
 func (g *guest) huge() bool {
 	l := g.remembered().Layout
 	return l != nil && slices.ContainsFunc(l.Nodes, func(n fleet.LayoutNode) bool { return n.PageBytes > 0 })
 }
 
-// area finds out where the guest's memory is.
+// area finds the guest's memory.
 func (g *guest) area(ctx context.Context, q *qmp.Client) (ramArea, error) {
 	g.mu.Lock()
 	area := g.memory

@@ -9,10 +9,10 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// TestMemoryIsReclaimed: a guest gives back to its host what it does not need, is suspended, goes
-// on and has all of its memory again, and nothing in it is wrong at any time.
+// TestMemoryIsReclaimed: a guest gives unneeded memory to its host, is suspended and
+// resumed, and gets all of its memory back. Its memory is correct throughout.
 func TestMemoryIsReclaimed(t *testing.T) {
-	const free = 64 << 20 // it held files there
+	const free = 64 << 20 // files used it before
 	w := newWorld(t)
 	d := w.open(t, 0)
 	defer d.Close()
@@ -42,7 +42,7 @@ func TestMemoryIsReclaimed(t *testing.T) {
 		}
 	}
 	drivertest.Healthy(t, d, id)
-	for range 2 { // twice is once
+	for range 2 { // a repeated call has no further effect
 		if err := d.Suspend(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}

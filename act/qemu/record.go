@@ -10,42 +10,42 @@ import (
 	"pagurus/internal/note"
 )
 
-// record is what is remembered of a guest beyond the agent's own life, in the
-// guest's folder as guest.json. What QEMU itself knows is not in it.
+// record is what is stored about a guest for later agents, in the guest's folder as
+// guest.json. It omits what QEMU knows.
 type record struct {
 	Guest     fleet.GuestID     `json:"guest"`
 	Gen       uint64            `json:"gen"`
 	Process   host.Process      `json:"process"`
 	StartedAt time.Time         `json:"started_at"`
-	Complete  bool              `json:"complete"` // Start or Receive went to its end; what is not complete is destroyed
+	Complete  bool              `json:"complete"` // Start or Receive finished; incomplete guests are destroyed
 	Incoming  fleet.MigrationID `json:"incoming,omitempty"`
 	Target    bool              `json:"target,omitempty"`    // made by Receive and not yet resumed
-	PostCopy  bool              `json:"post_copy,omitempty"` // it comes by post-copy
+	PostCopy  bool              `json:"post_copy,omitempty"` // it moves here in post-copy
 	Listen    string            `json:"listen,omitempty"`
-	Copy      *copying          `json:"copy,omitempty"` // the last copy this host was the source of
+	Copy      *copying          `json:"copy,omitempty"` // the last copy from this host
 	Layout    *fleet.Layout     `json:"layout,omitempty"`
 }
 
-// copying is one order to copy a guest away.
+// copying is one copy order on the source.
 type copying struct {
 	Migration   fleet.MigrationID `json:"migration"`
 	Listen      string            `json:"listen"`
 	Limits      fleet.Limits      `json:"limits"`
-	Begun       bool              `json:"begun"`          // QEMU has taken the order
-	Good        bool              `json:"good,omitempty"` // and the copy waits, held, for others
-	SuspendedAt time.Time         `json:"suspended_at"`   // when it stopped the guest
+	Begun       bool              `json:"begun"`          // QEMU has accepted it
+	Good        bool              `json:"good,omitempty"` // the copy has converged and is held for the gang
+	SuspendedAt time.Time         `json:"suspended_at"`   // when the guest was suspended
 	Downtime    time.Duration     `json:"downtime_ns"`    // from then until the target had it
 }
 
-// readRecord reads a guest's folder. There being none is an fs.ErrNotExist.
+// readRecord reads the record in a guest's folder. A missing one is an fs.ErrNotExist.
 func readRecord(dir string) (r record, err error) {
 	err = note.Load(filepath.Join(dir, recordFile), &r)
 	return r, err
 }
 
-// writeRecord replaces guest.json whole. The folder is writable for QEMU, but
-// sticky: QEMU can neither replace nor foresee a file that root makes here.
-// Nothing is synced: a host that loses power has lost the guest as well.
+// writeRecord replaces guest.json atomically. QEMU can write in the folder, but it is
+// sticky: QEMU can neither replace nor pre-create root's files there. Nothing is synced:
+// a host that loses power has lost the guest as well.
 func writeRecord(dir string, r record) error {
 	if err := note.Replace(filepath.Join(dir, recordFile), r); err != nil {
 		return fmt.Errorf("remember guest %s: %w", r.Guest, err)

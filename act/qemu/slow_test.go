@@ -8,8 +8,8 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// TestSlowed: a guest that changes memory faster than it may be sent is slowed until
-// it is ready, by pre-copy alone, and is itself again at its target.
+// TestSlowed: a guest that changes memory faster than it can be sent is slowed until it
+// is ready, only in pre-copy, and runs at full speed at its target.
 func TestSlowed(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")

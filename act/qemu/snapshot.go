@@ -1,7 +1,6 @@
-// This file keeps guests as they were when they had just booted, so that
-// others of the same make start from there. It knows neither what makes two
-// guests alike nor when one has booted: the driver does. Its tests are of the
-// files; that guests live on from them is shown by the driver's, in real QEMUs.
+// This file keeps snapshots of freshly booted guests, from which guests of the same make
+// start. The driver knows which guests are alike and when one has booted. The tests here
+// are for the files; the driver's tests start real guests from them.
 
 package qemu
 
@@ -20,14 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// snapshots is a folder of snapshots. Several agents may share one.
+// snapshots is a folder of snapshots. Several agents may share it.
 type snapshots struct {
 	path string
 	kept int
 }
 
-// openSnapshots gives the snapshots in a folder, which is made when the first snapshot is,
-// and keeps no more of them than said.
+// openSnapshots returns the snapshots in a folder, which is made with the first one. It
+// keeps at most kept snapshots.
 func openSnapshots(path string, kept int) snapshots { return snapshots{path, kept} }
 
 // Find opens a snapshot; it is nil if there is none.
@@ -37,11 +36,11 @@ func (s snapshots) Find(name string) *os.File {
 		return nil
 	}
 	now := time.Now()
-	_ = os.Chtimes(f.Name(), now, now) // or it is taken for one that nobody uses
+	_ = os.Chtimes(f.Name(), now, now) // otherwise it counts as unused
 	return f
 }
 
-// Remove removes a snapshot that is of no use. One that is not there is not an error.
+// Remove removes a useless snapshot. A missing one is not an error.
 func (s snapshots) Remove(name string) error {
 	if err := os.Remove(filepath.Join(s.path, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -49,21 +48,21 @@ func (s snapshots) Remove(name string) error {
 	return nil
 }
 
-// draftPrefix begins the names of files that are being written. One that nobody
-// holds locked was left by an agent that died.
+// draftPrefix begins the names of incomplete files. One that is not locked was left by an
+// agent that died.
 const draftPrefix = ".new-"
 
-// snapshotDraft is a snapshot that is being made.
+// snapshotDraft is an incomplete snapshot.
 type snapshotDraft struct {
 	*os.File
 	snapshots snapshots
 	name      string
 }
 
-// errSnapshotBusy: the snapshot is there, or somebody else is making it.
+// errSnapshotBusy: the snapshot exists, or another agent is making it.
 var errSnapshotBusy = errors.New("the snapshot is made already")
 
-// snapshotDraft begins a snapshot. End it with Keep or Drop.
+// Draft begins a snapshot. End it with KeepSnapshot or Drop.
 func (s snapshots) Draft(name string) (*snapshotDraft, error) {
 	if err := os.MkdirAll(s.path, 0o700); err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func (s snapshots) Draft(name string) (*snapshotDraft, error) {
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
-		// Whoever held it may have finished between the two.
+		// The former lock holder may have finished in between.
 		if done := s.Find(name); done != nil {
 			err = errors.Join(errSnapshotBusy, done.Close(), os.Remove(f.Name()))
 		}
@@ -90,9 +89,9 @@ func (s snapshots) Draft(name string) (*snapshotDraft, error) {
 	return &snapshotDraft{File: f, snapshots: s, name: name}, nil
 }
 
-// KeepSnapshot puts the draft, which is whole, beside the others. After an error it is gone.
+// KeepSnapshot makes the completed draft available. After an error it is removed.
 func (d *snapshotDraft) KeepSnapshot() error {
-	err := d.Sync() // a name without the content would outlive a loss of power
+	err := d.Sync() // otherwise the name without the content could survive a power loss
 	if err == nil {
 		err = os.Rename(d.Name(), filepath.Join(d.snapshots.path, d.name))
 	}
@@ -102,10 +101,10 @@ func (d *snapshotDraft) KeepSnapshot() error {
 	return errors.Join(d.Close(), d.snapshots.tidy())
 }
 
-// Drop gives the draft up.
+// Drop removes the draft.
 func (d *snapshotDraft) Drop() error { return errors.Join(os.Remove(d.Name()), d.Close()) }
 
-// tidy leaves those used last.
+// tidy keeps the most recently used snapshots.
 func (s snapshots) tidy() error {
 	entries, err := os.ReadDir(s.path)
 	if err != nil {
@@ -127,20 +126,20 @@ func (s snapshots) tidy() error {
 	return err
 }
 
-// qmpDo says something to QEMU.
+// qmpDo sends a command to QEMU.
 type qmpDo func(ctx context.Context, command string, args, out any) error
 
-// socket is where QEMU sends a guest that is saved, in its working directory.
+// socket, in QEMU's working directory, receives a guest that is saved.
 const socket = "save.sock"
 
-// connectLimit is how long QEMU may take to reach the socket on a busy host.
+// connectLimit is the time for QEMU to connect to the socket on a busy host.
 const connectLimit = 10 * time.Second
 
-// often is how long QEMU is left alone between two questions.
+// often is the interval of queries to QEMU.
 const often = 10 * time.Millisecond
 
-// saveSnapshot stops the guest of a QEMU that works in dir, as the group given, and
-// writes it to out. The guest does not run on.
+// saveSnapshot suspends the guest of a QEMU whose working directory is dir, and writes it
+// to out. gid is QEMU's group. The guest does not run on.
 func saveSnapshot(ctx context.Context, do qmpDo, dir string, gid int, out io.Writer) error {
 	listener, err := listen(dir, gid)
 	if err != nil {
@@ -149,7 +148,7 @@ func saveSnapshot(ctx context.Context, do qmpDo, dir string, gid int, out io.Wri
 	defer listener.Close()
 	stop := context.AfterFunc(ctx, func() { listener.Close() })
 	defer stop()
-	// Without a bound, or QEMU keeps to one meant for networks.
+	// Unlimited, because QEMU's default is meant for networks.
 	err = do(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": int64(1) << 40}, nil)
 	if err == nil {
 		err = do(ctx, "stop", nil, nil)
@@ -160,7 +159,7 @@ func saveSnapshot(ctx context.Context, do qmpDo, dir string, gid int, out io.Wri
 	if err != nil {
 		return err
 	}
-	// QEMU connects at once, or never.
+	// QEMU connects at once or never.
 	if err := listener.SetDeadline(time.Now().Add(connectLimit)); err != nil {
 		return err
 	}
@@ -180,28 +179,28 @@ func saveSnapshot(ctx context.Context, do qmpDo, dir string, gid int, out io.Wri
 	})
 }
 
-// listen makes the socket that QEMU, unprivileged, connects to.
+// listen makes the socket for the unprivileged QEMU.
 func listen(dir string, gid int) (*net.UnixListener, error) {
 	folder, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer folder.Close()
-	// By way of /proc, since an address may have no more than 107 bytes.
+	// Through /proc, since a socket address has at most 107 bytes.
 	path := fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), socket)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // the path is gone by then; the folder goes with the guest
+	l.SetUnlinkOnClose(false) // the path is invalid by then; the folder is removed with the guest
 	if err := errors.Join(os.Chown(path, 0, gid), os.Chmod(path, 0o660)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
-// loadSnapshot gives a QEMU that waits for a guest, stopped, the one that it has open
-// for reading under a number. The guest does not run yet.
+// loadSnapshot loads a guest into a QEMU started with -incoming defer. fd is QEMU's
+// descriptor of the snapshot. The guest stays suspended.
 func loadSnapshot(ctx context.Context, do qmpDo, fd int) error {
 	if err := do(ctx, "migrate-incoming", map[string]any{"uri": fmt.Sprintf("fd:%d", fd)}, nil); err != nil {
 		return err
@@ -212,8 +211,8 @@ func loadSnapshot(ctx context.Context, do qmpDo, fd int) error {
 	})
 }
 
-// snapshotMigration gives the state of what QEMU sends or takes in; that it failed is
-// an error.
+// snapshotMigration returns the state of QEMU's outgoing or incoming migration; a failed
+// one is an error.
 func snapshotMigration(ctx context.Context, do qmpDo) (string, error) {
 	var m struct {
 		Status string `json:"status"`
@@ -228,7 +227,7 @@ func snapshotMigration(ctx context.Context, do qmpDo) (string, error) {
 	return m.Status, nil
 }
 
-// await asks until something is so.
+// await polls until a condition holds.
 func await(ctx context.Context, so func() (bool, error)) error {
 	for {
 		if ok, err := so(); ok || err != nil {
@@ -242,8 +241,7 @@ func await(ctx context.Context, so func() (bool, error)) error {
 	}
 }
 
-// waitBooted returns when a guest has opened the port whose other end is a character
-// device of QEMU's.
+// waitBooted returns when a guest has opened the port of QEMU's character device.
 func waitBooted(ctx context.Context, do qmpDo, chardev string) error {
 	return await(ctx, func() (bool, error) {
 		var all []struct {

@@ -24,7 +24,7 @@ func put(t *testing.T, s snapshots, name string) {
 	}
 }
 
-// has opens a snapshot and says whether it is the one that was put there.
+// has opens a snapshot and checks its content.
 func has(t *testing.T, s snapshots, name string) bool {
 	t.Helper()
 	f := s.Find(name)
@@ -52,7 +52,7 @@ func TestSnapshotsKeepWhatIsUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	has(t, s, "a") // used since b was
+	has(t, s, "a") // used after b
 	put(t, s, "c")
 	for name, want := range map[string]bool{"a": true, "b": false, "c": true} {
 		if has(t, s, name) != want {
@@ -79,14 +79,14 @@ func TestOneMakesASnapshot(t *testing.T) {
 	if _, err := s.Draft("a"); !errors.Is(err, errSnapshotBusy) {
 		t.Errorf("a second draft at once: %v", err)
 	}
-	put(t, s, "b") // which tidies, and passes over drafts
+	put(t, s, "b") // which tidies, and ignores drafts
 	if err := d.Drop(); err != nil {
 		t.Fatal(err)
 	}
 	if has(t, s, "a") {
 		t.Error("given up and there")
 	}
-	// What an agent that died has left is begun anew.
+	// The draft of an agent that died is overwritten.
 	if err := os.WriteFile(filepath.Join(dir, ".new-a"), []byte("half of something longer"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestOneMakesASnapshot(t *testing.T) {
 	}
 }
 
-// TestWaitingEnds: a guest that never opens its port is not waited for for ever.
+// TestWaitingEnds: waiting for a guest that never opens its port ends.
 func TestWaitingEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

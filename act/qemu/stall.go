@@ -9,22 +9,22 @@ import (
 	"pagurus/fleet"
 )
 
-// Limit is how long a copy may go nowhere, and Standing how long while the guest
-// is suspended for it.
+// Limit is how long a copy may make no progress, SuspendedLimit the same while the guest
+// is suspended.
 const (
 	Limit          = 30 * time.Second
 	SuspendedLimit = 10 * time.Second
 )
 
-// stallGuard notices a copy that goes nowhere, as over a cut line.
+// stallGuard notices a copy without progress, for example over a cut cable.
 type stallGuard struct {
-	Limit time.Duration // 0: that of a guest that runs
+	Limit time.Duration // 0: that of a running guest
 	sent  int64
 	since time.Time
 }
 
-// Check takes how far a copy is now. It is an error that nothing has been sent for
-// longer than the limit.
+// Check records a copy's progress. It returns an error if nothing was sent for longer
+// than the limit.
 func (s *stallGuard) Check(p fleet.Progress, now time.Time) error {
 	if p.SentBytes != s.sent || s.since.IsZero() {
 		s.sent, s.since = p.SentBytes, now
@@ -34,32 +34,31 @@ func (s *stallGuard) Check(p fleet.Progress, now time.Time) error {
 	return nil
 }
 
-// errDeadLine is that a switch goes nowhere.
+// errDeadLine: a switch makes no progress.
 var errDeadLine = errors.New("the line is dead")
 
-// pulseWatch notices a switch that goes nowhere: nothing goes over the line, or QEMU answers
-// nobody.
+// pulseWatch notices a switch without progress: nothing is sent, or QEMU does not answer.
 type pulseWatch struct {
 	patience time.Duration
 	stall    stallGuard
 	answered time.Time
 }
 
-// newPulseWatch begins to watch one, from now on.
+// newPulseWatch begins a watch now.
 func newPulseWatch(l fleet.Limits) *pulseWatch {
 	return &pulseWatch{patience: patience(l), stall: stallGuard{Limit: SuspendedLimit}, answered: time.Now()}
 }
 
-// patience is how long QEMU may answer nobody while it sends the last of a guest that
-// is suspended. By pre-copy that is as much as is sent in the time that is allowed.
+// patience is how long QEMU may not answer while it sends the rest of a suspended guest.
+// In pre-copy it is the time in which the rest may be sent.
 func patience(l fleet.Limits) time.Duration {
 	if l.Mode == fleet.StopAndCopy || l.Mode == fleet.PostCopy {
-		return SuspendedLimit // of all memory nothing is left, or all of it comes later
+		return SuspendedLimit // no memory is left, or it comes later
 	}
 	return max(SuspendedLimit, 2*l.Downtime)
 }
 
-// Heard takes how far QEMU says that it is.
+// Heard records QEMU's progress.
 func (w *pulseWatch) Heard(p fleet.Progress, now time.Time) error {
 	w.answered = now
 	if err := w.stall.Check(p, now); err != nil {
@@ -68,7 +67,7 @@ func (w *pulseWatch) Heard(p fleet.Progress, now time.Time) error {
 	return nil
 }
 
-// Silent takes that QEMU has not answered, and why; nil: it may be busy with sending.
+// Silent records that QEMU did not answer, and why; nil: it may be busy sending.
 func (w *pulseWatch) Silent(cause error, now time.Time) error {
 	if now.Sub(w.answered) < w.patience {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// TestStopAndCopyKeepsToItsCeiling: a guest that is suspended is sent no faster than
-// one that runs, and its QEMU answers meanwhile.
+// TestStopAndCopyKeepsToItsCeiling: the bandwidth limit also holds for a suspended guest,
+// and its QEMU answers meanwhile.
 func TestStopAndCopyKeepsToItsCeiling(t *testing.T) {
 	const ceiling = 40 << 20
 	w := newWorld(t)
@@ -46,8 +46,8 @@ func TestStopAndCopyKeepsToItsCeiling(t *testing.T) {
 	drivertest.Healthy(t, hosts[1], tk.Guest.ID)
 }
 
-// TestSwitchOverADeadLine: a guest that is suspended for a line that carries nothing
-// any more does not do so for as long as TCP tries, but runs on where it was.
+// TestSwitchOverADeadLine: if the connection is dead during a switch, the guest runs on
+// at its source long before TCP gives up.
 func TestSwitchOverADeadLine(t *testing.T) {
 	w := newWorld(t)
 	source, target := w.open(t, 0), w.open(t, 1)
@@ -64,7 +64,7 @@ func TestSwitchOverADeadLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := w.process(t, 1, tk.Guest.ID)
-	unix.Kill(pid, unix.SIGSTOP) // its kernel takes some, and then nothing
+	unix.Kill(pid, unix.SIGSTOP) // its kernel accepts some data, and then none
 	defer unix.Kill(pid, unix.SIGCONT)
 	if err := source.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
 		t.Fatal(err)
@@ -87,9 +87,9 @@ func TestSwitchOverADeadLine(t *testing.T) {
 	}
 }
 
-// TestHeldByTheNextAgent: a guest that is ready and waits for others does not stand
-// still for long when the agent that held its copy is replaced by another. If QEMU has
-// stopped it meanwhile it runs on without its copy, and a switch fails for sure.
+// TestHeldByTheNextAgent: a ready guest that waits for its gang is not suspended for long
+// when another agent replaces the one that held its copy. If QEMU has suspended it
+// meanwhile, it runs on without its copy, and a switch certainly fails.
 func TestHeldByTheNextAgent(t *testing.T) {
 	const wait, looks = 3 * time.Second, 30
 	w := newWorld(t)

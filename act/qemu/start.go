@@ -18,15 +18,15 @@ import (
 	"pagurus/internal/fault"
 )
 
-// The limits of waiting for a process.
+// Limits for waiting for a process.
 const (
-	startLimit = 15 * time.Second // QEMU opens its sockets within a second, on a busy host a few
+	startLimit = 15 * time.Second // QEMU opens its sockets within a second, on a busy host within a few
 	brief      = 5 * time.Millisecond
 )
 
-// Start boots a guest and returns when QEMU runs it. One that was started
-// before and still runs is left alone. After an error no trace is left, but
-// for a guest that is here as the target of a migration: it is not touched.
+// Start boots a guest and returns when QEMU runs it. A guest that already runs is left
+// alone. After an error nothing is left, except a guest that is here as a migration's
+// target: it is not touched.
 func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
 	release, g, err := d.claim(ctx, t.Guest.ID)
 	if err != nil {
@@ -48,9 +48,9 @@ func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
 	return nil
 }
 
-// Receive makes an empty guest that waits for state and says where. Called
-// again for the same migration it says the same. After an error no trace is
-// left, but for a guest that is here already: it is not touched.
+// Receive makes an empty guest that waits for state and returns its address. A repeated
+// call for the same migration returns the same. After an error nothing is left, except a
+// guest that is already here: it is not touched.
 func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 	id := t.Guest.ID
 	release, g, err := d.claim(ctx, id)
@@ -66,7 +66,7 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 		case r.Incoming == t.Order.Migration:
 			return r.Listen, nil
 		}
-		// It may hold all there is of the guest: only Stop may destroy it.
+		// It may be all there is of the guest: only Stop may destroy it.
 		return "", fmt.Errorf("receive guest %s: it is here as the target of migration %s", id, r.Incoming)
 	}
 	listen := ""
@@ -78,7 +78,7 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 	if err == nil {
 		listen, err = d.listen(ctx, g, t.Limits)
 	}
-	if err == nil { // as at the source: a link that breaks off wakes the guest's agent just as it comes
+	if err == nil { // as at the source: a link that breaks wakes the guest agent just when it arrives
 		_, err = d.Link(ctx, id)
 	}
 	if err == nil {
@@ -93,7 +93,7 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 	return listen, nil
 }
 
-// listen tells QEMU to take in state at a port of its own choice.
+// listen tells QEMU to receive state on a port of its choice.
 func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, error) {
 	q, err := g.monitor(ctx)
 	if err != nil {
@@ -118,8 +118,8 @@ func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, 
 	return "", errors.New("qemu does not say where it listens")
 }
 
-// claim takes the guest's turn, and finds the guest if it lives here. What is
-// left of one that does not is cleared away.
+// claim takes the guest's lock, and finds the guest if it is here. It removes the remains
+// of one that is not.
 func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _ *guest, err error) {
 	if err := id.Check(); err != nil {
 		return nil, nil, err
@@ -145,8 +145,8 @@ func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _
 	return release, nil, d.destroy(id)
 }
 
-// boot makes a guest's folder and a QEMU that runs in it. After an error the
-// caller destroys what is there.
+// boot makes a guest's folder and a QEMU in it. After an error the caller destroys the
+// rest.
 func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, err error) {
 	dir := d.dir(m.guest)
 	if err := d.makeFolder(dir); err != nil {
@@ -187,7 +187,7 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 	return g, d.greet(ctx, g, m.tuned)
 }
 
-// greet waits until QEMU answers, and keeps a tuned guest's CPUs where they shall be.
+// greet waits until QEMU answers, and pins a tuned guest's CPUs.
 func (d *Driver) greet(ctx context.Context, g *guest, t *tunedGuest) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -210,7 +210,7 @@ func (d *Driver) greet(ctx context.Context, g *guest, t *tunedGuest) error {
 	}
 }
 
-// machine gives what shapes a guest, and its image's folder.
+// machine returns what determines a guest's command line, and its image's folder.
 func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder string, err error) {
 	need := t.Guest.Need
 	if need.CPUs < 1 || need.MemoryBytes < mebi {
@@ -245,8 +245,8 @@ func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder s
 	return m, folder, nil
 }
 
-// makeFolder makes a guest's folder: QEMU may make files in it, but can touch
-// none that root made there.
+// makeFolder makes a guest's folder: QEMU may create files in it, but cannot change
+// root's.
 func (d *Driver) makeFolder(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -257,8 +257,8 @@ func (d *Driver) makeFolder(dir string) error {
 	return unix.Chmod(dir, unix.S_ISVTX|0o770)
 }
 
-// firstFile is the number a child gives the first file it inherits beyond the
-// three standard ones.
+// firstFile is a child's number for the first inherited file after the three standard
+// ones.
 const firstFile = 3
 
 func (d *Driver) spawn(t fleet.Task, m machine) (host.Process, error) {
@@ -267,7 +267,7 @@ func (d *Driver) spawn(t fleet.Task, m machine) (host.Process, error) {
 		return host.Process{}, err
 	}
 	defer tap.Close()
-	pages := m.tuned.Reserve() // before args are made of what could be had
+	pages := m.tuned.Reserve() // before args, which depend on the pages available
 	defer closeAll(pages)
 	dir := d.dir(m.guest)
 	log, err := os.OpenFile(filepath.Join(dir, ownLog), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -278,11 +278,11 @@ func (d *Driver) spawn(t fleet.Task, m machine) (host.Process, error) {
 	return host.Spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, slices.Concat([]*os.File{tap}, m.files(), pages)...)
 }
 
-// Stop ends a guest at once and removes every trace of it. A guest that is not
-// there is not an error. After an error call again.
+// Stop ends a guest at once and removes all of it. A missing guest is not an error. After
+// an error call again.
 func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
 	if id.Check() != nil {
-		return nil // no such guest can ever have been here
+		return nil // such a guest cannot have been here
 	}
 	release, err := d.locks.Lock(ctx, id)
 	if err == nil {
@@ -301,8 +301,8 @@ func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
 	return nil
 }
 
-// destroy leaves nothing of a guest, whatever there is of it. It does not heed
-// a context: half of it would be worse than waiting.
+// destroy removes all of a guest, whatever exists. It takes no context: stopping half-way
+// would be worse than waiting.
 func (d *Driver) destroy(id fleet.GuestID) error {
 	d.mu.Lock()
 	g, closed := d.guests[id], d.closed
@@ -327,7 +327,7 @@ func (d *Driver) destroy(id fleet.GuestID) error {
 	}
 }
 
-// wipe removes what a guest leaves behind that nobody watches.
+// wipe removes the remains of a guest that is not watched.
 func (d *Driver) wipe(id fleet.GuestID) error {
 	dir := d.dir(id)
 	for _, p := range host.ProcessesIn(d.account, dir) {

@@ -1,8 +1,8 @@
-// This file sets up how a guest's memory goes from one QEMU to another:
-// what source and target have to agree on before either begins.
+// This file configures how memory is sent from one QEMU to another: what source and
+// target must agree on in advance.
 //
-// It must not know when compressing pays: it is told. Its tests are of what it
-// tells QEMU; that guests arrive is shown by the driver's, in real QEMUs.
+// It must not know when compression pays. Its tests check the commands to QEMU; the
+// driver's tests move real guests.
 
 package qemu
 
@@ -18,27 +18,27 @@ import (
 	"pagurus/fleet"
 )
 
-// streamDo says something to QEMU.
+// streamDo sends a command to QEMU.
 type streamDo func(ctx context.Context, command string, args, out any) error
 
-// yank has QEMU give up the connections of its migration, also while it answers
-// nothing else; urge says something to it out of band.
+// yank makes QEMU drop its migration's connections, even while it answers nothing else;
+// urge sends an out-of-band command.
 func yank(ctx context.Context, urge func(ctx context.Context, command string, args any) error) error {
 	return urge(ctx, "yank", map[string]any{"instances": []map[string]string{{"type": "migration"}}})
 }
 
-// channels is how many connections compressed memory goes over, each with a
-// thread that compresses and one that restores it. With more than one QEMU (10.0)
-// waits for ever when one of them ends, as when the copy is cancelled or the target
-// dies: that thread's word is heard, the others end without any.
+// channels is the number of connections for compressed memory, each with a compressing
+// and a decompressing thread. With more than one, QEMU (10.0) hangs for ever when one
+// ends, for example when the copy is cancelled or the target dies: only one thread's
+// error is handled.
 const channels = 1
 
-// firstPacked is the first QEMU of which a ceiling bounds what is sent:
-// in those before, what is about to be compressed.
+// firstPacked is the first QEMU whose bandwidth limit counts compressed bytes. Earlier
+// ones count uncompressed bytes.
 const firstPacked = 9
 
 // packs reports whether a QEMU can send memory compressed: it is new enough and
-// was built with zstd. A QEMU built without, or a file that is none, cannot.
+// was built with zstd. A file that is not an executable cannot.
 func packs(binary, version string) bool {
 	if majorVersion(version) < firstPacked {
 		return false
@@ -62,36 +62,35 @@ func majorVersion(version string) int {
 	return n
 }
 
-// way is how memory goes.
+// way is how memory is sent.
 type way struct {
 	Packed   bool // compressed
-	PostCopy bool // the rest after the guest runs at the target
-	Preempt  bool // what it waits for then, on a line of its own
-	Slow     bool // the guest is slowed if it changes memory as fast as that is sent
+	PostCopy bool // the rest is sent after the guest runs at the target
+	Preempt  bool // in post-copy, requested pages use a separate connection
+	Slow     bool // the guest is slowed if it changes memory as fast as it is sent
 }
 
-// slowing is how QEMU slows a guest (auto-converge): when at two looks at least nine
-// tenths of what was sent have been changed again, its processors are stopped for half
-// of the time, two looks later for nineteen twentieths. It looks after passes, and at
-// most once a second.
+// slowing is how QEMU slows a guest (auto-converge). If in two checks at least nine
+// tenths of what was sent have changed again, its CPUs are stopped for half of the time,
+// and two checks later for nineteen twentieths. It checks after passes, at most once a
+// second.
 var slowing = map[string]any{"throttle-trigger-threshold": 90, "cpu-throttle-initial": 50, "cpu-throttle-increment": 45, "max-cpu-throttle": 95}
 
-// wayOf is how the memory of a guest goes that is copied within limits.
+// wayOf returns how memory is sent under these limits.
 func wayOf(l fleet.Limits) way {
 	return way{Packed: l.Compress == fleet.CompressOn, PostCopy: l.Mode == fleet.PostCopy, Preempt: l.Preempt, Slow: l.Slow}
 }
 
-// QEMU looks ten times a second whether a ceiling is reached (BUFFER_DELAY). What its
-// threads have to compress goes out all the same: a packet each, which is half as large
-// then, or a little more.
+// QEMU checks a bandwidth limit ten times a second (BUFFER_DELAY). Its compressing
+// threads still send the packet that they have: half its size when compressed, or a
+// little more.
 const (
 	boundLooks  = 10
 	packetBytes = 512 << 10
 	leftOf      = 0.7
 )
 
-// Ceiling is what QEMU is to be told for no more than that many bytes a second to be
-// sent.
+// Ceiling is the setting for QEMU that sends at most bytesPerSecond.
 func (w way) Ceiling(bytesPerSecond int64) int64 {
 	if !w.Packed {
 		return bytesPerSecond
@@ -100,16 +99,15 @@ func (w way) Ceiling(bytesPerSecond int64) int64 {
 	return bytesPerSecond - min(beyond, bytesPerSecond/2)
 }
 
-// boundBandwidth says how many bytes a second a copy under way may send.
+// boundBandwidth sets a running copy's bandwidth limit.
 func boundBandwidth(ctx context.Context, do streamDo, bytesPerSecond int64) error {
 	return do(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": bytesPerSecond}, nil)
 }
 
-// prepareStream sets what source and target of a migration have to agree on. With a
-// return path the source knows that the target has loaded everything; with the
-// suspend before the switch nothing irrevocable happens unasked. Memory that is
-// to be compressed goes over connections of its own; QEMU has no other way any
-// more.
+// prepareStream sets what source and target must agree on. The return path tells the
+// source that the target has loaded everything. The suspension before the switch makes
+// sure that nothing irrevocable happens unasked. Compressed memory has connections of its
+// own, the only way that QEMU still supports.
 func prepareStream(ctx context.Context, do streamDo, w way) error {
 	type capability struct {
 		Name  string `json:"capability"`
@@ -129,7 +127,7 @@ func prepareStream(ctx context.Context, do streamDo, w way) error {
 	return err
 }
 
-// streamAddress checks what is about to become part of an address for QEMU.
+// streamAddress checks an address before QEMU gets it.
 func streamAddress(listen string) (string, error) {
 	at, err := netip.ParseAddrPort(listen)
 	if err != nil {

@@ -54,7 +54,7 @@ func TestPacks(t *testing.T) {
 	}
 }
 
-// What is compressed gets a lower ceiling, as QEMU goes beyond it, but never none.
+// Compressed memory gets a lower limit, because QEMU exceeds it, but never 0.
 func TestCeiling(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {

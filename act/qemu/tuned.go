@@ -1,8 +1,7 @@
-// This file tells QEMU what a guest sees of itself and where its memory is,
-// and keeps its CPUs where they shall be.
+// This file configures a guest's shape and memory placement in QEMU, and pins its CPUs.
 //
-// It must not know why. Its tests pin threads of the test, and package qemu's
-// run from inside a guest.
+// It must not know why. Its tests pin threads of the test; package qemu's tests check
+// from inside a guest.
 
 package qemu
 
@@ -22,16 +21,16 @@ import (
 	"pagurus/internal/thread"
 )
 
-// tunedGuest is a guest with a shape on one host. Nil is one without.
+// tunedGuest is a guest with a shape on one host; nil: no shape.
 type tunedGuest struct {
 	Shape       fleet.Shape
 	Layout      fleet.Layout
 	MemoryBytes int64 // in whole MiB
-	More        int64 // what each part of the memory is larger than that
+	More        int64 // added to each memory region's size
 }
 
-// Small leaves huge pages out, and says so: emulated guests of several nodes, and all of
-// older QEMUs, have memory of odd sizes, which no huge page is.
+// Small drops the huge pages, with a note: some emulated guests have odd memory sizes,
+// which huge pages do not allow (see Loses).
 func (g *tunedGuest) Small() {
 	for i, n := range g.Layout.Nodes {
 		if n.PageBytes > 0 {
@@ -40,15 +39,15 @@ func (g *tunedGuest) Small() {
 	}
 }
 
-// small leaves the huge pages of a node out, and says why. The layout it came with is
-// others' as well, and stays.
+// small drops the huge pages of a node, with a reason. It copies the layout, which is
+// shared.
 func (g *tunedGuest) small(i int, why string) {
 	g.Layout.Nodes = slices.Clone(g.Layout.Nodes)
 	g.Layout.Nodes[i].PageBytes = 0
 	g.Layout.Notes = append(slices.Clone(g.Layout.Notes), fmt.Sprintf("node %d of the guest has no huge pages: %s", i, why))
 }
 
-// At is where its parts are; nil of a guest without a shape.
+// At is where its parts are; nil without a shape.
 func (g *tunedGuest) At() *fleet.Layout {
 	if g == nil {
 		return nil
@@ -56,10 +55,9 @@ func (g *tunedGuest) At() *fleet.Layout {
 	return &g.Layout
 }
 
-// Args are QEMU's -smp, and what goes with nodes and huge pages. -m has to say
-// Bytes. Both sides of a migration give the same names and sizes; pages and nodes of
-// the host may differ. First is the number that QEMU has of the first of Reserve's
-// files.
+// Args are QEMU's -smp and the arguments for nodes and huge pages; -m must be Bytes. Both
+// sides of a migration get the same names and sizes; host pages and nodes may differ.
+// first is QEMU's descriptor of the first of Reserve's files.
 func (g *tunedGuest) Args(first int) []string {
 	s, l := g.Shape, g.Layout
 	out := []string{"-smp", fmt.Sprintf("%d,sockets=%d,cores=%d,threads=%d", s.Sockets*s.Cores*s.Threads, s.Sockets, s.Cores, s.Threads)}
@@ -97,7 +95,7 @@ func (g *tunedGuest) Args(first int) []string {
 	return out
 }
 
-// sizes are those of the guest's memory, by node; one of a guest without nodes.
+// sizes are the sizes of the guest's memory by node; one without nodes.
 func (g *tunedGuest) sizes() (all []int64) {
 	for _, n := range g.Shape.Nodes {
 		all = append(all, n.MemoryBytes)
@@ -111,7 +109,7 @@ func (g *tunedGuest) sizes() (all []int64) {
 	return all
 }
 
-// Bytes is how much memory there is in all.
+// Bytes is the total memory.
 func (g *tunedGuest) Bytes() (sum int64) {
 	for _, n := range g.sizes() {
 		sum += n
@@ -119,11 +117,10 @@ func (g *tunedGuest) Bytes() (sum int64) {
 	return sum
 }
 
-// Reserve makes files in memory of the huge pages that a layout has, in the order
-// of its nodes, and takes the pages. QEMU is to inherit them, since it may make no
-// files so large itself; they can be closed here then. Pages that are not to be had,
-// whatever was promised, are left out of the layout, before Args: a guest that is
-// slower is better than one that does not start.
+// Reserve makes files in the layout's huge pages, in the order of its nodes, and
+// allocates the pages. QEMU inherits them, since it may not make files so large;
+// afterwards they can be closed here. Pages that are not available, whatever was
+// promised, are dropped from the layout before Args: a slower guest is better than none.
 func (g *tunedGuest) Reserve() (files []*os.File) {
 	if g == nil {
 		return nil
@@ -142,10 +139,10 @@ func (g *tunedGuest) Reserve() (files []*os.File) {
 	return files
 }
 
-// pages makes a file of huge pages that are there.
+// pages makes a file of allocated huge pages.
 func pages(name string, bytes int64, at fleet.LayoutNode) (*os.File, error) {
 	page := at.PageBytes
-	// The kernel wants the size's logarithm among the flags.
+	// The flags contain the logarithm of the page size.
 	flags := unix.MFD_CLOEXEC | unix.MFD_HUGETLB | bits.TrailingZeros64(uint64(page))<<unix.MFD_HUGE_SHIFT
 	fd, err := unix.MemfdCreate(name, flags)
 	if err != nil {
@@ -166,28 +163,28 @@ func pages(name string, bytes int64, at fleet.LayoutNode) (*os.File, error) {
 // bind is the kernel's MPOL_BIND.
 const bind = 2
 
-// preallocate gives a file all its pages, of these nodes if there are any. It changes where
-// its thread's memory comes from: QEMU binds what it takes later, and not what it finds.
+// preallocate allocates all pages of a file, from these nodes if any. It changes its
+// thread's memory policy, because QEMU only binds later allocations.
 func preallocate(fd int, size int64, nodes []int) error {
 	if len(nodes) > 0 {
-		var set unix.CPUSet // nodes are told as CPUs are
+		var set unix.CPUSet // the set holds node numbers here
 		for _, n := range nodes {
 			set.Set(n)
 		}
-		if err := unix.SetMemPolicy(bind, &set); err != nil && !errors.Is(err, unix.ENOSYS) { // a kernel without nodes
+		if err := unix.SetMemPolicy(bind, &set); err != nil && !errors.Is(err, unix.ENOSYS) { // ENOSYS: a kernel without NUMA
 			return err
 		}
 	}
 	for {
-		// A signal ends it with some taken; those are passed over next time.
+		// After a signal some pages are allocated, which the next call skips.
 		if err := unix.Fallocate(fd, 0, 0, size); !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
 }
 
-// memoryArgument is one part of the guest's memory. What is set aside for it is there at
-// once: a guest that touched a page that is not would be killed.
+// memoryArgument is one memory region. Its reserved pages are allocated at once, because
+// touching a missing page would kill the guest.
 func memoryArgument(i int, bytes int64, at fleet.LayoutNode, file int) string {
 	kind := "memory-backend-ram"
 	pages := ""
@@ -205,8 +202,8 @@ func memoryArgument(i int, bytes int64, at fleet.LayoutNode, file int) string {
 	return fmt.Sprintf("%s,id=node%d,size=%d%s%s", kind, i, bytes, nodes, pages)
 }
 
-// models are QEMU's names for CPUs of each level: qemu64 is the least that all
-// have, and has what it lacks added.
+// models are QEMU's CPU models for each level: qemu64 is the common minimum, with missing
+// features added.
 var models = map[string]string{
 	"x86-64-v1": "qemu64",
 	"x86-64-v2": "qemu64,+cx16,+lahf-lm,+popcnt,+pni,+sse4.1,+sse4.2,+ssse3",
@@ -215,12 +212,11 @@ var models = map[string]string{
 		"+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",
 }
 
-// tunedModel is QEMU's name for CPUs of a level; empty: it has none.
+// tunedModel is QEMU's CPU model for a level; empty: none.
 func tunedModel(level string) string { return models[level] }
 
-// Pin keeps each CPU of a guest where the layout says, and all other threads of
-// its QEMU where the rest is. Ask is a command to QEMU's monitor and where the
-// answer goes. After an error some may be pinned.
+// Pin pins a guest's CPUs to the layout's, and all other QEMU threads to its rest. ask
+// sends a command to QEMU's monitor. After an error some may be pinned.
 func (g *tunedGuest) Pin(ctx context.Context, pid int, ask func(ctx context.Context, command string, args, out any) error) error {
 	if g == nil || len(g.Layout.Pins) == 0 {
 		return nil
@@ -240,8 +236,8 @@ func (g *tunedGuest) Pin(ctx context.Context, pid int, ask func(ctx context.Cont
 		}
 		of[c.Thread] = l.Pins[c.Index]
 	}
-	// Until there is none that was not seen: one may have been made by one that was
-	// not kept anywhere yet.
+	// Repeats until no new thread appears: a thread that was not pinned yet may have made
+	// one.
 	for seen, more := map[int]bool{}, true; more; {
 		more = false
 		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -266,8 +262,8 @@ func (g *tunedGuest) Pin(ctx context.Context, pid int, ask func(ctx context.Cont
 	return nil
 }
 
-// keepThread lets a thread run on these CPUs only. None means anywhere. A thread that
-// has ended needs no place.
+// keepThread restricts a thread to these CPUs; none: no restriction. A thread that has
+// ended is no error.
 func keepThread(thread int, cpus []int) error {
 	if len(cpus) == 0 {
 		return nil

@@ -50,8 +50,8 @@ func TestEmulatedGuestsHaveSmallPages(t *testing.T) {
 	}
 }
 
-// Pages that are not to be had are left out, and so is their file. Here as many are
-// wanted as no machine has, and of no size that other tests set aside.
+// Unavailable pages are dropped with their file. The test wants more than any machine
+// has, of a size that no other test reserves.
 func TestHugePagesThatAreNotThereAreLeftOut(t *testing.T) {
 	const page, pib = 1 << 30, 1 << 50
 	g := &tunedGuest{Shape: fleet.Shape{Nodes: []fleet.ShapeNode{{MemoryBytes: pib}, {MemoryBytes: page}, {MemoryBytes: page}}}}
@@ -85,7 +85,7 @@ func TestThreadsAreKeptWhereTheyShallBe(t *testing.T) {
 	ready, done := make(chan int), make(chan struct{})
 	defer close(done)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with its affinity
+		runtime.LockOSThread() // never unlocked: the thread ends with its affinity
 		ready <- unix.Gettid()
 		<-done
 	}()

@@ -17,10 +17,10 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// TestTunedGuestKeepsItsShape: a guest with two nodes sees them from inside, and
-// still does where it went, although its memory is bound to nothing there and its
-// CPUs float. Where they do not, all else of QEMU is kept elsewhere. It was planned for
-// a host with as many nodes as it has; here there may be one.
+// TestTunedGuestKeepsItsShape: a guest with two nodes sees them from inside, also after
+// moves, although its memory is not bound there and its CPUs float. Where CPUs are
+// pinned, QEMU's other threads run elsewhere. The layout is for a host with as many
+// nodes; this one may have one.
 func TestTunedGuestKeepsItsShape(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
@@ -37,7 +37,7 @@ func TestTunedGuestKeepsItsShape(t *testing.T) {
 	const want = "node0:0-1:10-21 node1:2-3:21-10 cpu0:0:0 cpu1:0:1 cpu2:1:2 cpu3:1:3"
 	tk.Layout = &layouts[0]
 	hosts := w.started(t, tk)
-	const moves = 4 // memory that is lost is not noticed at once
+	const moves = 4 // lost memory is not always noticed at once
 	for i := range moves + 1 {
 		at, to := hosts[i%2], hosts[(i+1)%2]
 		if got, err := drivertest.Ask(t.Context(), at, tk.Guest.ID, "shape"); err != nil || got != want {
@@ -59,9 +59,9 @@ func TestTunedGuestKeepsItsShape(t *testing.T) {
 	}
 }
 
-// TestHugePagesMove: a guest in huge pages goes to where it gets none and back,
-// by either way of copying, and is in huge pages wherever there are some. By post-copy
-// QEMU wants them alike on both sides: else the guest stays, and is whole.
+// TestHugePagesMove: a guest in huge pages moves to a host without and back, in both
+// modes of copying, and uses huge pages where they exist. In post-copy QEMU needs the
+// same pages on both sides: otherwise the guest stays, unharmed.
 func TestHugePagesMove(t *testing.T) {
 	contract(t)
 	const page = 2 << 20
@@ -109,8 +109,8 @@ func TestHugePagesMove(t *testing.T) {
 	}
 }
 
-// TestHugePagesThatAreGone: a guest that was promised more huge pages than there are
-// starts in small ones and says so, and takes none of those there are.
+// TestHugePagesThatAreGone: a guest that was promised too many huge pages starts in small
+// ones, says so, and takes no huge ones.
 func TestHugePagesThatAreGone(t *testing.T) {
 	contract(t)
 	const page = 2 << 20
@@ -140,7 +140,7 @@ func TestHugePagesThatAreGone(t *testing.T) {
 	}
 }
 
-// stays has a guest moved to where it cannot go: it goes on where it is.
+// stays tries an impossible move: the guest goes on where it is.
 func (w *world) stays(t *testing.T, tk fleet.Task, from, to *qemu.Driver) {
 	t.Helper()
 	listen, err := to.Receive(t.Context(), tk)
@@ -162,7 +162,7 @@ func (w *world) stays(t *testing.T, tk fleet.Task, from, to *qemu.Driver) {
 	drivertest.Healthy(t, from, tk.Guest.ID)
 }
 
-// oldQEMU reports whether guests of this QEMU have no huge pages anyhow (Loses).
+// oldQEMU reports whether guests of this QEMU never have huge pages (Loses).
 func oldQEMU(t *testing.T, d *qemu.Driver) bool {
 	t.Helper()
 	old := strings.Contains(d.Abilities().CPU, "before 9")
@@ -172,15 +172,15 @@ func oldQEMU(t *testing.T, d *qemu.Driver) bool {
 	return old
 }
 
-// setAsideFile is where the kernel is told how many huge pages of 2 MiB are set aside.
+// setAsideFile sets the number of reserved huge pages of 2 MiB.
 const setAsideFile = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 
-// setAside has so many more huge pages of 2 MiB set aside while the test runs. TestMain
-// puts back what was, too, for when it does not come to its end.
+// setAside reserves more huge pages of 2 MiB during the test. TestMain also restores the
+// number, in case the test does not finish.
 func setAside(t *testing.T, more int) {
 	t.Helper()
 	const file = setAsideFile
-	_ = os.WriteFile("/proc/sys/vm/compact_memory", []byte("1"), 0) // so that there are some
+	_ = os.WriteFile("/proc/sys/vm/compact_memory", []byte("1"), 0) // so that some can be made
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Skipf("this kernel has no huge pages: %v", err)
@@ -196,7 +196,7 @@ func setAside(t *testing.T, more int) {
 	}
 }
 
-// hugeBytes is how much memory of a guest's QEMU is in huge pages.
+// hugeBytes is a guest's memory in huge pages.
 func (w *world) hugeBytes(t *testing.T, host int, id fleet.GuestID) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.process(t, host, id)))
@@ -211,8 +211,8 @@ func (w *world) hugeBytes(t *testing.T, host int, id fleet.GuestID) int64 {
 	return kib << 10
 }
 
-// pinned checks that so many threads of QEMU, the guest's CPUs, are kept where the
-// first of them shall be, and all others on the one CPU of the rest.
+// pinned checks that the guest's CPU threads are pinned like the first one, and all
+// others to the CPU of the rest.
 func pinned(t *testing.T, pid, threads int, l fleet.Layout) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))

@@ -1,9 +1,7 @@
-// This file finds out whether a QEMU that may do little can run a guest
-// before its memory has arrived, which takes the kernel's userfaultfd, and lends
-// it what it needs for that.
+// This file checks whether an unprivileged QEMU can run a guest before its memory has
+// arrived, which needs the kernel's userfaultfd, and grants access to it.
 //
-// It must not know what a driver does with it. Its tests run against this
-// machine's kernel and QEMU.
+// It must not know a driver's use of it. Its tests use this machine's kernel and QEMU.
 
 package qemu
 
@@ -25,25 +23,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ways to userfaultfd: the device file, which QEMU opens from 8.0 on, and a
-// system call, which the setting gives to everybody.
+// The ways to userfaultfd: the device file, which QEMU opens from 8.0 on, and a system
+// call, which the setting allows to everybody.
 const (
 	device  = "/dev/userfaultfd"
 	setting = "/proc/sys/vm/unprivileged_userfaultfd"
 )
 
-// The modes of the device: as the kernel makes it, and lent.
+// The device's permissions: the kernel's, and granted.
 const (
 	closed      = 0o600
 	grantedMode = 0o660
 )
 
-// GrantUserfault gives a group the device, if nobody but root has it: an administrator's
-// ownDevice choice stays. It lasts until Return or the next boot. There being no such
-// device is not an error.
+// GrantUserfault gives a group access to the device, if only root has it: an
+// administrator's choice stays. It lasts until RevokeUserfault or the next boot. A
+// missing device is not an error.
 func GrantUserfault(gid uint32) error { return change(0, closed, gid, grantedMode) }
 
-// RevokeUserfault takes back what GrantUserfault gave the group, and nothing else.
+// RevokeUserfault undoes GrantUserfault, and nothing else.
 func RevokeUserfault(gid uint32) error { return change(gid, grantedMode, 0, closed) }
 
 func change(fromGroup uint32, from uint32, toGroup uint32, to uint32) error {
@@ -64,22 +62,22 @@ func change(fromGroup uint32, from uint32, toGroup uint32, to uint32) error {
 	return nil
 }
 
-// UserfaultAccess names who may use userfaultfd now: as long as it is the same, so is
-// what Try says.
+// UserfaultAccess describes who may use userfaultfd now. While it is unchanged, so is the
+// result of tryUserfault.
 func UserfaultAccess() string {
 	var st unix.Stat_t
 	if err := unix.Stat(device, &st); err != nil {
 		st.Mode = 0
 	}
-	all, _ := os.ReadFile(setting) // where there is none only the device counts
+	all, _ := os.ReadFile(setting) // if missing, only the device counts
 	return fmt.Sprintf("%d:%d %o %s", st.Uid, st.Gid, st.Mode, bytes.TrimSpace(all))
 }
 
-// tryLimit: QEMU starts an empty machine in some 50 ms.
+// tryLimit: QEMU starts an empty machine in about 50 ms.
 const tryLimit = 10 * time.Second
 
-// tryUserfault starts a QEMU that takes in a guest by post-copy, as attributes say, and
-// gives what it says against it; nil: it can.
+// tryUserfault starts a QEMU that receives a guest in post-copy, with these attributes,
+// and returns its error; nil: it works.
 func tryUserfault(ctx context.Context, binary string, attributes *syscall.SysProcAttr, more ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, tryLimit)
 	defer cancel()
@@ -100,7 +98,7 @@ func tryUserfault(ctx context.Context, binary string, attributes *syscall.SysPro
 	return fmt.Errorf("QEMU did not say whether it can: %w: %s", err, line)
 }
 
-// answer finds what QEMU said of the capability.
+// answer finds QEMU's answer about the capability.
 func answer(out []byte) (refused error, answered bool) {
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
 		var line struct {
@@ -123,9 +121,9 @@ func answer(out []byte) (refused error, answered bool) {
 // firstOpening is the first QEMU that opens the device.
 const firstOpening = 8
 
-// UserfaultRemedy says how this machine can be made to let a user's QEMU of that version
-// use userfaultfd: a shell command. What only an agent lends ends with the next
-// boot, and so does this; the setting is for good.
+// UserfaultRemedy is a shell command that lets a user's QEMU of that version use
+// userfaultfd on this machine. Granting the device lasts until the next boot, and so does
+// this; the setting is permanent.
 func UserfaultRemedy(user, version string) string {
 	first, _, _ := strings.Cut(version, ".")
 	major, _ := strconv.Atoi(first)

@@ -28,12 +28,12 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// ownDevice makes the device as the kernel does, and as it was when the test ends.
+// ownDevice sets the device as the kernel makes it, and restores it when the test ends.
 func ownDevice(t *testing.T) {
 	t.Helper()
 	var before unix.Stat_t
 	if err := unix.Stat(device, &before); err != nil {
-		t.Skip(err) // a kernel without it
+		t.Skip(err) // a kernel without userfaultfd
 	}
 	t.Cleanup(func() {
 		unix.Chown(device, int(before.Uid), int(before.Gid))
@@ -44,7 +44,7 @@ func ownDevice(t *testing.T) {
 	}
 }
 
-// TestTry: what QEMU says is what the kernel lets it do.
+// TestTry: QEMU's answer agrees with the kernel's permissions.
 func TestTry(t *testing.T) {
 	testkit.Root(t, "qemu-system-x86_64")
 	account, err := host.FindAccount("pagurus")
@@ -72,7 +72,7 @@ func TestTry(t *testing.T) {
 	if err := RevokeUserfault(account.GID); err != nil {
 		t.Fatal(err)
 	}
-	text, _ := os.ReadFile(setting) // without it nobody is let
+	text, _ := os.ReadFile(setting) // if missing, only root may
 	everybody := strings.TrimSpace(string(text)) == "1"
 	if err := tryUserfault(t.Context(), binary, account.Attributes()); (err == nil) != everybody {
 		t.Errorf("returned, and everybody let: %t: %v", everybody, err)
@@ -84,8 +84,8 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// TestGrantUserfault: the device is lent as the kernel made it, and only then, and comes
-// back as it was.
+// TestGrantUserfault: the device is granted only if it is as the kernel made it, and is
+// restored.
 func TestGrantUserfault(t *testing.T) {
 	testkit.Root(t)
 	ownDevice(t)

@@ -27,8 +27,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A pre-copy that may be suspended for a minute is given two to send the last of it; any
-// answer begins that anew, and a line over which nothing goes is dead sooner.
+// With a maximum downtime of a minute, pre-copy has two minutes for the rest. Any answer
+// restarts the time, and a dead connection is noticed sooner.
 func TestWatch(t *testing.T) {
 	w, begun := newPulseWatch(fleet.Limits{Mode: fleet.PreCopy, Downtime: time.Minute}), time.Now()
 	for _, c := range []struct {

@@ -33,11 +33,11 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// inside says that this process is in the network namespace made for it.
+// inside marks the process in the test's network namespace.
 const inside = "PAGURUS_QEMU_TEST_INSIDE"
 
-// TestMain runs the tests once more in a network namespace of their own, where
-// they may make links.
+// TestMain runs the tests again in a network namespace of their own, where they may make
+// links.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if text := os.Getenv(stepVariable); text != "" {
@@ -46,8 +46,8 @@ func TestMain(m *testing.M) {
 	if testing.Short() || os.Getenv(inside) != "" || os.Geteuid() != 0 {
 		os.Exit(m.Run())
 	}
-	// Now, since the namespace has no way to where images come from. If it
-	// cannot be had, the tests that need it say so.
+	// Before entering the namespace, which has no network to fetch images. If it fails,
+	// the tests that need the image say so.
 	_, _ = testkit.EnsureImage("openmpi")
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inside+"=1")
@@ -66,7 +66,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// contract skips what needs a real QEMU, and everything it needs.
+// contract skips the test in short runs, and requires a real QEMU otherwise.
 func contract(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -79,13 +79,13 @@ func contract(t *testing.T) {
 
 const testUser = "pagurus"
 
-// host is one of the two hosts of a test: a run folder and the names of taps.
+// host is one of a test's two hosts: a run folder and the names of taps.
 type host struct {
 	Run string
 	Tap string
 }
 
-// world is where guests are tried out: two hosts and an image.
+// world is two hosts and an image.
 type world struct {
 	hosts     [2]host
 	image     string
@@ -93,7 +93,7 @@ type world struct {
 	snapshots int // as in qemu.Config
 }
 
-// newWorld makes two hosts; nothing is left of them when the test ends.
+// newWorld makes two hosts, which are removed when the test ends.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	contract(t)
@@ -146,8 +146,8 @@ func grantUserfault(t *testing.T) {
 	}
 }
 
-// endAll kills what still runs in a host's folder: a test that killed an agent
-// between starting a QEMU and noting it may end before anybody has found it.
+// endAll kills the remaining processes of a host's folder: a test that killed an agent
+// between starting a QEMU and recording it may end before the QEMU is found.
 func endAll(t *testing.T, dir string) {
 	found, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	for _, link := range found {
@@ -184,8 +184,8 @@ func (w *world) config(log io.Writer, host int) qemu.Config {
 	}
 }
 
-// converged stands where the policy is: a copy is good when what is left takes no
-// longer than the downtime allowed, and given up when it has had its rounds.
+// converged replaces the policy: a copy has converged when the rest takes no longer than
+// the maximum downtime, and is given up after its rounds.
 func converged(l fleet.Limits, rounds []fleet.Progress) (bool, error) {
 	downtime, most := cmp.Or(l.Downtime, 300*time.Millisecond), cmp.Or(l.Rounds, 60)
 	p := rounds[len(rounds)-1]
@@ -223,7 +223,7 @@ func task(id fleet.GuestID) fleet.Task {
 	}
 }
 
-// process is the guest's QEMU, from what the driver remembers.
+// process is the guest's QEMU, from the driver's record.
 func (w *world) process(t *testing.T, host int, id fleet.GuestID) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.hosts[host].Run, "guests", string(id), "guest.json"))
@@ -244,7 +244,7 @@ func (w *world) kill(t *testing.T, host int, id fleet.GuestID) {
 	}
 }
 
-// left is every trace of a guest: its folder, and processes that work there.
+// left returns all traces of a guest: its folder, and processes in it.
 func (w *world) left(_ *testing.T, host int, id fleet.GuestID) []string {
 	var out []string
 	dir := filepath.Join(w.hosts[host].Run, "guests", string(id))
@@ -284,7 +284,7 @@ func run(t *testing.T, command ...string) string {
 	return string(out)
 }
 
-// witness builds the program that stands in for the guest agent, once.
+// witness builds the program that replaces the guest agent, once.
 func witness(t *testing.T) string {
 	t.Helper()
 	path, err := buildWitness()
@@ -309,9 +309,8 @@ var buildWitness = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// testImage gives a folder with the files of an image: the kernel and modules
-// of a real one, and a disk with a known beginning. It stays for the next
-// test, with the snapshots of guests booted from it.
+// testImage returns a folder with an image's files: a real kernel and modules, and a disk
+// with a known beginning. It stays for later tests, with the snapshots of its guests.
 func testImage(t *testing.T) string {
 	t.Helper()
 	real := testkit.Image(t, "openmpi")
@@ -333,7 +332,7 @@ func testImage(t *testing.T) string {
 	return dir
 }
 
-// diskBytes is how large the guests' disk is, of content that is no zeros.
+// diskBytes is the size of the guests' disk, without zeros.
 const diskBytes = 64 << 20
 
 // diskHead is what the guests' disk begins with.

@@ -6,8 +6,8 @@ import (
 	"pagurus/fleet"
 )
 
-// calledLast are the newest calls by the clock that the guest shows. The one that
-// counts stops with a machine, so they are reckoned back from now.
+// calledLast returns the newest calls by the guest's wall clock. Their times are by a
+// clock that stops with a virtual machine, so they are computed back from now.
 func (r *record) calledLast(now moment) []fleet.Call {
 	var out []fleet.Call
 	for _, c := range r.newest {
@@ -17,11 +17,11 @@ func (r *record) calledLast(now moment) []fleet.Call {
 	return out
 }
 
-// spans are the ns that a rank was inside of calls, by class as in fleet.CallClasses,
-// in each of some equally long times.
+// spans are the ns that a rank was inside of calls, by class as in fleet.CallClasses, in
+// equal intervals.
 type spans [spansMax][4]uint64
 
-// widen makes each span as long as two.
+// widen doubles the length of each span.
 func (s *spans) widen() {
 	for i := range s {
 		for c := range s[i] {
@@ -34,7 +34,7 @@ func (s *spans) widen() {
 	}
 }
 
-// spread adds a time inside of calls to the spans that it touches.
+// spread distributes a time inside of calls over the spans that it overlaps.
 func (s *spans) spread(from, to, span int64, c uint32) {
 	for from < to {
 		next := min(to, (from/span+1)*span)
@@ -43,8 +43,8 @@ func (s *spans) spread(from, to, span int64, c uint32) {
 	}
 }
 
-// shares is how long a span is, and how much of each until a moment was spent in calls,
-// in percent by class. The call that the rank is in counts as well.
+// shares is the length of a span, and the percentage of each spent in calls, by class. It
+// includes the present call.
 func (r *record) shares(last int64) (time.Duration, map[fleet.CallClass][]int) {
 	elapsed := last - r.began
 	if r.span == 0 || elapsed <= 0 || elapsed >= spansMax<<longestShift {

@@ -12,16 +12,16 @@ import (
 	"pagurus/fleet"
 )
 
-// The layout of a file, as in act/image/trace/trace.c. Whoever changes it
-// raises the version in both.
+// The layout of a file, as in act/image/trace/trace.c. Changes must raise the version in
+// both.
 const (
 	magic       = "PGTRACE\n"
 	version     = 3
 	versionAt   = 8
-	seqAt       = 12 // u32: odd while gaps are being changed
+	seqAt       = 12 // u32: odd while gaps are written
 	rankAt      = 16
 	ranksAt     = 20
-	peersAt     = 24 // u32: cells at the end
+	peersAt     = 24 // u32: number of cells at the end
 	pidAt       = 28
 	begunAt     = 32 // i64, CLOCK_REALTIME
 	beganAt     = 40 // i64, CLOCK_MONOTONIC
@@ -33,13 +33,13 @@ const (
 	handedAt    = 144
 	elsewhereAt = 160
 	longestNAt  = 176
-	shiftAt     = 180 // u32: a span is 2 to the power of this long, ns
+	shiftAt     = 180 // u32: a span is 2 to the power of this, in ns
 	histogramAt = 184
 	longestAt   = 1208
 	recentAt    = 6840
 	spansAt     = 51896
 	newestAt    = 60088
-	madeAt      = 61624 // u64: calls that were kept
+	madeAt      = 61624 // u64: number of recorded calls
 	sentAt      = 61632
 
 	countBytes = 16
@@ -51,11 +51,11 @@ const (
 	longestMax = 64
 	recentMax  = 256 // seconds
 	mostPeers  = 4096
-	// mostRanks is more than any job has; a number beyond it is rubbish.
+	// mostRanks is above any job's number; larger numbers are invalid.
 	mostRanks = 1 << 24
 )
 
-// count is a number of things and the sum of their bytes or nanoseconds.
+// count is a number with the sum of bytes or nanoseconds.
 type count struct{ n, sum uint64 }
 
 func (c count) took() time.Duration { return time.Duration(min(c.sum, math.MaxInt64)) }
@@ -64,7 +64,7 @@ func (c count) sent(rank int) fleet.Sent {
 	return fleet.Sent{Rank: rank, Messages: c.n, Bytes: c.sum}
 }
 
-// record is what one file says, with what makes no sense left out.
+// record is a file's valid content.
 type record struct {
 	rank, ranks, pid  int32
 	begun             int64
@@ -74,16 +74,16 @@ type record struct {
 	outside           count
 	calls             [4]count // in the order of fleet.CallClasses
 	handed, elsewhere count
-	histogram         [buckets]uint64 // both kinds of gap
-	gaps              []fleet.Gap     // of all times and of the last seconds, each once
+	histogram         [buckets]uint64 // of both kinds of gaps
+	gaps              []fleet.Gap     // the longest of all times and of recent seconds, without duplicates
 	recent            map[int64]int64 // by second, Unix time: the longest gap that ended in it, ns
 	sent              []count         // by rank
-	span              int64           // how long each of spans is, ns; 0: it makes no sense
+	span              int64           // length of a span, ns; 0: invalid
 	spans             spans
-	newest            []call // the oldest first
+	newest            []call // oldest first
 }
 
-// call is one of the newest.
+// call is one of the newest calls.
 type call struct {
 	start, took int64 // ns; CLOCK_MONOTONIC
 	class       uint32
@@ -96,7 +96,7 @@ func countAt(b []byte, at int) count {
 	return count{binary.LittleEndian.Uint64(b[at:]), binary.LittleEndian.Uint64(b[at+8:])}
 }
 
-// check says whether a file is long enough and of this version.
+// check checks a file's length and version.
 func check(b []byte) error {
 	switch {
 	case len(b) < sentAt:
@@ -109,7 +109,7 @@ func check(b []byte) error {
 	return nil
 }
 
-// parse reads a file of any contents.
+// parse reads a file of any content.
 func parse(b []byte) (*record, error) {
 	if err := check(b); err != nil {
 		return nil, err
@@ -137,10 +137,10 @@ func parse(b []byte) (*record, error) {
 	return r, nil
 }
 
-// longestShift is of a span that is longer than any rank has: 256 of them are 146 years.
+// longestShift makes a span longer than any rank runs: 256 of them are 146 years.
 const longestShift = 54
 
-// readCalls takes what the rank did when.
+// readCalls reads when the rank did what.
 func (r *record) readCalls(b []byte) {
 	if shift := u32(b, shiftAt); shift > 0 && shift <= longestShift {
 		r.span = 1 << shift
@@ -157,11 +157,11 @@ func (r *record) readCalls(b []byte) {
 			r.newest = append(r.newest, c)
 		}
 	}
-	// One may have come while the file was read.
+	// One may have been added during reading.
 	slices.SortStableFunc(r.newest, func(a, b call) int { return cmp.Compare(a.start, b.start) })
 }
 
-// readGaps takes the gaps of all times and of the last seconds.
+// readGaps reads the longest gaps of all times and of recent seconds.
 func (r *record) readGaps(b []byte) {
 	type name struct {
 		at, took int64
@@ -190,7 +190,7 @@ func (r *record) readGaps(b []byte) {
 	}
 }
 
-// gap reads one gap; false: there is none, or none that can be.
+// gap reads one gap; false: none, or invalid.
 func gap(b []byte) (fleet.Gap, bool) {
 	start, took := i64(b, 0), i64(b, 8)
 	if start <= 0 || took <= 0 || start > math.MaxInt64-took {
@@ -215,10 +215,10 @@ func class(n uint32) fleet.CallClass {
 	return fleet.OtherCall
 }
 
-// normal is the length that 99 of 100 gaps do not exceed, to the next power of
-// two; of fewer gaps the longest is left out.
+// normal is the length that 99 of 100 gaps do not exceed, rounded up to a power of two.
+// With fewer gaps the longest is ignored.
 func (r *record) normal() time.Duration {
-	all := 0.0 // counts may be anything, and their sum more than fits
+	all := 0.0 // counts may be anything, and their sum may overflow
 	for _, n := range r.histogram {
 		all += float64(n)
 	}
@@ -234,8 +234,8 @@ func (r *record) normal() time.Duration {
 	return math.MaxInt64
 }
 
-// cells gives those whom the rank has sent to. Of very many the smallest are
-// added to elsewhere.
+// cells returns the ranks that this rank has sent to. If there are too many, the smallest
+// are added to elsewhere.
 func (r *record) cells(elsewhere fleet.Sent) ([]fleet.Sent, fleet.Sent) {
 	var out []fleet.Sent
 	for rank, c := range r.sent {
@@ -255,8 +255,8 @@ func (r *record) cells(elsewhere fleet.Sent) ([]fleet.Sent, fleet.Sent) {
 	return out, elsewhere
 }
 
-// seconds gives the longest gap that ended in each of the last seconds, up to
-// the one of now.
+// seconds returns the longest gap that ended in each of the last seconds, up to the
+// present one.
 func (r *record) seconds(now time.Time) []time.Duration {
 	out := make([]time.Duration, recentMax)
 	for i := range out {

@@ -35,12 +35,12 @@ func (b image) i64(at int, n int64) image {
 }
 func (b image) count(at int, n, sum int64) image { return b.i64(at, n).i64(at+8, sum) }
 
-// gap writes a gap that ended so long ago.
+// gap writes a gap that ended some time ago.
 func (b image) gap(at int, ago, took time.Duration, inside uint32) image {
 	return b.i64(at, time.Now().Add(-ago-took).UnixNano()).i64(at+8, int64(took)).u32(at+16, inside).u32(at+20, 2)
 }
 
-// slot is where a gap that ended so long ago is kept with its second.
+// slot is where such a gap is stored for its second.
 func slot(ago time.Duration, inside int) int {
 	return recentAt + (2*int(time.Now().Add(-ago).Unix()%recentMax)+inside)*gapBytes
 }
@@ -75,7 +75,7 @@ func TestAFileIsReadAsItWasWritten(t *testing.T) {
 		gap(slot(2*time.Second, 1), 2*time.Second, 20*time.Millisecond, 1).
 		i64(histogramAt+8*10, 990).i64(histogramAt+8*30, 10)
 	write(t, dir, "1.1", b)
-	write(t, dir, "1.2", newImage(1, 3).i64(begunAt, -5)) // of a program before
+	write(t, dir, "1.2", newImage(1, 3).i64(begunAt, -5)) // of an earlier program
 	traces := read(t, dir, fleet.TraceQuery{})
 	if len(traces) != 1 {
 		t.Fatalf("%+v", traces)
@@ -95,7 +95,7 @@ func TestAFileIsReadAsItWasWritten(t *testing.T) {
 	if n != recentMax || max(tr.Seconds[n-3], tr.Seconds[n-4]) != 50*time.Millisecond {
 		t.Errorf("seconds %v", tr.Seconds[n-5:])
 	}
-	// Of a window, what touches it.
+	// With a window, only overlapping gaps.
 	tr = read(t, dir, fleet.TraceQuery{From: time.Now().Add(-5 * time.Second), To: time.Now()})[0]
 	if len(tr.Gaps) != 2 || tr.Sent != nil {
 		t.Errorf("%+v", tr)
@@ -114,7 +114,7 @@ func TestWhatItDidWhen(t *testing.T) {
 	began := monotonic() - 3*span
 	b := newImage(0, 1).u32(shiftAt, 30).i64(beganAt, began).i64(lastAt, monotonic()).
 		i64(spansAt+8*1, span/2).i64(spansAt+8*2, span/4). // of the first: half collective, a quarter waiting
-		i64(spansAt+8*4*2, math.MaxInt64).                 // of the third more than it has
+		i64(spansAt+8*4*2, math.MaxInt64).                 // of the third: more than its length
 		i64(madeAt, newestMax+2).call(1, began+900, 50, 2).call(2, began+100, 70, 1).call(3, 0, 9, 1).call(4, math.MaxInt64, 1, 1)
 	write(t, dir, "0.1", b)
 	tr := read(t, dir, fleet.TraceQuery{})[0]
@@ -129,7 +129,7 @@ func TestWhatItDidWhen(t *testing.T) {
 	if tr = read(t, dir, fleet.TraceQuery{From: time.Now(), To: time.Now()})[0]; tr.Spans != nil || tr.Newest != nil {
 		t.Errorf("of a window: %+v", tr)
 	}
-	// One call for so long that the spans have to become longer, by the reader's own doing.
+	// One call so long that the reader must lengthen the spans.
 	r, err := parse(b.i64(lastAt, began+2*span).u32(insideAt, 1+1))
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestOfManyPeersTheLargestAreTold(t *testing.T) {
 	for i := range mostPeers {
 		b.count(sentAt+i*countBytes, 1, int64(i))
 	}
-	for i := range newestMax { // and of all else it has as much as there can be
+	for i := range newestMax { // and the maximum of everything else
 		b.call(i, monotonic()-int64(time.Minute), int64(time.Second), 0)
 	}
 	for i := range spansMax * len(fleet.CallClasses) {
@@ -184,8 +184,7 @@ func TestOfManyPeersTheLargestAreTold(t *testing.T) {
 	}
 }
 
-// What programs may put there: nothing of it ends the guest agent, or makes it
-// read for ever.
+// No content that programs write ends the guest agent, or makes it read for ever.
 func TestRubbish(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "empty", nil)
@@ -232,7 +231,7 @@ func TestRubbish(t *testing.T) {
 	}
 }
 
-// Files whose bytes are drawn at random, all or a few of them.
+// Files with random bytes, entirely or in part.
 func TestRandomBytes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {

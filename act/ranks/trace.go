@@ -1,11 +1,10 @@
-// Package ranks reads what the tracing library (act/image/trace) keeps in
-// shared memory of the MPI calls of the ranks in this guest.
+// Package ranks reads the tracing library's (act/image/trace) shared memory about the MPI
+// calls of this guest's ranks.
 //
-// Any program of the job may put anything into those files, at any time: what
-// makes no sense is cut or passed over, and no file costs more memory or time
-// than a sound one. It runs in the guest agent and only when it is asked, so
-// it wakes nobody up. Its tests run against files made byte by byte; those that
-// the library writes are read in cmd/pagurus-guest, in real guests.
+// The job's programs may write anything to those files at any time: invalid data is
+// clipped or skipped, and no file costs more memory or time than a valid one. It runs in
+// the guest agent only on request, so an idle guest is not woken. Its tests use
+// artificial files; cmd/pagurus-guest's read the library's, in real guests.
 package ranks
 
 import (
@@ -25,27 +24,25 @@ import (
 	"pagurus/fleet"
 )
 
-// Folder is where the library keeps its files, one a rank.
+// Folder is where the library keeps its files, one for each rank.
 const Folder = "/dev/shm"
 
 const (
 	filePrefix = "pagurus-trace."
-	// mostFiles bounds what is read: a guest runs as many ranks at most as
-	// anybody would run in one machine.
+	// mostFiles limits the files read: more ranks than one guest would run.
 	mostFiles = 512
-	// tries of a file that its rank is changing; each change takes some
-	// microseconds, unless the rank was ended in the middle of one.
+	// tries limits retries of a file that its rank is changing. A change takes some
+	// microseconds, unless the rank was ended during one.
 	tries     = 20
 	tryPause  = time.Millisecond
 	mostGaps  = 16  // in one trace
-	mostCells = 400 // of those it has sent to, so that a trace fits a message
-	// notable is from when on a gap that goes on is told, as in trace.c.
+	mostCells = 400 // of ranks it has sent to, so that a trace fits a message
+	// notable is the minimum length of a reported open gap, as in trace.c.
 	notable = 10 * time.Millisecond
 )
 
-// Read gives the traces of all ranks whose files are in a folder, by rank. Of
-// a rank that has two, since programs ran one after the other, the younger
-// counts. say is told what is wrong with a file.
+// Read returns the traces of all ranks with files in a folder, by rank. If a rank has two
+// files, from successive programs, the newer counts. say reports invalid files.
 func Read(folder string, q fleet.TraceQuery, say func(format string, args ...any)) ([]fleet.Trace, error) {
 	names, err := files(folder)
 	if err != nil {
@@ -70,7 +67,7 @@ func Read(folder string, q fleet.TraceQuery, say func(format string, args ...any
 	return out, nil
 }
 
-// files lists the files of ranks, no more than mostFiles.
+// files lists the ranks' files, at most mostFiles.
 func files(folder string) ([]string, error) {
 	d, err := os.Open(folder)
 	if err != nil {
@@ -94,7 +91,7 @@ func files(folder string) ([]string, error) {
 	}
 }
 
-// readFile reads one file, again if the rank was just changing it.
+// readFile reads one file, again if the rank was changing it.
 func readFile(path string) (*record, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -124,11 +121,11 @@ func readFile(path string) (*record, error) {
 	return parse(b)
 }
 
-// moment is when a file was read, and what its rank did then.
+// moment is when a file was read, with its rank's state.
 type moment struct {
 	real  time.Time
 	mono  int64 // CLOCK_MONOTONIC, ns
-	state byte  // of the process, as in /proc; 0: there is none
+	state byte  // of the process, as in /proc; 0: none
 }
 
 func monotonic() int64 {
@@ -137,20 +134,20 @@ func monotonic() int64 {
 	return t.Nano()
 }
 
-// processState gives the letter for what a process does: T is stopped.
+// processState returns a process's state letter: T is stopped.
 func processState(pid int) byte {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0
 	}
-	// The name before it stands in parentheses and may hold any.
+	// The name before it is in parentheses and may contain any.
 	if _, after, ok := strings.Cut(string(b[max(0, strings.LastIndexByte(string(b), ')')):]), " "); ok && after != "" {
 		return after[0]
 	}
 	return 0
 }
 
-// trace is the record for those who ask for it.
+// trace converts the record for a query.
 func (r *record) trace(q fleet.TraceQuery, now moment) fleet.Trace {
 	t := fleet.Trace{
 		Rank: int(r.rank), Ranks: int(r.ranks), At: now.real.UTC().Round(0), Begun: time.Unix(0, r.begun).UTC(), Ended: r.ended,
@@ -182,7 +179,7 @@ func (r *record) trace(q fleet.TraceQuery, now moment) fleet.Trace {
 	return t
 }
 
-// open is the gap that goes on, if it is worth telling.
+// open returns the unfinished gap, if it is long enough.
 func (r *record) open(now moment) (fleet.Gap, bool) {
 	took := time.Duration(now.mono - r.last)
 	if r.ended || now.state == 0 || now.state == 'Z' || r.last <= 0 || took < notable {

@@ -7,16 +7,16 @@ import (
 	"pagurus/fleet"
 )
 
-// seen is what the library saw of the system up to the end of a gap. The times
-// over and overRan are how far back that goes: at least as far as the gap, at
-// most a second more and 20 ms more. All are in nanoseconds.
+// seen is the library's system data up to the end of a gap. over and overRan are how long
+// before that it begins: at least the gap's length, at most a second and 20 ms more. All
+// are in nanoseconds.
 type seen struct {
 	took     int64
 	inside   bool
-	over     int64 // of delay, stolen and the counts; 0: nobody looked
+	over     int64 // of delay, stolen and the counts; 0: not measured
 	delay    int64
 	stolen   int64
-	overRan  int64 // of ran and sleeps; 0: nobody looked
+	overRan  int64 // of ran and sleeps; 0: not measured
 	ran      int64
 	sleeps   uint32
 	timeouts uint32
@@ -26,24 +26,23 @@ type seen struct {
 }
 
 const (
-	// asleep is how long a rank that waits by itself sleeps at most: a waiting
-	// rank is made to look again after 20 ms (PAGURUS_WAIT). One that slept
-	// longer did not do so by itself.
+	// asleep is the longest sleep of a waiting rank: it wakes up after 20 ms
+	// (PAGURUS_WAIT). A longer sleep was not its own.
 	asleep = 50 * time.Millisecond
-	// Shares of a gap from which on something is told as a cause.
+	// Minimum shares of a gap for a cause.
 	stolenShare = 10 // a tenth
 	sharedShare = 4
 	mostShare   = 2
-	// heldBack is longer than one acknowledgement is held back: mostly for up to 40 ms,
-	// and between a job's guests for 20. Any rank that waits for as long has held one
-	// back, whatever it waits for, so of longer gaps it says nothing.
+	// heldBack is longer than one delayed acknowledgement: usually up to 40 ms, and
+	// between a job's guests 20. Any rank that waits this long has delayed one, so for
+	// longer gaps it means nothing.
 	heldBack = 60 * time.Millisecond
-	// mostCounted is the largest difference that is one. A container's counters
-	// of TCP begin again where it moves to, and what went back is a huge number.
+	// mostCounted is the largest valid difference. A container's TCP counters restart
+	// when it moves, and a negative difference is a huge number.
 	mostCounted = math.MaxInt32
 )
 
-// causes says what of it can have made the gap, the most telling first.
+// causes returns the possible causes of the gap, most relevant first.
 func (s seen) causes() []fleet.Cause {
 	var out []fleet.Cause
 	took := func(what fleet.Reason, ns int64, share int64) {
@@ -57,8 +56,7 @@ func (s seen) causes() []fleet.Cause {
 		}
 	}
 	if s.overRan > 0 {
-		// Inside of a call a rank may sleep until something comes, but looks
-		// again every so often.
+		// Inside of a call a rank may sleep until data comes, but wakes up at intervals.
 		idle := s.overRan - max(s.ran, 0) - min(max(s.delay, 0), s.took)
 		if !s.inside || int64(s.sleeps) < s.took/int64(asleep) {
 			took(fleet.RankStopped, idle, mostShare)
@@ -66,8 +64,8 @@ func (s seen) causes() []fleet.Cause {
 	}
 	if s.over > 0 {
 		counted(fleet.TCPTimeout, s.timeouts)
-		// With one segment under way, as of small messages, Linux sends a loss probe
-		// when the retransmission time-out has passed, and counts only that.
+		// With one segment in flight, as for small messages, Linux sends a loss probe
+		// after the retransmission timeout, and counts only that.
 		counted(fleet.TCPProbe, s.probes)
 		took(fleet.VCPUStolen, s.stolen, stolenShare)
 		took(fleet.CPUShared, s.delay, sharedShare)

@@ -13,7 +13,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// Troubles are asked for by whoever tells the controller that the host lives.
+// Troubles must not wait, because the host's heartbeat asks for them.
 func TestTroublesDoNotWait(t *testing.T) {
 	s, err := Open(Config{Run: t.TempDir()})
 	if err != nil {
@@ -41,7 +41,7 @@ func TestTroublesDoNotWait(t *testing.T) {
 	}
 }
 
-// What an earlier Apply has not done yet is done only if a later one wants it.
+// The unfinished part of an earlier Apply is done only if a later one wants it.
 func TestLaterApplyCounts(t *testing.T) {
 	run := t.TempDir()
 	folder := filepath.Join(run, "shares", "kept")
@@ -53,7 +53,7 @@ func TestLaterApplyCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	// Neither can be served: that it was tried is in the error.
+	// Neither can be served; the error shows that it was tried.
 	network := func(job fleet.JobID, path string) fleet.Network {
 		return fleet.Network{Job: job, Subnet: 1, Share: &fleet.Share{Export: path, UID: user}}
 	}

@@ -14,9 +14,8 @@ import (
 	"pagurus/fleet"
 )
 
-// The words of NFS 4.0 (RFC 7530) and of the remote calls it is made of (RFC
-// 5531) that asking for one file takes. A whole client is not needed: what is
-// asked opens nothing and holds nothing.
+// Constants of NFS 4.0 (RFC 7530) and its remote calls (RFC 5531), for reading one file.
+// A complete client is not needed: these requests open nothing and hold no state.
 const (
 	programNFS, versionNFS, callCompound = 100003, 4, 1
 	flavorNone, flavorUnix               = 0, 1
@@ -25,28 +24,28 @@ const (
 
 	statusNoEntry, statusAccess, statusDelay, statusGrace = 2, 13, 10008, 10013
 
-	// askLimit bounds one question, askPause is before the next where the server
-	// is not ready.
+	// askLimit limits one query; askPause is the pause before a retry if the server is
+	// not ready.
 	askLimit = 5 * time.Second
 	askPause = 50 * time.Millisecond
-	// mostRead is read of a file, and mostReply of what the server says.
+	// mostRead limits the bytes read of a file, mostReply the server's reply.
 	mostRead, mostReply = 1024, 64 << 10
 )
 
-// notYet is that the server has no answer at the moment.
+// notYet: the server cannot answer yet.
 type notYet struct{ status uint32 }
 
 func (n notYet) Error() string { return fmt.Sprintf("it is not ready (status %d)", n.status) }
 
-// Read reads the beginning of a file in a job's directory from the job's server,
-// as a guest would. It is called in a network where the server is reached.
+// Read reads the beginning of a file in a job's directory from the job's server, as a
+// guest would. It must run in a network that reaches the server.
 func Read(ctx context.Context, n fleet.Network, name string) (data []byte, err error) {
 	err = ask(ctx, n, name, &data)
 	return data, err
 }
 
-// ask looks whether the network's server serves the job's directory, and reads
-// the beginning of a file in it, if one is named. It is called in the network.
+// ask checks that the network's server serves the job's directory, and reads the
+// beginning of a file in it, if one is named. It must run in the network.
 func ask(ctx context.Context, n fleet.Network, name string, into *[]byte) error {
 	for {
 		data, err := askOnce(ctx, n, name)
@@ -85,7 +84,7 @@ func askOnce(ctx context.Context, n fleet.Network, name string) ([]byte, error) 
 	if _, err := c.Write(question(*n.Share, path, name != "")); err != nil {
 		return nil, err
 	}
-	// The reply fits into one fragment: the server is asked for little.
+	// The reply fits into one fragment, because little is requested.
 	var head [4]byte
 	if _, err := io.ReadFull(c, head[:]); err != nil {
 		return nil, fmt.Errorf("reading its answer: %w", err)
@@ -101,7 +100,7 @@ func askOnce(ctx context.Context, n fleet.Network, name string) ([]byte, error) 
 	return answer(reply, path)
 }
 
-// question is a call that goes down a path, and reads what is there.
+// question is a call that follows a path and reads the file.
 func question(s fleet.Share, path []string, read bool) []byte {
 	var b []byte
 	word := func(all ...uint32) {
@@ -116,7 +115,7 @@ func question(s fleet.Share, path []string, read bool) []byte {
 	}
 	const transaction, call, rpcVersion = 1, 0, 2
 	word(0, transaction, call, rpcVersion, programNFS, versionNFS, callCompound)
-	word(flavorUnix, 5*4, 0, 0, s.UID, s.GID, 0) // no name, no more groups
+	word(flavorUnix, 5*4, 0, 0, s.UID, s.GID, 0) // no host name, no further groups
 	word(flavorNone, 0)
 	text("")
 	const minor = 0
@@ -130,13 +129,13 @@ func question(s fleet.Share, path []string, read bool) []byte {
 		text(p)
 	}
 	if read {
-		word(opRead, 0, 0, 0, 0, 0, 0, mostRead) // nobody's, from the beginning
+		word(opRead, 0, 0, 0, 0, 0, 0, mostRead) // anonymous state, offset 0
 	}
-	binary.BigEndian.PutUint32(b, uint32(len(b)-4)|1<<31) // the last fragment, and the first
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4)|1<<31) // the last and only fragment
 	return b
 }
 
-// answer gives what was read, if something was.
+// answer returns the data read, if any.
 func answer(reply []byte, path []string) ([]byte, error) {
 	short := false
 	word := func() (w uint32) {
@@ -157,9 +156,9 @@ func answer(reply []byte, path []string) ([]byte, error) {
 		t, reply = reply[:n], reply[whole:]
 		return t
 	}
-	word()           // which transaction
-	word()           // that it is a reply
-	denied := word() // or accepted
+	word()           // transaction ID
+	word()           // message type: reply
+	denied := word() // denied or accepted
 	word()           // the verifier's flavor
 	text()
 	if refused := word(); denied != 0 || refused != 0 || short {
@@ -181,7 +180,7 @@ func answer(reply []byte, path []string) ([]byte, error) {
 		case status != 0:
 			return nil, fmt.Errorf("it says %d to operation %d", status, op)
 		case op == opRead:
-			word() // whether that is the end
+			word() // end of file
 			data = text()
 		}
 	}

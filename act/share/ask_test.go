@@ -14,7 +14,7 @@ import (
 	"pagurus/fleet"
 )
 
-// Debian 13 has /tmp in memory, and its server exports no tmpfs that it knows of.
+// Debian 13 has /tmp in memory, and its server refuses to export a tmpfs.
 func TestDirectoryInMemoryIsServed(t *testing.T) {
 	n, folder := job(t, user)
 	if os.Geteuid() == 0 {
@@ -31,13 +31,13 @@ func TestDirectoryInMemoryIsServed(t *testing.T) {
 	}
 }
 
-// A server that starts without its export has not started, says why, and is
-// found out at once, not when a guest has waited for it.
+// A server that runs without its export counts as not started, with its reason. This is
+// detected at once, not when a guest waits for it.
 func TestServerWithoutItsExportHasNotStarted(t *testing.T) {
 	n, _ := job(t, 0)
 	s := stage(t, n)
 	bad := n
-	bad.Share = &fleet.Share{Export: "/sys/kernel"} // no files of a disk, whoever serves them
+	bad.Share = &fleet.Share{Export: "/sys/kernel"} // cannot be exported by any server
 	begun := time.Now()
 	for try := range enoughTries {
 		if err := s.shares.Failure(n.Job); err != nil {
@@ -63,7 +63,7 @@ func TestServerWithoutItsExportHasNotStarted(t *testing.T) {
 	}
 }
 
-// What is asked of a server is the files it has, down to what is in them.
+// The server is asked for its files and their content.
 func TestAskReadsFiles(t *testing.T) {
 	n, folder := job(t, user)
 	s := stage(t, n)
@@ -75,7 +75,7 @@ func TestAskReadsFiles(t *testing.T) {
 		says string
 	}{
 		"a file":       {user, "input", ""},
-		"another user": {0, "input", ""}, // is the job's, as everybody is
+		"another user": {0, "input", ""}, // every user is mapped to the job's
 		"none":         {user, "nothing", "it has no " + folder + "/nothing"},
 	} {
 		as := n

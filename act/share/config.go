@@ -12,35 +12,34 @@ import (
 
 const (
 	nfsPort = 2049
-	// threads is how many requests a server works on at once; ganesha's own
-	// default is 200, each with a stack.
+	// threads is the number of requests a server handles at once. ganesha's default is
+	// 200, each with a stack.
 	threads = 16
-	// leaseSeconds is after how long a client that is not heard from loses its
-	// locks. Longer than a guest may be suspended in a move.
+	// leaseSeconds is after how long a silent client loses its locks. It exceeds the
+	// suspension of a guest in a move.
 	leaseSeconds = 60
-	// graceSeconds is how long a new server waits for clients of its
-	// predecessor to claim their open files and locks. It ends as soon as all
-	// have, so the figure only counts when a guest died with the server.
+	// graceSeconds is how long a new server waits for its predecessor's clients to
+	// reclaim open files and locks. It ends as soon as all have, so the limit only
+	// matters when a guest died with the server.
 	graceSeconds = 15
-	// cacheEntries bounds how many files a server remembers; about 3 KB each.
+	// cacheEntries limits the cached files of a server, about 3 KB each.
 	cacheEntries = 10000
-	// openFiles bounds how many it keeps open for reuse.
+	// openFiles limits the files kept open for reuse.
 	openFiles = 4096
 )
 
-// configText is the server's configuration, and the record of what it was
-// started with: another text, another server.
+// configText is the server's configuration, and also identifies what a running server was
+// started with: another text means another server.
 //
-// Everybody in the guests is the job's user, whatever they claim to be: a
-// guest's root is the user's own, and NFS believes its clients. So a job
-// reaches what its user could reach anyway and nothing else. The price is that
-// the user's further groups do not count.
+// All users in the guests are mapped to the job's user: a guest's root is controlled by
+// the user, and NFS trusts its clients. So a job reaches only what its user can reach.
+// The price is that the user's supplementary groups do not count.
 func configText(n fleet.Network, folder string) (string, error) {
 	export, err := quoted(n.Share.Export)
 	if err != nil {
 		return "", err
 	}
-	if _, err := quoted(folder); err != nil { // what is in it has plain names
+	if _, err := quoted(folder); err != nil { // names inside of it are plain
 		return "", err
 	}
 	squash := fmt.Sprintf("Squash = all_squash;\n\tAnonymous_Uid = %d;\n\tAnonymous_Gid = %d;", n.Share.UID, n.Share.GID)
@@ -106,13 +105,13 @@ EXPORT {
 `, n.Job, nfsPort, addr, threads, recoveryPath(folder), leaseSeconds, graceSeconds, cacheEntries, filesPath(folder), export, squash, guests), nil
 }
 
-// filesPath is where the server, and nobody else, sees the job's directory.
+// filesPath is where only the server sees the job's directory.
 func filesPath(folder string) string { return filepath.Join(folder, "files") }
 
-// recoveryPath is where the server notes its clients for the one after it.
+// recoveryPath is where the server stores its clients for its successor.
 func recoveryPath(folder string) string { return filepath.Join(folder, "recovery") }
 
-// quoted is a path as ganesha's configuration wants it. It knows no escapes.
+// quoted is a path for ganesha's configuration, which has no escapes.
 func quoted(path string) (string, error) {
 	control := func(r rune) bool { return r < ' ' || r == 0x7f }
 	switch {
@@ -126,20 +125,18 @@ func quoted(path string) (string, error) {
 	return `"` + path + `"`, nil
 }
 
-// powers is all of root's that the server keeps: acting as the user, and
-// opening files by their handles.
+// powers are root's capabilities that the server keeps: acting as the user, and opening
+// files by handles.
 const powers = "-all,+chown,+dac_override,+dac_read_search,+fowner,+fsetid,+setuid,+setgid,+mknod"
 
-// prelude is run in the server's own mount namespace. Ganesha always tells the
-// portmapper and the message bus of the machine about itself, through sockets
-// that a network namespace does not hide; there it would get in the way of a
-// file server of the machine's own.
+// prelude runs in the server's own mount namespace. Ganesha always registers with the
+// machine's portmapper and message bus, through sockets that a network namespace does not
+// hide. That would disturb the machine's own file server.
 //
-// It exports what it finds in the list of mounts, but from version 6 on nothing
-// that is a tmpfs there, as /tmp of Debian 13 is: a tmpfs loses its files at a
-// restart of the machine. So does everything of a job's that is in one, which is
-// the user's choice, so the server reads a list in which a tmpfs is called
-// otherwise. It is laid over the file of the very process that becomes the server.
+// Ganesha exports only what is in the list of mounts, and from version 6 on no tmpfs,
+// such as Debian 13's /tmp, because a tmpfs loses its files at a reboot. A job's files in
+// a tmpfs are the user's choice, so the server reads a list in which a tmpfs has another
+// name. It is mounted over the list of the process that becomes the server.
 const prelude = `mounts=$1
 sed 's/^\([^ ]* [^ ]*\) tmpfs /\1 memory /' /proc/self/mounts >"$mounts" || exit
 mount --bind "$mounts" /proc/$$/mounts || exit
@@ -150,7 +147,7 @@ done
 ulimit -n $1 2>/dev/null; shift
 exec "$@"`
 
-// command is the server's, ready to be started in its network namespace.
+// command is the server's command, to be started in its network namespace.
 func command(program, config, folder string) (*exec.Cmd, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -161,7 +158,7 @@ func command(program, config, folder string) (*exec.Cmd, error) {
 		path, "-F", "-f", config, "-L", "STDERR", "-p", filepath.Join(folder, "ganesha.pid"))
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
-		"MALLOC_ARENA_MAX=2"} // glibc reserves an arena for each thread otherwise
+		"MALLOC_ARENA_MAX=2"} // otherwise glibc reserves an arena for each thread
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd, nil
 }

@@ -16,11 +16,11 @@ import (
 	"pagurus/internal/thread"
 )
 
-// Enter opens the directory the way the user would: otherwise a job would be a
-// way into directories behind closed doors. What is served is what was opened,
-// whatever the path leads to later. What remains: NFS handles name files of
-// the whole file system, so that a guest that guesses them gets, behind closed
-// doors too, to what the files themselves allow the user.
+// Enter opens the directory with the user's permissions: otherwise a job could reach
+// directories that its user cannot enter. The server serves the opened directory,
+// wherever the path leads later. One gap remains: NFS handles name files of the whole
+// file system. A guest that guesses one reaches files inside closed directories, if the
+// files themselves permit the user.
 func Enter(ctx context.Context, s fleet.Share) (*os.File, error) {
 	var groups []uint32
 	if s.UID != 0 {
@@ -63,8 +63,8 @@ func Enter(ctx context.Context, s fleet.Share) (*os.File, error) {
 	}
 }
 
-// openDirectory fails for a directory that may be seen but not entered: that is
-// what the dot is for. Links of /proc would lead to what is this process's.
+// openDirectory fails for a directory that can be listed but not entered, because of the
+// dot. Links in /proc would lead to this process's files.
 func openDirectory(path string) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
 	for {
@@ -78,21 +78,21 @@ func openDirectory(path string) (*os.File, error) {
 	}
 }
 
-// become gives the calling thread the user's rights on files and takes all of
-// root's. The thread's user for all else stays root: with the user's, the user
-// could kill the thread, and with it this process.
+// become gives the calling thread the user's permissions on files, and removes root's.
+// Its real user stays root: otherwise the user could kill the thread, and with it this
+// process.
 func become(uid, gid uint32, groups []uint32) error {
 	var first unsafe.Pointer
 	if len(groups) > 0 {
 		first = unsafe.Pointer(&groups[0])
 	}
-	// Not by package syscall, which would do it to all threads.
+	// Not through package syscall, which would change all threads.
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(first), 0); errno != 0 {
 		return fmt.Errorf("taking the groups of user %d: %w", uid, errno)
 	}
 	unix.SetfsgidRetGid(int(gid))
 	unix.SetfsuidRetUid(int(uid))
-	const ask = -1 // is no user's: changes nothing and tells the present one
+	const ask = -1 // an invalid user: changes nothing and returns the present one
 	isGid, _ := unix.SetfsgidRetGid(ask)
 	isUid, _ := unix.SetfsuidRetUid(ask)
 	if uint32(isUid) != uid || uint32(isGid) != gid {
@@ -106,8 +106,8 @@ func become(uid, gid uint32, groups []uint32) error {
 	return nil
 }
 
-// groupsOf gives all groups of a user; none for one without a name. By id,
-// which knows of users that are not in /etc.
+// groupsOf returns all groups of a user; none if the user has no name. It uses id, which
+// also knows users that are not in /etc.
 func groupsOf(ctx context.Context, uid uint32) []uint32 {
 	out, err := exec.CommandContext(ctx, "id", "-G", "--", strconv.FormatUint(uint64(uid), 10)).Output()
 	if err != nil {
@@ -122,8 +122,7 @@ func groupsOf(ctx context.Context, uid uint32) []uint32 {
 	return groups
 }
 
-// copyOf makes a mount of the directory and what is mounted below it that is in
-// no namespace yet.
+// copyOf makes a detached mount of the directory with the mounts below it.
 func copyOf(dir *os.File) (*os.File, error) {
 	fd, err := unix.OpenTree(int(dir.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	if err != nil {
@@ -132,8 +131,8 @@ func copyOf(dir *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir.Name()), nil
 }
 
-// settleMounts gives the calling thread mounts of its own, with the tree at a
-// path among them. Nothing of it is seen outside.
+// settleMounts gives the calling thread a mount namespace of its own, with the tree at a
+// path, invisible outside.
 func settleMounts(tree *os.File, at string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("making a mount namespace: %w", err)

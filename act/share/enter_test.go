@@ -42,14 +42,14 @@ func TestEnterAsTheUser(t *testing.T) {
 			t.Errorf("%s: the refusal does not say which or what to do: %v", path, err)
 		}
 	}
-	// Nothing of it stays with this process.
+	// This process keeps none of it.
 	if _, err := os.ReadDir(filepath.Join(top, "closed")); err != nil {
 		t.Error(err)
 	}
 }
 
-// The user swaps the directory for a link to one in a closed directory and back,
-// again and again, while the server starts.
+// The user repeatedly swaps the directory for a link into a closed one while the server
+// starts.
 func TestSwappedDirectoryIsNotServed(t *testing.T) {
 	n, folder := job(t, user)
 	top := filepath.Dir(folder)
@@ -93,7 +93,7 @@ func TestSwappedDirectoryIsNotServed(t *testing.T) {
 		if err != nil || !strings.Contains(out, " 11 input") {
 			t.Fatalf("served is %v\n%s", err, out)
 		}
-		s.shares.Close() // first: it would start another
+		s.shares.Close() // first, because it would start another
 		unix.Kill(s.pid(), unix.SIGKILL)
 		testkit.Until(t, startLimit, "the links are gone", func() bool {
 			_, err := s.host.Try("ip", "link", "show", n.Subnet.ShareName())
@@ -103,7 +103,7 @@ func TestSwappedDirectoryIsNotServed(t *testing.T) {
 		s.open()
 	}
 	t.Logf("%d of 20 starts were served", served)
-	// A new start with the same configuration looks again.
+	// A new start with the same configuration opens the directory again.
 	testkit.Until(t, startLimit, "it serves", func() bool {
 		return s.host.Do(func() error { return s.shares.Apply(context.Background(), []fleet.Network{n}) }) == nil
 	})

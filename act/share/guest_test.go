@@ -21,11 +21,11 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// bootLimit is how long an emulated guest may take to do its part.
+// bootLimit is the time for an emulated guest's part.
 const bootLimit = 3 * time.Minute
 
-// A real kernel mounts the share, and does not notice that the server is
-// killed: files stay open, locks held, removed files readable.
+// A real kernel mounts the share, and does not notice when the server is killed: files
+// stay open, locks held, removed files readable.
 func TestKernelClientOutlivesTheServer(t *testing.T) {
 	testkit.Root(t, "qemu-system-x86_64", "go")
 	image := testkit.Image(t, "openmpi")

@@ -10,31 +10,30 @@ import (
 )
 
 const (
-	// shortestPause and longestPause are between two starts of a server that
-	// keeps dying; the pause doubles.
+	// shortestPause and longestPause limit the pause between starts of a server that
+	// keeps dying; it doubles.
 	shortestPause = time.Second
 	longestPause  = 30 * time.Second
 	// recent is how long a death counts for the pause and is reported.
 	recent = 10 * time.Minute
 )
 
-// history is how a server has fared lately. It has a lock of its own, which
-// nobody holds while waiting for anything: it can be asked while the server is
-// being started or ended.
+// history is a server's recent failures. Its lock is never held during a wait, so that it
+// can be read while the server is starting or ending.
 type history struct {
 	mu       sync.Mutex
 	deaths   []time.Time // recent ones
 	starting bool        // since the last death
-	failure  error       // of the last start; nil: it runs, as far as known
-	refused  int         // lasting errors of Apply, one after another
+	failure  error       // of the last start; nil: it is believed to run
+	refused  int         // successive lasting errors of Apply
 	refusal  error       // the last of them
 }
 
-// enoughTries is how often a server is tried before its error counts for guests
-// that wait for it. One that was killed as it started may do better.
+// enoughTries is the number of starts before a server's error counts for waiting guests.
+// A server killed during its start may succeed next time.
 const enoughTries = 2
 
-// applied records what came of making the server as it is wanted.
+// applied records the result of applying the wanted server.
 func (h *history) applied(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -47,7 +46,7 @@ func (h *history) applied(err error) {
 	}
 }
 
-// verdict is why there will be no server; nil: there is, or will be one.
+// verdict is why there will be no server; nil: there is, or will be.
 func (h *history) verdict() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -57,8 +56,8 @@ func (h *history) verdict() error {
 	return h.refusal
 }
 
-// pause is how long to wait before a server that has died is started again: at
-// once after the first death, later for longer and longer.
+// pause is how long to wait before a dead server is restarted: not at all after the first
+// death, then longer and longer.
 func (h *history) pause(now time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,7 +70,7 @@ func (h *history) pause(now time.Time) time.Duration {
 	return max(0, h.deaths[len(h.deaths)-1].Add(length).Sub(now))
 }
 
-// died records a death; a new start is tried.
+// died records a death, followed by a restart.
 func (h *history) died(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +78,7 @@ func (h *history) died(now time.Time) {
 	h.starting = true
 }
 
-// tried records what came of the last start.
+// tried records the result of the last start.
 func (h *history) tried(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,7 +91,7 @@ func (h *history) trimLocked(now time.Time) {
 	}
 }
 
-// trouble says it in a person's words; empty: there was none.
+// trouble describes recent failures for people; empty: none.
 func (h *history) trouble(job fleet.JobID, now time.Time) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -21,7 +21,7 @@ func TestLogIsBounded(t *testing.T) {
 		}
 		return found.Size()
 	}
-	// Broken requests of a guest are nothing to write about, agent or not.
+	// A guest's broken requests are not logged, with or without an agent.
 	s.shares.Close()
 	before := size()
 	err := s.guest.Do(func() error {
@@ -45,7 +45,7 @@ func TestLogIsBounded(t *testing.T) {
 	if grown := size() - before; grown > 10_000 {
 		t.Errorf("500 broken requests made %d bytes of log", grown)
 	}
-	// Whatever else makes it talk.
+	// Other causes of log output.
 	s.open()
 	s.apply(n)
 	log, err := os.OpenFile(s.file("ganesha.log"), os.O_APPEND|os.O_WRONLY, 0)

@@ -14,9 +14,9 @@ import (
 	"pagurus/internal/thread"
 )
 
-// plot is a network namespace with nothing in it but one job's network. It has
-// no name and no mount: it lives as long as the server in it, or this hold on
-// it, and its end of the pair of links goes with it.
+// plot is a network namespace with only one job's network. It has no name and no mount:
+// it exists as long as the server in it, or this file, and takes its end of the link pair
+// with it.
 type plot struct{ file *os.File }
 
 // newPlot makes an empty one.
@@ -52,8 +52,8 @@ func (p *plot) do(f func() error) error {
 	})
 }
 
-// join makes the namespace a member of the job's network: it takes its end of
-// the pair of links if it has none, and gives it its addresses.
+// join connects the namespace to the job's network: it moves its end of the link pair in,
+// unless it is there, and sets the addresses.
 func (p *plot) join(s fleet.Subnet) error {
 	inside, err := netlink.NewHandleAt(netns.NsHandle(p.file.Fd()))
 	if err != nil {
@@ -79,8 +79,8 @@ func (p *plot) moveLink(s fleet.Subnet) error {
 	name := s.SharePeerName()
 	link, err := netlink.LinkByName(name)
 	if missing(err) {
-		// It is in the namespace of a server that nobody knows of any more.
-		// Without its other end it is gone, and the network can be made again.
+		// It is in the namespace of a forgotten server. Deleting its other end removes
+		// it, and the network can be made again.
 		if other, err := netlink.LinkByName(s.ShareName()); err == nil {
 			if err := netlink.LinkDel(other); err != nil && !missing(err) {
 				return fmt.Errorf("removing the lost link %s: %w", s.ShareName(), err)
@@ -97,7 +97,7 @@ func (p *plot) moveLink(s fleet.Subnet) error {
 	return nil
 }
 
-// configureLink gives the link its addresses; doing it twice is doing it once.
+// configureLink gives the link its addresses; it can be repeated.
 func configureLink(inside *netlink.Handle, link netlink.Link, s fleet.Subnet) error {
 	mac, err := net.ParseMAC(s.ShareMAC())
 	if err != nil {
@@ -108,7 +108,7 @@ func configureLink(inside *netlink.Handle, link netlink.Link, s fleet.Subnet) er
 	if err != nil {
 		return fmt.Errorf("looking for lo: %w", err)
 	}
-	const addrGenNone = 1 // IN6_ADDR_GEN_MODE_NONE: no IPv6 address of its own making
+	const addrGenNone = 1 // IN6_ADDR_GEN_MODE_NONE: no automatic IPv6 address
 	if err := inside.LinkSetIP6AddrGenMode(link, addrGenNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
 		return fmt.Errorf("switching off IPv6: %w", err)
 	}

@@ -16,11 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a hold on a process that stays on that very process, whoever gets
-// its number later.
+// process refers to one process, even if its PID is reused.
 type process struct {
 	pid   int
-	child *exec.Cmd // to be waited for; nil: it is not ours
+	child *exec.Cmd // to be waited for; nil: not our child
 	file  *os.File  // the pidfd
 	once  sync.Once
 	done  chan struct{}
@@ -34,8 +33,7 @@ func openProcess(pid int) (*process, error) {
 	return &process{pid: pid, file: os.NewFile(uintptr(fd), "pidfd"), done: make(chan struct{})}, nil
 }
 
-// ended gives a channel that is closed when the process has ended, or is no
-// longer held.
+// ended returns a channel that is closed when the process has ended or was released.
 func (p *process) ended() <-chan struct{} {
 	p.once.Do(func() {
 		go func() {
@@ -49,9 +47,9 @@ func (p *process) ended() <-chan struct{} {
 			switch {
 			case err == nil && p.child != nil:
 				p.child.Wait()
-			case p.child != nil: // let go of, but still a child
+			case p.child != nil: // released, but still a child
 				go p.child.Wait()
-			case err == nil: // a child from before this package was closed and opened again, or nobody of ours
+			case err == nil: // a child from before this package was reopened, or another's
 				_ = raw.Control(func(fd uintptr) { _ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil) })
 			}
 		}()
@@ -74,8 +72,8 @@ func (p *process) lives() bool {
 	}
 }
 
-// killLimit is how long a killed process may take to end. One that waits for a
-// disk or a network file system takes as long as that.
+// killLimit is the time for a killed process to end, which a disk or a network file
+// system may delay.
 const killLimit = 20 * time.Second
 
 // kill ends the process and returns when it has ended.
@@ -102,12 +100,12 @@ func (p *process) kill() error {
 
 func (p *process) close() { p.file.Close() }
 
-// stepsLimit is how long a server just started may take to become itself.
+// stepsLimit is the time for a started process to become the server.
 const stepsLimit = 5 * time.Second
 
-// findServers gives holds on the servers that run with a configuration, by
-// their numbers. Anybody can start a process with a server's command line: a
-// server is also root's, and runs the server's program.
+// findServers returns the running servers with a configuration, by PID. Any user can
+// start a process with a server's command line, so a server must also run as root with
+// the server's program.
 func findServers(program, config string) ([]*process, error) {
 	wanted := []byte("\x00-F\x00-f\x00" + config + "\x00")
 	var found []*process
@@ -125,13 +123,13 @@ func findServers(program, config string) ([]*process, error) {
 			}
 			return nil, err
 		}
-		// One that an agent had only just started when it ended is still a
-		// step on the way to the server.
+		// A process started just before its agent ended may still be a step on the way to
+		// the server.
 		for end := time.Now().Add(stepsLimit); p.isRoots("sh", "setpriv") && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
-		// Read while it is held and lives, so that all of it is about one
-		// process, and not about a later one with its number.
+		// Read while it is held and alive, so that all of it is about one process and not
+		// a later one with its PID.
 		if !hasArguments(pid, wanted) || !p.isRoots(program) || !p.lives() {
 			p.close()
 			continue
@@ -141,7 +139,7 @@ func findServers(program, config string) ([]*process, error) {
 	return found, nil
 }
 
-// processNumbers lists all processes, in the order of numbers, not of names.
+// processNumbers lists all PIDs in numeric order.
 func processNumbers() []int {
 	entries, _ := os.ReadDir("/proc")
 	var pids []int
@@ -169,14 +167,14 @@ func (p *process) isRoots(programs ...string) bool {
 	if err != nil {
 		return false
 	}
-	// A new version of the package takes the file away from under the server.
+	// An upgrade of the package deletes the running server's file.
 	file, deleted := strings.CutSuffix(file, " (deleted)")
 	return slices.ContainsFunc(programs, func(program string) bool {
 		path, err := exec.LookPath(program)
 		if err == nil {
 			path, err = filepath.EvalSymlinks(path)
 		}
-		if err != nil { // the package is gone altogether
+		if err != nil { // the package was removed
 			return deleted && filepath.Base(file) == filepath.Base(program)
 		}
 		return file == path

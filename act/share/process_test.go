@@ -10,9 +10,9 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// Anybody may run a program with a server's command line: only root's with the
-// server's program is one. tail stands for the server, since it takes the same
-// arguments and stays.
+// Any user may run a program with a server's command line; only root's with the server's
+// program counts. tail stands for the server, because it accepts the same arguments and
+// keeps running.
 func TestOnlyRootsServerIsAdopted(t *testing.T) {
 	testkit.Root(t, "tail", "ganesha.nfsd")
 	tail, err := exec.LookPath("tail")

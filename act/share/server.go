@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	// startLimit is how long a server may take until it listens. It takes a
-	// fraction of a second where nothing else runs.
+	// startLimit is the time until a server listens: a fraction of a second on an idle
+	// machine.
 	startLimit = 30 * time.Second
-	// logLimit is when the log is emptied. Guests can make the server write
-	// into it, and the folder is in memory.
+	// logLimit is the size at which the log is emptied. Guests can cause log output, and
+	// the folder is in memory.
 	logLimit = 1 << 20
-	// logInterval is how often that is looked at.
+	// logInterval is the interval of checks of its size.
 	logInterval = time.Second
 )
 
-// server is one job's file server. Whoever uses it has the turn of Shares; only
-// its history may be asked, and its log emptied, at any time.
+// server is one job's file server. Its user must hold the lock of Shares; only its
+// history may be read, and its log emptied, at any time.
 type server struct {
 	job     fleet.JobID
 	folder  string
 	program string
-	network fleet.Network // as last wanted; zero before the first ensure
-	process *process      // nil: does not run
+	network fleet.Network // last wanted; zero before the first ensure
+	process *process      // nil: not running
 	plot    *plot         // its network namespace; nil: none yet
 
-	followed *process // whose death leads to a new start
+	followed *process // restarted when this one dies
 	history  history
 }
 
@@ -47,16 +47,16 @@ func newServer(job fleet.JobID, folder, program string) *server {
 func (v *server) configPath() string { return filepath.Join(v.folder, "ganesha.conf") }
 func (v *server) logPath() string    { return filepath.Join(v.folder, "ganesha.log") }
 
-// adopt finds the server's process, if it runs, by its command line, which no
-// other program of root's has. A file with its number would be missing for a
-// moment after the start, and wrong after a reboot.
+// adopt finds a running server's process by its command line, which is unique among
+// root's programs. A PID file would be missing briefly after the start, and wrong after a
+// reboot.
 func (v *server) adopt() error {
 	found, err := findServers(v.program, v.configPath())
 	if err != nil {
 		return fmt.Errorf("looking for the file server of job %s: %w", v.job, err)
 	}
 	for i, p := range found {
-		if i < len(found)-1 { // serves nobody: the job's link is with a later one
+		if i < len(found)-1 { // unused: the job's link is with a later one
 			if err := p.kill(); err != nil {
 				return fmt.Errorf("ending an earlier file server of job %s: %w", v.job, err)
 			}
@@ -70,8 +70,7 @@ func (v *server) adopt() error {
 	return nil
 }
 
-// ensure makes the server run as n wants it and says whether it had to be
-// started.
+// ensure makes the server run as n wants it and returns whether it was started.
 func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err error) {
 	text, err := configText(n, v.folder)
 	if err != nil {
@@ -105,14 +104,14 @@ func (v *server) write(text string) error {
 	return nil
 }
 
-// start starts the server in its namespace and returns when it listens. After
-// an error it does not run.
+// start starts the server in its namespace and returns when it listens. After an error it
+// does not run.
 func (v *server) start(ctx context.Context) (err error) {
 	if err := v.kill(); err != nil {
 		return err
 	}
-	// The directory is opened again at every start: the user may have made it
-	// anew, and may have lost the right to enter it.
+	// The directory is opened again at every start: the user may have recreated it, or
+	// lost access.
 	tree, err := v.files(ctx)
 	if err != nil {
 		return lasting{err}
@@ -126,7 +125,7 @@ func (v *server) start(ctx context.Context) (err error) {
 	if err := v.plot.join(v.network.Subnet); err != nil {
 		return err
 	}
-	// A log of this run only: that is what an error quotes, and it stays small.
+	// A log of this run only: errors quote it, and it stays small.
 	log, err := os.OpenFile(v.logPath(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("opening its log: %w", err)
@@ -162,14 +161,13 @@ func (v *server) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// lasting is an error that comes of the server and what it is to serve, and not
-// of what is still being made around it.
+// lasting is an error of the server or its directory, not of an unfinished environment.
 type lasting struct{ error }
 
 func (l lasting) Unwrap() error { return l.error }
 
-// serves returns when the server answers for the job's directory. One whose
-// export was not to its liking runs on without any, and would have guests wait.
+// serves returns when the server answers for the job's directory. A server with a refused
+// export keeps running without any, and guests would wait.
 func (v *server) serves(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -182,7 +180,7 @@ func (v *server) serves(ctx context.Context) error {
 	return nil
 }
 
-// files gives the job's directory, to be mounted for the server.
+// files returns the job's directory as a mount for the server.
 func (v *server) files(ctx context.Context) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -194,21 +192,20 @@ func (v *server) files(ctx context.Context) (*os.File, error) {
 	return copyOf(dir)
 }
 
-// boundLog empties a log that has grown too long. The server appends to it, so
-// it goes on at the start. An error leaves it for the next time.
+// boundLog empties a log that is too long. The server appends, so it continues at the
+// start. After an error it is retried later.
 func (v *server) boundLog() {
 	if found, err := os.Stat(v.logPath()); err == nil && found.Size() > logLimit {
 		_ = os.Truncate(v.logPath(), 0)
 	}
 }
 
-// again starts a server that has died.
+// again restarts a server that has died.
 func (v *server) again() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	if v.network.Share == nil {
-		// Nobody has asked for it since this process started. If somebody
-		// does, ensure starts it.
+		// It is not wanted yet since this process started. If it is, ensure starts it.
 		return fmt.Errorf("it ended before it was asked for")
 	}
 	return v.start(ctx)
@@ -228,8 +225,7 @@ func (v *server) listens(ctx context.Context) error {
 	return nil
 }
 
-// listening reports whether a process's network has a TCP socket that listens
-// on the NFS port.
+// listening reports whether a TCP socket in a process's network listens on the NFS port.
 func listening(pid int) bool {
 	for _, table := range []string{"tcp", "tcp6"} {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, table))
@@ -243,7 +239,7 @@ func listening(pid int) bool {
 	return false
 }
 
-// lastWords gives the end of the log, for an error.
+// lastWords returns the end of the log, for an error.
 func (v *server) lastWords() string {
 	text, _ := os.ReadFile(v.logPath())
 	said := reasons(string(text))
@@ -253,15 +249,14 @@ func (v *server) lastWords() string {
 	return "; it said: " + strings.Join(said, " | ")
 }
 
-// reasons are what a log says went wrong, the last of it: what was grave, without
-// when and where it was said, and what is no line of ganesha's, but of the programs
-// that start it.
+// reasons are the last errors in a log: ganesha's severe messages without time and place,
+// and the output of the programs that start it.
 func reasons(log string) (said []string) {
 	const most = 5
 	for line := range strings.Lines(log) {
 		line = strings.TrimSpace(line)
 		switch {
-		case line == "" || strings.Contains(line, " gsh_backtrace :"): // only its makers read that
+		case line == "" || strings.Contains(line, " gsh_backtrace :"): // useless for users
 		case !strings.Contains(line, " : "):
 			said = append(said, line)
 		default:
@@ -275,9 +270,8 @@ func reasons(log string) (said []string) {
 	return said[max(0, len(said)-most):]
 }
 
-// kill ends the process, if there is one, and waits until it is gone. There is
-// nothing to be flushed: what was written is in the host's page cache. Asked
-// to end by itself the server would also sign off at the host's portmapper.
+// kill ends the process, if any, and waits. Nothing needs flushing: written data is in
+// the host's page cache. A regular end would also unregister at the host's portmapper.
 func (v *server) kill() error {
 	if v.process == nil {
 		return nil
@@ -289,15 +283,15 @@ func (v *server) kill() error {
 	return nil
 }
 
-// remove ends the server and removes every trace of it. Its end of the pair of
-// links goes with its namespace.
+// remove ends the server and removes all of it. Its end of the link pair disappears with
+// its namespace.
 func (v *server) remove() error {
 	if err := v.kill(); err != nil {
 		return err
 	}
 	v.forget()
-	// Empty, since only the server sees what is mounted there. Were it not, all
-	// of the user's files would go with the folder.
+	// It is empty, because only the server sees the mount there. Otherwise this would
+	// delete the user's files.
 	if err := os.Remove(filesPath(v.folder)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing its view of the files: %w", err)
 	}
@@ -307,7 +301,7 @@ func (v *server) remove() error {
 	return nil
 }
 
-// forget lets go of the server and leaves it running.
+// forget releases the server, which keeps running.
 func (v *server) forget() {
 	if v.process != nil {
 		v.process.close()

@@ -1,12 +1,11 @@
-// Package share serves the directory a job was submitted from to the job's
-// guests: for each job one NFSv4 server (nfs-ganesha) in a network namespace
-// of its own, whose only link is the job's network. The server outlives this
-// process, is found again by the next one and started again when it dies; file
-// handles stay valid through all of that, since they are the file system's own.
+// Package share serves a job's submit directory to the job's guests: for each job one
+// NFSv4 server (nfs-ganesha) in a network namespace of its own, with only the job's
+// network. The server outlives this process, is found by the next one and restarted when
+// it dies. File handles stay valid throughout, because they are the file system's own.
 //
-// It must not know jobs beyond their directory and user, nor how the job's
-// network is made: it finds its end of a pair of links and takes it. Its tests
-// run a real server against real clients, in namespaces that stand for hosts.
+// It must not know jobs beyond their directory and user, nor how the job's network is
+// made: it finds its end of a link pair. Its tests run a real server with real clients,
+// in namespaces as hosts.
 package share
 
 import (
@@ -24,34 +23,34 @@ import (
 	"pagurus/fleet"
 )
 
-// Config says where servers keep what they need.
+// Config is where servers keep their files.
 type Config struct {
-	Run     string // folder for what is gone after a reboot; shares live in its shares/JOB
+	Run     string // folder for state that lasts until the next boot; servers use its shares/JOB
 	Program string // the server; empty: ganesha.nfsd of PATH
 }
 
-// Shares is all jobs' files that this host serves.
+// Shares is the file servers of all jobs on this host.
 type Shares struct {
 	config Config
 	ended  chan struct{} // closed by Close
 	watch  sync.WaitGroup
 
-	// lock has room for one: whoever is in it may use and change the servers,
-	// and may take as long as a server takes to start or to end.
+	// lock has capacity one: its holder may use and change the servers, and may wait for
+	// one to start or end.
 	lock    chan struct{}
-	servers map[fleet.JobID]*server // changed by who has the turn and holds brief
+	servers map[fleet.JobID]*server // changed by the holder of lock, while it also holds brief
 
-	brief  sync.Mutex                    // never held while waiting for anything
-	wanted map[fleet.JobID]fleet.Network // by the last Apply called
+	brief  sync.Mutex                    // never held during a wait
+	wanted map[fleet.JobID]fleet.Network // by the latest Apply
 }
 
 var (
 	errClosed = errors.New("closed")
-	// errSuperseded can be told by its cause.
+	// errSuperseded wraps context.Canceled, by which callers recognise it.
 	errSuperseded = fmt.Errorf("other networks are wanted by now: %w", context.Canceled)
 )
 
-// Open finds the servers that run already.
+// Open finds the running servers.
 func Open(c Config) (*Shares, error) {
 	if c.Program == "" {
 		c.Program = "ganesha.nfsd"
@@ -82,16 +81,15 @@ func Open(c Config) (*Shares, error) {
 	return s, nil
 }
 
-// jobName is what a job's ID must look like to be a folder's name.
+// jobName matches job IDs that can be a folder's name.
 var jobName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$`)
 
-// Apply serves every network's share and stops serving all others. A network
-// with a share must have been made before. After an error what could be done
-// is done, and a later Apply does the rest.
+// Apply serves every network's share and stops all other servers. A network with a share
+// must exist. After an error everything possible is done, and a later Apply does the
+// rest.
 //
-// It may be called while another call is under way: one works at a time, the
-// last one called counts, and an earlier one does only what that wants too. If
-// that was not all of its own, its error is a context.Canceled.
+// Calls may overlap: one works at a time, the latest call counts, and an earlier one does
+// only what that also wants. If that was not everything, its error is a context.Canceled.
 func (s *Shares) Apply(ctx context.Context, networks []fleet.Network) error {
 	wanted, wrong := sharesOf(networks)
 	s.want(wanted)
@@ -130,7 +128,7 @@ func (s *Shares) Apply(ctx context.Context, networks []fleet.Network) error {
 	return errors.Join(wrong...)
 }
 
-// sharesOf gives the networks with shares by their jobs, and what cannot be.
+// sharesOf returns the networks with shares by job, and errors for invalid ones.
 func sharesOf(networks []fleet.Network) (wanted map[fleet.JobID]fleet.Network, wrong []error) {
 	wanted = map[fleet.JobID]fleet.Network{}
 	for _, n := range networks {
@@ -147,7 +145,7 @@ func sharesOf(networks []fleet.Network) (wanted map[fleet.JobID]fleet.Network, w
 
 func sameShare(a, b fleet.Network) bool { return a.Subnet == b.Subnet && *a.Share == *b.Share }
 
-// enter waits for the turn.
+// enter waits for the lock.
 func (s *Shares) enter(ctx context.Context) error {
 	select {
 	case <-s.ended:
@@ -180,7 +178,7 @@ func (s *Shares) wantedNow(job fleet.JobID) (fleet.Network, bool) {
 	return n, ok
 }
 
-// set changes which server is the job's; nil: none.
+// set changes a job's server; nil: none.
 func (s *Shares) set(job fleet.JobID, v *server) {
 	s.brief.Lock()
 	defer s.brief.Unlock()
@@ -209,8 +207,8 @@ func (s *Shares) serve(ctx context.Context, n fleet.Network) error {
 	return err
 }
 
-// superviseServer starts the server again whenever it dies while it is wanted, and keeps
-// its log short.
+// superviseServer restarts the server whenever it dies while it is wanted, and limits its
+// log.
 func (s *Shares) superviseServer(v *server) {
 	p := v.process
 	if p == nil {
@@ -227,7 +225,7 @@ func (s *Shares) superviseServer(v *server) {
 			}
 			if v.followed != p || s.servers[v.job] != v {
 				s.leave()
-				return // ended on purpose, or started again and followed by another
+				return // ended on purpose, or restarted and supervised elsewhere
 			}
 			pause := v.history.pause(time.Now())
 			if pause == 0 {
@@ -248,7 +246,7 @@ func (s *Shares) superviseServer(v *server) {
 	})
 }
 
-// outlive returns when the process has ended, or false after Close.
+// outlive returns true when the process has ended, or false after Close.
 func (s *Shares) outlive(v *server, p *process) bool {
 	look := time.NewTicker(logInterval)
 	defer look.Stop()
@@ -264,8 +262,8 @@ func (s *Shares) outlive(v *server, p *process) bool {
 	}
 }
 
-// Troubles says in a person's words what went wrong with the servers lately. It
-// waits for no server.
+// Troubles describes recent failures of the servers for people. It does not wait for
+// servers.
 func (s *Shares) Troubles() []string {
 	s.brief.Lock()
 	defer s.brief.Unlock()
@@ -279,8 +277,8 @@ func (s *Shares) Troubles() []string {
 	return lines
 }
 
-// Failure says why a job's files are not served, once that was tried more than
-// once; nil: they are, or may be in a moment. It waits for no server.
+// Failure says why a job's files are not served, after more than one try; nil: they are,
+// or may be soon. It does not wait for servers.
 func (s *Shares) Failure(job fleet.JobID) error {
 	s.brief.Lock()
 	v := s.servers[job]
@@ -291,10 +289,10 @@ func (s *Shares) Failure(job fleet.JobID) error {
 	return v.history.verdict()
 }
 
-// Close leaves all servers running, for whoever opens the folder next.
+// Close leaves all servers running, for the next Open.
 func (s *Shares) Close() error {
 	close(s.ended)
-	s.lock <- struct{}{} // for good: an Apply under way ends first, no other begins
+	s.lock <- struct{}{} // for good: waits for a running Apply and prevents others
 	s.watch.Wait()
 	for _, v := range s.servers {
 		v.forget()

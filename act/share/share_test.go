@@ -68,8 +68,8 @@ func TestPauseGrowsWithDeaths(t *testing.T) {
 	}
 }
 
-// testbed is a host with one job's network on it, made by hand, and a guest:
-// another network namespace on that network.
+// testbed is a host with one job's network, made by hand, and a guest: another network
+// namespace on that network.
 type testbed struct {
 	t      *testing.T
 	host   *testkit.Host
@@ -100,7 +100,7 @@ func stage(t *testing.T, n fleet.Network) *testbed {
 	return s
 }
 
-// pair makes the links that are the overlay's part.
+// pair makes the links, in place of the overlay.
 func (s *testbed) pair(n fleet.Network) {
 	s.t.Helper()
 	s.host.Run("ip", "link", "add", n.Subnet.ShareName(), "master", n.Subnet.BridgeName(), "type", "veth", "peer", "name", n.Subnet.SharePeerName())
@@ -120,7 +120,7 @@ func (s *testbed) apply(networks ...fleet.Network) {
 	s.host.Must(func() error { return s.shares.Apply(context.Background(), networks) })
 }
 
-// url names a file of a job, asked for by a user.
+// url names a job's file, as requested by a user.
 func url(n fleet.Network, path string, uid int) string {
 	return fmt.Sprintf("nfs://%s%s?version=4&uid=%d&gid=%d", n.Subnet.ShareAddr(), path, uid, uid)
 }
@@ -134,7 +134,7 @@ func (s *testbed) pid() int {
 	return pid
 }
 
-// running gives the server's process, or 0.
+// running returns the server's PID, or 0.
 func (s *testbed) running() int {
 	s.t.Helper()
 	found, err := findServers("ganesha.nfsd", s.file("ganesha.conf"))
@@ -152,7 +152,7 @@ func (s *testbed) running() int {
 	return pid
 }
 
-// file is one of the server's own.
+// file is one of the server's files.
 func (s *testbed) file(name string) string { return filepath.Join(s.run, "shares", "j1", name) }
 
 // job makes a network and the user's directory for it.
@@ -191,7 +191,7 @@ func TestGuestsReadAndWriteAsTheUser(t *testing.T) {
 	write(t, filepath.Join(folder, "input"), "from the host\n", user, 0o600)
 	write(t, filepath.Join(folder, "secret"), "root's\n", 0, 0o600)
 	write(t, filepath.Join(filepath.Dir(folder), "outside"), "beyond the export\n", user, 0o644)
-	// Whoever asks is the user: the user, the guest's root, somebody else.
+	// Every client user is mapped to the job's: the user, the guest's root, another.
 	for _, uid := range []int{user, 0, 777} {
 		if got := s.guest.Run("nfs-cat", url(n, folder+"/input", uid)); got != "from the host\n" {
 			t.Errorf("as %d: read %q", uid, got)
@@ -228,8 +228,8 @@ func TestRootsJobIsRoot(t *testing.T) {
 	}
 }
 
-// The server is on the job's network and nowhere else, has no more power than
-// it needs, and tells nobody on the machine.
+// The server is only on the job's network, has no unnecessary capabilities, and registers
+// nowhere on the machine.
 func TestServerIsConfined(t *testing.T) {
 	n, _ := job(t, user)
 	s := stage(t, n)
@@ -292,9 +292,8 @@ func TestServerIsStartedAgain(t *testing.T) {
 	s := stage(t, n)
 	s.apply(n)
 	write(t, filepath.Join(folder, "input"), "", user, 0o600)
-	// Not by reading: this client speaks NFS 4.0, which has no way to say that
-	// it has nothing to claim back, so that it may open files only after the
-	// whole grace period.
+	// Not by reading: this client speaks NFS 4.0. It cannot report that it has nothing to
+	// reclaim, so it may open files only after the whole grace period.
 	serves := func() bool {
 		got, err := s.guest.Try("nfs-ls", url(n, folder, user))
 		return err == nil && strings.Contains(got, "input")
@@ -316,8 +315,8 @@ func TestServerIsStartedAgain(t *testing.T) {
 			return len(lines) == 1 && strings.Contains(lines[0], "j1 died and was started again")
 		})
 	}
-	// Killed while no agent watches, so that its network is gone with it: the
-	// overlay makes the links anew, and the next agent the server.
+	// Killed without an agent, so that its network is gone, too: the overlay makes the
+	// links again, and the next agent the server.
 	s.shares.Close()
 	unix.Kill(s.pid(), unix.SIGKILL)
 	testkit.Until(t, startLimit, "the links are gone", func() bool {
@@ -332,7 +331,7 @@ func TestServerIsStartedAgain(t *testing.T) {
 	s.pair(n)
 	s.apply(n)
 	testkit.Until(t, startLimit, "it serves again", serves)
-	// The links are lost while it runs.
+	// The links disappear while it runs.
 	before := s.pid()
 	s.host.Run("ip", "link", "del", n.Subnet.ShareName())
 	s.pair(n)
@@ -390,14 +389,14 @@ func TestRefusals(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "apt-get install nfs-ganesha") {
 		t.Errorf("without the program: %v", err)
 	}
-	// It had made itself a namespace, with the link in it. Both go with it.
+	// It had its own namespace with the link. Both disappear with it.
 	lost.Close()
 	testkit.Until(t, startLimit, "the links are gone", func() bool {
 		_, err := s.host.Try("ip", "link", "show", n.Subnet.ShareName())
 		return err != nil
 	})
 	s.pair(n)
-	// A program that ends at once: its words are in the error, nothing is left.
+	// A program that ends at once: the error has its output, nothing is left.
 	broken := filepath.Join(t.TempDir(), "broken")
 	if err := os.WriteFile(broken, []byte("#!/bin/sh\necho out of order >&2\nexit 3\n"), 0o755); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,6 @@ import (
 	"pagurus/act/machine"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
-	"pagurus/serve/identity"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
 )
@@ -64,7 +63,7 @@ func controllerOf(cmd *cobra.Command, f *roles.Agent) (wire.Config, error) {
 	if err != nil {
 		return at, err
 	}
-	joined, err := identity.ReadLogin(at.Credentials)
+	joined, err := wire.ReadLogin(at.Credentials)
 	if err != nil || joined.Host == "" {
 		return at, err
 	}

@@ -22,7 +22,6 @@ import (
 
 	"pagurus/act/cgroup"
 	"pagurus/act/daemon"
-	"pagurus/act/machine"
 	"pagurus/cmd/pagurus/labnet"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
@@ -180,33 +179,6 @@ func (l lab) bringUp(ctx context.Context, std streams) (err error) {
 		}
 	}
 	return l.awaitWhole(ctx)
-}
-
-// enlist has every host join, as hosts on other machines do. Those that have joined keep
-// their key, so that doing it again changes nothing.
-func (l lab) enlist(ctx context.Context) error {
-	here, err := machine.ID()
-	if err != nil {
-		return err
-	}
-	client, err := wire.Dial(wire.Config{Address: labSocket})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = client.Close() }()
-	answer, err := client.Ask(ctx, fleet.Request{Verb: fleet.AddToken, Token: &fleet.JoinToken{
-		Role: fleet.HostRole, Uses: l.Hosts, Expires: time.Now().Add(labUpLimit), SameID: true,
-	}})
-	if err != nil {
-		return fmt.Errorf("make a join token: %w", err)
-	}
-	for n := 1; n <= l.Hosts; n++ {
-		folder := filepath.Join(labState, string(hostName(n)), cli.HostCredentials)
-		if _, err := cli.Join(ctx, labEndpoint(), answer.Token, folder, wire.Joining{Host: hostName(n), Machine: here}); err != nil {
-			return fmt.Errorf("%s joins: %w", hostName(n), err)
-		}
-	}
-	return nil
 }
 
 // awaitWhole returns when every daemon that runs has been heard by the

@@ -192,25 +192,32 @@ var doing = map[fleet.RequestVerb]string{
 	fleet.CancelMove: "stop moving",
 }
 
-// MayPass says why a caller may not read or write a job's stream; empty: it may. guest0
-// is the guest that runs the job's program, with the migration that has it, if any. Users
+// Stream is a stream of a job, with what decides who may pass it.
+type Stream struct {
+	Job       fleet.Job
+	Guest0    fleet.Guest     // runs the job's program
+	Migration fleet.Migration // that has Guest0, if any
+	Name      string          // fleet.Stdin, Stdout or Stderr
+}
+
+// MayPass says why a caller may not read or write a stream; empty: it may. Users
 // read output and write input, of their own jobs; the host that runs the program does the
 // reverse, and during a migration both of its hosts do.
-func MayPass(by fleet.Caller, j fleet.Job, guest0 fleet.Guest, m fleet.Migration, stream string, write bool) string {
+func MayPass(by fleet.Caller, s Stream, write bool) string {
 	if by.Host != "" {
-		for _, place := range append(lifecycle.Places(guest0, m), guest0.Home) {
-			if place == by.Host && write == (stream != fleet.Stdin) {
+		for _, place := range append(lifecycle.Places(s.Guest0, s.Migration), s.Guest0.Home) {
+			if place == by.Host && write == (s.Name != fleet.Stdin) {
 				return ""
 			}
 		}
-		return fmt.Sprintf("the program of job %s does not run on %s", j.ID, by.Host)
+		return fmt.Sprintf("the program of job %s does not run on %s", s.Job.ID, by.Host)
 	}
 	switch {
 	case by.Admin:
 		return ""
-	case by.UID != j.Spec.UID:
-		return fmt.Sprintf("job %s is not yours", j.ID)
-	case write && stream != fleet.Stdin:
+	case by.UID != s.Job.Spec.UID:
+		return fmt.Sprintf("job %s is not yours", s.Job.ID)
+	case write && s.Name != fleet.Stdin:
 		return "output is written by agents only"
 	}
 	return ""

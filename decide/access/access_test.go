@@ -148,7 +148,7 @@ func TestEveryStream(t *testing.T) {
 		{other, moving, m, fleet.Stdout, true, false},
 		{other, moving, m, fleet.Stdin, false, false},
 	} {
-		if why := MayPass(c.by, j, c.guest, c.m, c.stream, c.write); (why == "") != c.may {
+		if why := MayPass(c.by, Stream{j, c.guest, c.m, c.stream}, c.write); (why == "") != c.may {
 			t.Errorf("%+v: %q", c, why)
 		}
 	}

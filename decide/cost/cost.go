@@ -1,11 +1,10 @@
-// Package cost predicts what a migration will cost before it starts: from how
-// the guest uses its memory, from the link, and from what past moves were
-// predicted to cost and did. Whether a running one converges is for
-// lifecycle.Copy to judge.
+// Package cost predicts a migration's cost before it starts, from the guest's profile,
+// the link, and the predictions and outcomes of past moves. lifecycle.Copy judges whether
+// a running one converges.
 //
-// It must not know how a copy is made, and package sim must not import it: a
-// simulator that shares the predictor proves nothing. Its tests run against
-// cases worked out by hand and against laws that every prediction must keep.
+// It must not know how a copy is made, and package sim must not import it: a simulator
+// that shares the predictor proves nothing. Its tests use cases computed by hand and laws
+// that every prediction must keep.
 package cost
 
 import (
@@ -18,58 +17,56 @@ import (
 	"pagurus/fleet"
 )
 
-// Link is what one copy has to go by. What is not said has a default: one copy,
-// no ceiling.
+// Link is the bandwidth of one copy. The zero Link is one copy without a limit.
 type Link struct {
-	Limits fleet.Limits // of the copy, filled in
-	Share  int          // copies that use the same link at the same time, this one included
+	Limits fleet.Limits // of the copy, complete
+	Share  int          // copies on the same link at the same time, including this one
 }
 
-// Model is what was learnt from past moves. Fit makes one; the zero Model is
-// that of somebody who has seen none.
+// Model is what was learnt from past moves. Fit makes one; the zero Model has learnt
+// nothing.
 type Model struct {
 	kind      fleet.Kind    // of the guests
-	bandwidth float64       // bytes a second of a link without ceiling
-	slack     float64       // bytes a second by which a copy stays below its ceiling
-	overrun   float64       // bytes a second by which a compressed one goes beyond it
-	overhead  time.Duration // of a move: all but sending memory
-	rest      time.Duration // of the downtime: all but sending memory
-	rise      float64       // how much faster a guest dirties while it is copied than before
-	packed    float64       // what compression leaves of memory
+	bandwidth float64       // bytes a second of an unlimited link
+	slack     float64       // bytes a second by which a copy stays below its limit
+	overrun   float64       // bytes a second by which a compressed copy exceeds its limit
+	overhead  time.Duration // of a move, except sending memory
+	rest      time.Duration // of the downtime, except sending memory
+	rise      float64       // ratio of the dirty rate during a copy to that before
+	packed    float64       // ratio of compressed to uncompressed memory
 	total     spread
-	together  spread // of the total, where several copies use a link
+	together  spread // of the total, if several copies share a link
 	downtime  spread
 	sent      spread
 	basis     string
 }
 
-// spread is what past outcomes were, as multiples of what the model says.
+// spread is past outcomes as multiples of the model's.
 type spread struct{ low, mid, high float64 }
 
-// What is believed before anything was learnt. Others saw dirty rates while
-// migrating of two to three times those before, and the looks of package ram also
-// miss what is written without a change. Of the rises tried 1.3 fits best what was
-// measured here, with emulated guests: of the 38 copies in docs/figures/predict.json
-// that were not compressed it says what they sent to 1.7 % in the median, and that
-// all converge, as they did; 2 says it to 3.9 %, 2.5 to 5.9 %, and both that two do not.
+// Values assumed before learning. Others saw dirty rates while migrating of two to three
+// times those before, and the sampler misses writes without a change. Of the rises tried,
+// 1.3 fits the measurements here best, with emulated guests. For the 38 uncompressed
+// copies in docs/figures/predict.json it predicts what they sent to 1.7 % in the median,
+// and that all converge, as they did. 2 predicts it to 3.9 %, 2.5 to 5.9 %, and both
+// predict that two do not converge.
 const (
 	usualBandwidth = 300 << 20
 	usualSlack     = 3 << 20
 	usualOverrun   = 1 << 20
 	usualOverhead  = 300 * time.Millisecond
-	usualRest      = 45 * time.Millisecond // from the order to stop to the word that it runs
-	// CRIU writes down and makes again each process of a container, which QEMU has
-	// no need to.
+	usualRest      = 45 * time.Millisecond // from the suspend order to the report that the guest runs
+	// CRIU dumps and restores each process of a container, unlike QEMU.
 	usualRestOfContainers = 200 * time.Millisecond
 	usualRise             = 1.3
 	usualDowntime         = 50 * time.Millisecond
 	usualRounds           = 40
-	// looked is how fast a mechanism looks through memory for what it has to
-	// send: zero pages are not sent but looked at.
+	// looked is the rate at which a mechanism scans memory: zero pages are scanned, but
+	// not sent.
 	looked = 768 << 20
-	// settling is how long a copy goes on between the moment when it is good
-	// enough and the pause: a commit, two messages. Its rounds shrink further
-	// meanwhile, and none is shorter than leastRound.
+	// settling is how long a copy continues from convergence to the suspension: a commit,
+	// two messages. Its rounds shrink further meanwhile, and none is shorter than
+	// leastRound.
 	settling   = 40 * time.Millisecond
 	leastRound = 5 * time.Millisecond
 	mostRounds = 1000
@@ -81,7 +78,7 @@ var (
 	usualSent           = spread{1 / 1.6, 1, 1.6}
 )
 
-// usualRests are of kinds that differ in it.
+// usualRests are the kinds' own values of usualRest.
 var usualRests = map[fleet.Kind]time.Duration{fleet.Container: usualRestOfContainers}
 
 func (m Model) usualRest() time.Duration {
@@ -131,7 +128,7 @@ func (m Model) known() Model {
 	return m
 }
 
-// Predict says what one migration of a guest with this profile will cost.
+// Predict predicts the cost of one migration of a guest with this profile.
 func (m Model) Predict(p fleet.Profile, l Link) fleet.Prediction {
 	m, l = m.known(), l.known()
 	c := m.followRounds(p, l)
@@ -154,8 +151,8 @@ func (m Model) Predict(p fleet.Profile, l Link) fleet.Prediction {
 	return out
 }
 
-// totalOf is what the totals of such copies were. Members of a gang wait for each
-// other, and their hosts have more to do at once than by a move alone.
+// totalOf is the spread of the totals of such copies. Members of a gang wait for each
+// other, and load their hosts more than a single move.
 func (m Model) totalOf(l Link) spread {
 	if l.Share > 1 {
 		return m.together
@@ -176,32 +173,32 @@ func (l Link) known() Link {
 	return l
 }
 
-// course is how a copy goes, round by round, and where it ends.
+// course is a simulated copy.
 type course struct {
-	bandwidth float64       // of memory, before it is compressed
+	bandwidth float64       // before compression
 	took      time.Duration // from the first byte to the last
-	ready     time.Duration // of that, before the guest may switch
-	downtime  time.Duration // sending what is left at the end
+	ready     time.Duration // of that, until the guest may switch
+	downtime  time.Duration // for sending the remaining pages
 	pass      time.Duration // the last round
-	mapped    time.Duration // for its mappings, when it is suspended and is not sent any more
+	mapped    time.Duration // suspended for its mappings, when nothing is sent any more
 	sent      float64
 	left      float64
 	rounds    int
 	converges bool
 }
 
-// followRounds goes through the rounds of a copy: each sends what was dirtied while
-// the one before it was sent. More bandwidth makes every round shorter, so what
-// it leaves is no more, and the copy never takes longer.
+// followRounds simulates the rounds of a copy: each sends what was dirtied during the one
+// before. More bandwidth shortens every round, which then leaves no more, so the copy
+// never takes longer.
 func (m Model) followRounds(p fleet.Profile, l Link) course { return m.followOn(newCurve(p), p, l) }
 
-// followOn is follow for who has made the profile's curve before.
+// followOn is followRounds with the profile's curve.
 func (m Model) followOn(set curve, p fleet.Profile, l Link) course {
 	rate, free := m.memoryRate(l)
 	c := course{bandwidth: rate, mapped: m.mapped(p)}
 	memory := math.Max(float64(p.MemoryBytes), float64(p.FilledBytes))
 	c.sent = filled(p, l.Limits)
-	// Under a ceiling there is time enough to look meanwhile.
+	// With a limit there is enough time to scan meanwhile.
 	pass := math.Max(c.sent/c.bandwidth, c.sent/free+math.Max(memory, 0)/looked)
 	took := pass
 	switch l.Limits.Mode {
@@ -209,7 +206,7 @@ func (m Model) followOn(set curve, p fleet.Profile, l Link) course {
 		c.rounds, c.converges = 1, true
 		c.took, c.pass, c.downtime = seconds(pass), seconds(pass), seconds(pass)
 		return c
-	case fleet.PostCopy: // what is left goes over while the guest runs
+	case fleet.PostCopy: // the rest is sent while the guest runs
 		c.left = set.within(pass * m.rise)
 		c.rounds, c.converges, c.sent = 1, true, c.sent+c.left
 		c.took, c.ready, c.pass = seconds(pass+c.left/c.bandwidth), seconds(pass), seconds(pass)
@@ -229,12 +226,12 @@ func (m Model) followOn(set curve, p fleet.Profile, l Link) course {
 	last := c.left / c.bandwidth
 	c.took, c.ready, c.pass = seconds(took+last), seconds(took), seconds(pass)
 	c.sent = m.onLink(l, c.sent+c.left)
-	// The rounds go on until the order to switch comes.
+	// The rounds continue until the switch order.
 	for spent := 0.0; c.converges && spent < settling.Seconds(); {
 		pass := math.Max(last, leastRound.Seconds())
 		spent += pass
 		next := math.Min(last, set.within(pass*m.rise)/c.bandwidth)
-		if next == last { // so are all that follow
+		if next == last { // all later ones are equal
 			break
 		}
 		last = next
@@ -243,7 +240,7 @@ func (m Model) followOn(set curve, p fleet.Profile, l Link) course {
 	return c
 }
 
-// help says what would make a copy converge that does not.
+// help says what would make a copy converge.
 func (m Model) help(p fleet.Profile, l Link, c course) string {
 	at := func(bandwidth float64) bool {
 		faster := m
@@ -253,7 +250,7 @@ func (m Model) help(p fleet.Profile, l Link, c course) string {
 		return faster.followRounds(p, link).converges
 	}
 	allow := fmt.Sprintf("a downtime of %s allowed", words(roundUp(c.downtime)))
-	const most = 100 << 30 // bytes a second: no network of today carries more
+	const most = 100 << 30 // bytes a second: more than today's networks
 	if !at(most) {
 		return allow + ", or a guest that does less meanwhile"
 	}
@@ -274,9 +271,8 @@ func (m Model) help(p fleet.Profile, l Link, c course) string {
 	return fast + ", or " + allow
 }
 
-// curve is the dirty set: how much is dirtied within a time. It rises, from
-// nothing at 0, in straight pieces; beyond the last point it goes on as in the
-// last piece, up to all memory there is.
+// curve is the dirty set: how much is dirtied within a time. It rises from 0 in straight
+// pieces. Beyond the last point it continues the last piece, up to all memory.
 type curve struct {
 	at   []float64 // seconds
 	set  []float64 // bytes
@@ -303,7 +299,7 @@ func newCurve(p fleet.Profile) curve {
 	return c
 }
 
-// within gives the bytes dirtied within so many seconds.
+// within returns the bytes dirtied within t seconds.
 func (c curve) within(t float64) float64 {
 	last := len(c.at) - 1
 	if last == 0 || !(t > 0) {
@@ -331,7 +327,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(math.Min(s*float64(time.Second), math.MaxInt64/4))
 }
 
-// roundUp leaves a tenth of room, in steps of 10 ms.
+// roundUp adds a tenth, in steps of 10 ms.
 func roundUp(d time.Duration) time.Duration {
 	const step = 10 * time.Millisecond
 	return (d + d/10 + step - 1) / step * step
@@ -351,9 +347,8 @@ func mebi(bytes float64) string {
 	return fmt.Sprintf("%.0f MiB", bytes/(1<<20))
 }
 
-// Grown is what a look says of a guest that occupies more of its host's memory by now,
-// in bytes, and may have at most so many: what has come since is in use. One that does
-// not occupy more is as it was seen.
+// Grown updates a profile for a guest that now occupies more of its host's memory, at
+// most most bytes: memory added since counts as used. Otherwise the profile is unchanged.
 func Grown(p fleet.Profile, resident, most int64) fleet.Profile {
 	more := min(resident-p.Resident, most-p.FilledBytes)
 	if p.Resident <= 0 || more <= 0 {
@@ -370,9 +365,8 @@ func Grown(p fleet.Profile, resident, most int64) fleet.Profile {
 	return p
 }
 
-// Guess says what a migration will cost of a guest that nobody has looked at:
-// as if it changed a twentieth of its memory a second for each CPU it uses. Its
-// intervals are twice as wide on either side.
+// Guess predicts without a profile: it assumes that the guest changes a twentieth of its
+// memory a second for each CPU it uses. The intervals are twice as wide on either side.
 func (m Model) Guess(memoryBytes int64, f fleet.GuestFacts, l Link) fleet.Prediction {
 	p := fleet.Profile{MemoryBytes: memoryBytes, FilledBytes: memoryBytes}
 	if f.ResidentBytes > 0 {

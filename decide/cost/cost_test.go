@@ -12,7 +12,7 @@ import (
 
 const mib = 1 << 20
 
-// steady dirties so many MiB a second, round and round in so many.
+// steady dirties rate MiB a second, in a cycle of set MiB.
 func steady(filled, rate, set float64) fleet.Profile {
 	p := fleet.Profile{MemoryBytes: int64(filled * mib), FilledBytes: int64(filled * mib)}
 	for _, s := range []float64{0.1, 0.4, 1.3, 4, 60} {
@@ -23,7 +23,7 @@ func steady(filled, rate, set float64) fleet.Profile {
 	return p
 }
 
-// plain is a model in which everything is a round number.
+// plain is a model with round numbers.
 func plain() Model {
 	return Model{bandwidth: 100 * mib, slack: 1, overhead: time.Second, rest: 10 * time.Millisecond, rise: 1}
 }
@@ -36,31 +36,31 @@ func about(t *testing.T, what string, got, want time.Duration) {
 }
 
 func TestPredictByHand(t *testing.T) {
-	// 1000 MiB at 100 MiB/s: 10 s, and 1.3 s of looking through them. In 11.3 s
-	// the guest dirties its whole set of 20 MiB: 0.2 s, in which it dirties 2
-	// MiB: 20 ms, which is allowed. Until the switch it goes on: 20 ms leave
-	// 0.2 MiB, then rounds of 5 ms 0.05 MiB, which is half a millisecond.
+	// 1000 MiB at 100 MiB/s: 10 s, and 1.3 s of scanning. In 11.3 s the guest dirties its
+	// whole set of 20 MiB: 0.2 s, in which it dirties 2 MiB: 20 ms, which is allowed. It
+	// continues until the switch: 20 ms leave 0.2 MiB, then rounds of 5 ms 0.05 MiB,
+	// which is half a millisecond.
 	got := plain().Predict(steady(1000, 10, 20), Link{})
 	about(t, "total", got.Total.Value, 12520*time.Millisecond)
 	about(t, "downtime", got.Downtime.Value, 10500*time.Microsecond)
 	if got.Bytes.Value>>20 != 1022 || got.Rounds.Value != 2 || !got.Converges || got.Why != "" {
 		t.Errorf("%+v", got)
 	}
-	// The same with two copies over the link and with half the ceiling.
+	// The same with two copies on the link, and with half the bandwidth as a limit.
 	half := plain().Predict(steady(1000, 10, 20), Link{Share: 2})
 	capped := plain().Predict(steady(1000, 10, 20), Link{Limits: fleet.Limits{BytesPerSecond: 50 * mib}})
 	about(t, "total of two together", half.Total.Value, 22820*time.Millisecond)
-	// Under a ceiling the 1.3 s of looking are no time of their own.
+	// With a limit the 1.3 s of scanning take no additional time.
 	about(t, "total at half the speed", capped.Total.Value, 21520*time.Millisecond)
-	// Memory that is empty is looked through, not sent.
+	// Empty memory is scanned, not sent.
 	p := steady(100, 0, 0)
 	p.MemoryBytes = 768 * mib
 	about(t, "total of a guest mostly empty", plain().Predict(p, Link{}).Total.Value, 3*time.Second)
 }
 
 func TestWorkingSetSaturates(t *testing.T) {
-	// By its rate alone (200 MiB/s over 100) it would not converge; its set of
-	// 4 MiB can be sent in 40 ms, and in those it dirties 1.6 MiB: 16 ms.
+	// By its rate alone (200 MiB/s over 100) it would not converge. Its set of 4 MiB can
+	// be sent in 40 ms, in which it dirties 1.6 MiB: 16 ms.
 	got := plain().Predict(steady(500, 200, 4), Link{})
 	if !got.Converges || got.Rounds.Value != 1 {
 		t.Errorf("%+v", got)
@@ -146,7 +146,7 @@ func TestIntervalHoldsThePoint(t *testing.T) {
 	})
 }
 
-// links may be nonsense.
+// links may be invalid.
 func links(t *rapid.T) Link {
 	return Link{Share: rapid.IntRange(-3, 300).Draw(t, "share"), Limits: fleet.Limits{
 		Downtime:       time.Duration(rapid.Int64Range(-10, int64(time.Minute)).Draw(t, "downtime")),
@@ -168,10 +168,10 @@ func sound(t *rapid.T, p fleet.Prediction) {
 	}
 }
 
-// TestModesByHand: what each mode makes of a guest that pre-copy cannot move.
+// TestModesByHand: each mode with a guest that pre-copy cannot move.
 func TestModesByHand(t *testing.T) {
-	// 1000 MiB take 11.3 s, in which the guest changes its set of 200 MiB; that
-	// takes 2 s more, in which it changes 200 MiB again, and so on.
+	// 1000 MiB take 11.3 s, in which the guest changes its set of 200 MiB. That takes 2 s
+	// more, in which it changes 200 MiB again, and so on.
 	wild := steady(1000, 100, 200)
 	in := func(m fleet.Mode) fleet.Prediction { return plain().Predict(wild, Link{Limits: fleet.Limits{Mode: m}}) }
 	if pre := in(fleet.PreCopy); pre.Converges {
@@ -190,8 +190,7 @@ func TestModesByHand(t *testing.T) {
 	}
 }
 
-// TestGrown: a program that has taken memory since its guest was looked at has to be
-// sent with it, whatever was free then.
+// TestGrown: memory that a program took after the profile must also be sent.
 func TestGrown(t *testing.T) {
 	p := steady(400, 1, 1)
 	p.FilledBytes, p.Resident, p.Cache = 90*mib, 150*mib, &fleet.Cache{Hints: true, FreeBytes: 300 * mib}

@@ -9,32 +9,32 @@ import (
 	"pagurus/fleet"
 )
 
-// Subject is the move to come: what past ones may have in common with it.
+// Subject is the coming move: what past ones may have in common with it.
 type Subject struct {
 	Kind     fleet.Kind
 	Job      fleet.JobID
 	From, To fleet.HostID
-	ForOwner bool // it leaves a host to its owner, whose programs have the CPU first
+	ForOwner bool // the move empties a host for its owner, whose programs get the CPU first
 }
 
-// How many past moves say more than more of them that are less alike.
+// How many past moves are better evidence than a larger number of less similar ones.
 const (
-	fewOwned = 2 // for owners, or for none: of all that there is to learn
-	fewLinks = 2 // between the same two hosts, of the link
-	fewLikes = 5 // of the same job, or between the same two hosts, of the errors
-	// whole is from how many outcomes on their own quantiles can bound nine in
-	// ten: below it the fewer there are the more is added.
+	fewOwned = 2 // for owners, or for other reasons: for everything
+	fewLinks = 2 // between the same two hosts: for the link
+	fewLikes = 5 // of the same job, or between the same two hosts: for the errors
+	// whole is the number of outcomes whose own quantiles give 90 % intervals; with fewer
+	// the intervals are widened.
 	whole = 19
-	// Remembered bounds what is learnt from: the latest say most.
+	// Remembered is how many of the latest moves are used for learning.
 	Remembered = 200
 )
 
-// besideOwner is what an owner's programs leave of a copy's bandwidth, for as long as
-// no move has shown it: a third where host and owner had a third of a core between
-// them, all where there are processors enough for both.
+// besideOwner is the share of a copy's bandwidth that an owner's programs leave, until
+// moves show it. It was a third where host and owner shared a third of a core, and all
+// where there were enough CPUs for both.
 const besideOwner = 0.5
 
-// outcome is a past move that arrived, and what it cost.
+// outcome is the cost of a past move that arrived.
 type outcome struct {
 	m        fleet.Migration
 	total    time.Duration
@@ -44,12 +44,12 @@ type outcome struct {
 	ended    time.Time
 	curve    curve // of its profile, if it has one
 
-	place int     // in its history
+	place int     // in its History
 	risen bool    // rise is known
-	rise  float64 // of one that nothing but its link bounded, whatever else is known; 0: it says nothing
+	rise  float64 // ratio of dirty rates for a copy limited only by its link; 0: unknown
 }
 
-// rate is what the link, or the ceiling, gave it while it sent.
+// rate is the bandwidth while it sent.
 func (o *outcome) rate() float64 {
 	if o.capped() {
 		return o.sent / o.elapsed
@@ -58,7 +58,7 @@ func (o *outcome) rate() float64 {
 	return o.sent / math.Max(o.elapsed-looking, o.elapsed/4)
 }
 
-// ceiling is what the copy was allowed; 0: it had none.
+// ceiling is the copy's bandwidth limit; 0: none.
 func (o *outcome) ceiling() float64 {
 	if o.m.Predicted == nil {
 		return 0
@@ -66,7 +66,7 @@ func (o *outcome) ceiling() float64 {
 	return math.Max(0, float64(o.m.Predicted.Limits.BytesPerSecond))
 }
 
-// capped reports whether the copy's ceiling and not the link bounded it.
+// capped reports whether the limit, not the link, determined the copy's bandwidth.
 func (o *outcome) capped() bool { return o.ceiling() > 0 && o.sent/o.elapsed >= 0.7*o.ceiling() }
 
 func (o *outcome) share() float64 {
@@ -76,7 +76,7 @@ func (o *outcome) share() float64 {
 	return float64(max(o.m.Predicted.Share, 1))
 }
 
-// Total is how long a migration took that has ended, from its first order.
+// Total is how long an ended migration took, from its first order.
 func Total(m fleet.Migration) time.Duration {
 	if len(m.Entered) == 0 {
 		return 0
@@ -84,8 +84,8 @@ func Total(m fleet.Migration) time.Duration {
 	return max(0, m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At))
 }
 
-// outcomeOf gives what a move cost that arrived; nil: it did not, or was slowed until
-// it could, or its source did not say.
+// outcomeOf returns the cost of a move; nil if it did not arrive, was slowed, or its
+// source did not report.
 func outcomeOf(m fleet.Migration) *outcome {
 	o := &outcome{m: m, total: Total(m), downtime: m.Cost.Downtime, sent: float64(m.Cost.SentBytes)}
 	if m.Phase != fleet.Finished || m.Orphan || m.Cost.SlowedPercent > 0 || o.total <= 0 || o.sent <= 0 || m.Cost.Elapsed <= 0 || o.downtime < 0 {
@@ -99,8 +99,8 @@ func outcomeOf(m fleet.Migration) *outcome {
 	return o
 }
 
-// latest sorts outcomes, latest first, the order of the others given by their
-// names so that the same past always teaches the same.
+// latest sorts outcomes, latest first, equals by name so that the result is
+// deterministic.
 func latest(past []*outcome) []*outcome {
 	slices.SortFunc(past, func(a, b *outcome) int { return cmp.Or(b.ended.Compare(a.ended), cmp.Compare(a.m.ID, b.m.ID)) })
 	return past[:min(len(past), Remembered)]
@@ -115,12 +115,12 @@ func plural(n int) string {
 	return "moves"
 }
 
-// some gives those that are alike if there are enough of them, otherwise all.
+// some returns the similar outcomes if they are enough, otherwise all.
 func some(enough int, all []*outcome, alike func(*outcome) bool) []*outcome {
 	return atLeast(enough, only(all, alike), all)
 }
 
-// only gives those that are alike.
+// only returns the similar outcomes.
 func only(all []*outcome, alike func(*outcome) bool) []*outcome {
 	var out []*outcome
 	for _, o := range all {
@@ -131,7 +131,7 @@ func only(all []*outcome, alike func(*outcome) bool) []*outcome {
 	return out
 }
 
-// atLeast gives these if they are enough, otherwise all.
+// atLeast returns these if they are enough, otherwise all.
 func atLeast(enough int, these, all []*outcome) []*outcome {
 	if len(these) < enough {
 		return all
@@ -139,12 +139,12 @@ func atLeast(enough int, these, all []*outcome) []*outcome {
 	return these
 }
 
-// bandwidth is what a link gives that nothing but itself bounds. A copy under
-// a ceiling says only that it gives at least that.
+// bandwidth is the bandwidth of an unlimited link. A copy with a limit only gives a lower
+// bound.
 func bandwidth(link, all []*outcome) float64 {
 	for _, group := range [][]*outcome{link, all} {
-		// One that had the link for itself says it better: of a gang the early
-		// ones are held back until all are ready.
+		// A copy that was alone on the link is better evidence: early members of a gang
+		// are held back until all are ready.
 		var alone, together []float64
 		for _, o := range group {
 			switch {
@@ -166,7 +166,7 @@ func bandwidth(link, all []*outcome) float64 {
 	return least
 }
 
-// slack is by how much copies stay below their ceilings; 0: not known.
+// slack is by how much copies stay below their limits; 0: unknown.
 func slack(link []*outcome) float64 {
 	var lost []float64
 	for _, o := range link {
@@ -177,7 +177,7 @@ func slack(link []*outcome) float64 {
 	return median(lost)
 }
 
-// overrun is by how much copies that are compressed go beyond theirs; 0: not known.
+// overrun is by how much compressed copies exceed theirs; 0: unknown.
 func overrun(link []*outcome) float64 {
 	var beyond []float64
 	for _, o := range link {
@@ -188,8 +188,8 @@ func overrun(link []*outcome) float64 {
 	return median(beyond)
 }
 
-// overhead is what a move takes beside its copy; 0: not known. Of a gang it
-// says nothing: its members wait for each other.
+// overhead is the time of a move without its copy; 0: unknown. Gangs are not used,
+// because their members wait for each other.
 func overhead(link []*outcome) time.Duration {
 	var took []float64
 	for _, o := range link {
@@ -200,11 +200,11 @@ func overhead(link []*outcome) time.Duration {
 	return seconds(median(took))
 }
 
-// The rise is looked for between these.
+// Bounds of the search for the rise.
 const leastRise, mostRise = 0.25, 8.0
 
-// learnRise finds how much faster guests dirtied while they were copied than
-// their profiles said, by how much had to be sent.
+// learnRise finds the ratio of dirty rates during copies to those in the profiles, from
+// the amount sent.
 func (m Model) learnRise(like []*outcome) float64 {
 	var found []float64
 	for _, o := range like {
@@ -215,7 +215,7 @@ func (m Model) learnRise(like []*outcome) float64 {
 		if !o.risen {
 			rise = m.riseOf(o)
 		}
-		if !o.packed() && !o.capped() { // then nothing of m matters to it
+		if !o.packed() && !o.capped() { // then it does not depend on m
 			o.risen, o.rise = true, rise
 		}
 		if rise > 0 {
@@ -225,7 +225,7 @@ func (m Model) learnRise(like []*outcome) float64 {
 	return tempered(found, usualRise)
 }
 
-// riseOf finds it for one; 0: whatever it was, it made no difference.
+// riseOf finds it for one outcome; 0: it made no difference.
 func (m Model) riseOf(o *outcome) float64 {
 	p := o.m.Predicted
 	k, l := m.known(), linkOf(*p)
@@ -242,7 +242,7 @@ func (m Model) riseOf(o *outcome) float64 {
 		return 0
 	}
 	low, high := leastRise, mostRise
-	for range 16 { // a ten-thousandth
+	for range 16 { // precision one in ten thousand
 		if mid := math.Sqrt(low * high); at(mid) < o.sent {
 			low = mid
 		} else {
@@ -252,8 +252,8 @@ func (m Model) riseOf(o *outcome) float64 {
 	return math.Sqrt(low * high)
 }
 
-// learnRest finds what a pause takes beside sending memory. It notes how each copy
-// would have gone.
+// learnRest finds the downtime without sending memory. It stores each copy's simulated
+// course.
 func (m Model) learnRest(link []*outcome, courses []course) time.Duration {
 	var found []float64
 	k := m.known()
@@ -270,8 +270,8 @@ func (m Model) learnRest(link []*outcome, courses []course) time.Duration {
 	return seconds(tempered(found, m.usualRest().Seconds()))
 }
 
-// tempered is the median of what was found, drawn towards what is usual while
-// little was; 0 if nothing was found.
+// tempered is the median of the samples, drawn towards usual while there are few; 0 if
+// there are none.
 func tempered(found []float64, usual float64) float64 {
 	if len(found) == 0 {
 		return 0
@@ -287,8 +287,8 @@ func ratio(got, said float64) float64 {
 	return got / said
 }
 
-// spreadOf is what the ratios say of the next one: around their median, as far as nine
-// in ten of them lie; in so far as they are too few for that, as far as is usual.
+// spreadOf predicts the next ratio: the median, with an interval of 90 % of the ratios.
+// If they are too few, missing mixes in the usual interval.
 func spreadOf(ratios []float64, usual spread, missing float64) spread {
 	n := len(ratios)
 	if n == 0 {
@@ -304,11 +304,11 @@ func spreadOf(ratios []float64, usual spread, missing float64) spread {
 		low = missing*math.Log(usual.low) + (1-missing)*low
 		high = missing*math.Log(usual.high) + (1-missing)*high
 	}
-	const least = 0.05 // clocks and schedulers alone make as much difference
+	const least = 0.05 // variation from clocks and schedulers alone
 	return spread{mid * math.Exp(math.Min(low, -least)), mid, mid * math.Exp(math.Max(high, least))}
 }
 
-// median of nothing is 0.
+// median of no values is 0.
 func median(of []float64) float64 {
 	if len(of) == 0 {
 		return 0

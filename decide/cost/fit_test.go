@@ -14,8 +14,7 @@ import (
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// past makes a move that arrived as a model that is true would have it, off by
-// some factor.
+// past makes an arrived move whose outcome is that of the model truth, times a factor.
 func past(i int, truth Model, p fleet.Profile, l Link, off float64) fleet.Migration {
 	truth, l = truth.known(), l.known()
 	c := truth.followRounds(p, l)
@@ -31,13 +30,13 @@ func past(i int, truth Model, p fleet.Profile, l Link, off float64) fleet.Migrat
 	}
 }
 
-// programs are profiles unlike each other.
+// programs are dissimilar profiles.
 func programs() []fleet.Profile {
 	return []fleet.Profile{steady(200, 1, 1), steady(300, 10, 100), steady(250, 30, 60), steady(400, 60, 120), steady(150, 5, 5), steady(350, 20, 200)}
 }
 
-// TestFitFindsTheTruth: bandwidth, overhead and rise are none of the usual
-// ones; after some moves of other programs those of another are foreseen.
+// TestFitFindsTheTruth: bandwidth, overhead and rise differ from the usual ones. After
+// some moves of other programs, another program's is predicted correctly.
 func TestFitFindsTheTruth(t *testing.T) {
 	truth := Model{bandwidth: 80 * mib, slack: 6 * mib, overhead: 3 * time.Second, rest: 25 * time.Millisecond, rise: 2.5}
 	var history []fleet.Migration
@@ -63,8 +62,8 @@ func TestFitFindsTheTruth(t *testing.T) {
 	}
 }
 
-// TestIntervalsNarrow: with many moves that were as foreseen the interval is
-// narrow, with few it is wide, with some that were not it covers them.
+// TestIntervalsNarrow: the interval is narrow after many correct predictions, wide after
+// few, and includes wrong ones.
 func TestIntervalsNarrow(t *testing.T) {
 	width := func(n int, off func(int) float64) float64 {
 		var history []fleet.Migration
@@ -84,8 +83,8 @@ func TestIntervalsNarrow(t *testing.T) {
 	}
 }
 
-// TestOtherJobsAreFew: many moves of few other jobs say little of one that has not
-// moved, and many of its own much.
+// TestOtherJobsAreFew: many moves of a few other jobs say little about a job that has not
+// moved; its own moves say much.
 func TestOtherJobsAreFew(t *testing.T) {
 	width := func(jobs int, job fleet.JobID) float64 {
 		var history []fleet.Migration
@@ -103,8 +102,8 @@ func TestOtherJobsAreFew(t *testing.T) {
 	}
 }
 
-// TestCeilingOfCompressed: a copy that is compressed goes beyond its ceiling, one that
-// is not stays below, and each is learnt by itself.
+// TestCeilingOfCompressed: a compressed copy exceeds its limit, an uncompressed one stays
+// below, and they are learnt separately.
 func TestCeilingOfCompressed(t *testing.T) {
 	truth := Model{bandwidth: 200 * mib, slack: 2 * mib, overrun: 9 * mib, packed: 0.5}
 	plainly, packed := Link{Limits: fleet.Limits{BytesPerSecond: 30 * mib}}, Link{Limits: fleet.Limits{BytesPerSecond: 30 * mib, Compress: fleet.CompressOn}}
@@ -125,9 +124,10 @@ func TestCeilingOfCompressed(t *testing.T) {
 	}
 }
 
-// TestCoverage: of outcomes drawn as the past was, nine in ten lie inside.
+// TestCoverage: of outcomes with the same distribution as past ones, nine in ten are
+// inside the interval.
 func TestCoverage(t *testing.T) {
-	off := func(i int) float64 { return math.Exp(0.3 * math.Sin(float64(i)*12.9898)) } // no pattern to speak of
+	off := func(i int) float64 { return math.Exp(0.3 * math.Sin(float64(i)*12.9898)) } // practically without a pattern
 	inside, n := 0, 0
 	var history []fleet.Migration
 	for i := range 150 {
@@ -174,8 +174,7 @@ func TestScore(t *testing.T) {
 	}
 }
 
-// TestSameJobCountsMost: what other jobs do matters no more once a job has
-// moved often enough.
+// TestSameJobCountsMost: other jobs no longer matter once a job has moved often enough.
 func TestSameJobCountsMost(t *testing.T) {
 	var history []fleet.Migration
 	for i := range 40 {
@@ -193,8 +192,8 @@ func TestSameJobCountsMost(t *testing.T) {
 	}
 }
 
-// TestGangsTeachOfGangs: what gangs took is expected of the next one, and of no move
-// alone; until a gang has moved what is known is what single guests took.
+// TestGangsTeachOfGangs: the times of gangs are used for gangs only. Until a gang has
+// moved, those of single guests are used.
 func TestGangsTeachOfGangs(t *testing.T) {
 	p, gang := steady(200, 1, 1), Link{Share: 2}
 	history := func(n int, l Link, off float64) (out []fleet.Migration) {
@@ -221,8 +220,8 @@ func TestGangsTeachOfGangs(t *testing.T) {
 	}
 }
 
-// TestOwnersTakeTheCPU: moves that leave hosts to their owners teach of their like, and
-// others of theirs, however many of the other kind there are.
+// TestOwnersTakeTheCPU: moves for owners and other moves are learnt separately, however
+// many of the other kind there are.
 func TestOwnersTakeTheCPU(t *testing.T) {
 	p := steady(200, 1, 1)
 	var history []fleet.Migration
@@ -234,7 +233,7 @@ func TestOwnersTakeTheCPU(t *testing.T) {
 		}
 		history = append(history, m)
 	}
-	for _, from := range []fleet.HostID{"a", "c"} { // c: no move from there yet
+	for _, from := range []fleet.HostID{"a", "c"} { // no move from c yet
 		about := Subject{Kind: fleet.VM, Job: "j9", From: from, To: "b"}
 		other := Fit(history, about).Predict(p, Link{}).Total.Value
 		about.ForOwner = true
@@ -252,8 +251,8 @@ func TestOwnersTakeTheCPU(t *testing.T) {
 	}
 }
 
-// TestTheFirstOwner: as long as no move has left a host to its owner, such a move is
-// expected to take longer than others, whatever these have taught.
+// TestTheFirstOwner: until a move for an owner was seen, such a move is expected to take
+// longer than others.
 func TestTheFirstOwner(t *testing.T) {
 	p := steady(200, 1, 1)
 	var history []fleet.Migration
@@ -279,7 +278,7 @@ func TestTheFirstOwner(t *testing.T) {
 	}
 }
 
-// moves are past moves, some of them nonsense.
+// moves are past moves, some of them invalid.
 func moves(t *rapid.T) []fleet.Migration {
 	var out []fleet.Migration
 	any64 := rapid.Int64()
@@ -328,7 +327,7 @@ func TestNonsenseIsNoPanic(t *testing.T) {
 	})
 }
 
-// TestContainersHaveLongerDowntime: before anything was learnt of them.
+// TestContainersHaveLongerDowntime: before anything was learnt about them.
 func TestContainersHaveLongerDowntime(t *testing.T) {
 	p := steady(50, 1, 1)
 	vm := Fit(nil, Subject{Kind: fleet.VM}).Predict(p, Link{}).Downtime

@@ -7,34 +7,33 @@ import (
 	"pagurus/fleet"
 )
 
-// Fit learns from past moves, most from those most like the one to come.
+// Fit learns from past moves, most from the most similar ones.
 func Fit(past []fleet.Migration, about Subject) Model { return Learn(past).fit(about) }
 
-// History is past moves made ready to be learnt from more than once.
+// History is past moves prepared for repeated learning.
 type History struct {
 	past    []*outcome
 	crowds  map[crowd]*counts
 	fits    map[Subject]Model
 	grounds map[Subject]ground
-	courses []course // room for those of the fit in work, by place
-	odd     bool     // some were not predicted, and count for any kind
+	courses []course // buffer for the courses of the current fit, by place
+	odd     bool     // some had no prediction, and count for any kind
 }
 
-// crowd is moves of one kind, for owners or for none.
+// crowd is moves of one kind, for owners or for other reasons.
 type crowd struct {
 	kind     fleet.Kind
 	forOwner bool
 }
 
-// counts is how many moves there are of a crowd, of each job, and between each
-// two hosts.
+// counts is the number of moves in a crowd, by job and by pair of hosts.
 type counts struct {
 	all   int
 	jobs  map[fleet.JobID]int
 	links map[[2]fleet.HostID]int
 }
 
-// Learn makes past moves ready.
+// Learn prepares past moves.
 func Learn(past []fleet.Migration) *History {
 	var all []*outcome
 	for _, m := range past {
@@ -45,9 +44,8 @@ func Learn(past []fleet.Migration) *History {
 	return newHistory(all)
 }
 
-// Next is what the moves of these names teach. Those that o knows it does not
-// look at again, what has finished stays as it is, and takes them over: o is not
-// to be learnt from any more. It may be nil.
+// Next returns the history of the moves with these names. It reuses those in o, because
+// ended moves do not change. o must not be used afterwards; it may be nil.
 func (o *History) Next(past []fleet.MigrationID, of func(fleet.MigrationID) fleet.Migration) *History {
 	known := make(map[fleet.MigrationID]*outcome, len(past))
 	if o != nil {
@@ -94,7 +92,7 @@ func (o *History) crowd(kind fleet.Kind, forOwner bool) *counts {
 	return c
 }
 
-// Fit learns as Fit does. What is too little to be told apart is learnt once.
+// Fit is like the function Fit, but reuses results for equal subjects.
 func (o *History) Fit(about Subject) Model {
 	if !o.odd {
 		about = o.known(about)
@@ -107,7 +105,7 @@ func (o *History) Fit(about Subject) Model {
 	return m
 }
 
-// known leaves out what too few past moves have in common with it.
+// known removes the parts of a subject that too few past moves share.
 func (o *History) known(about Subject) Subject {
 	of, others := o.crowd(about.Kind, about.ForOwner), &counts{}
 	if of.all < fewOwned {
@@ -123,7 +121,7 @@ func (o *History) known(about Subject) Subject {
 	return about
 }
 
-// fit learns from all that is like a move.
+// fit learns from all similar moves.
 func (o *History) fit(about Subject) Model {
 	m := o.learn(about)
 	if about.ForOwner && !slices.ContainsFunc(o.past, func(p *outcome) bool {
@@ -134,10 +132,10 @@ func (o *History) fit(about Subject) Model {
 	return m
 }
 
-// ground is what is learnt whichever job the guest is of.
+// ground is what is learnt for all jobs.
 type ground struct {
-	all, link []*outcome // of the kind, and between the two hosts
-	jobs      int        // of all
+	all, link []*outcome // of the kind; between the two hosts
+	jobs      int        // number of all jobs
 	model     Model
 }
 
@@ -163,14 +161,14 @@ func (o *History) ground(about Subject) ground {
 	return g
 }
 
-// learn is fit from moves for whatever reason.
+// learn is fit for moves of any reason.
 func (o *History) learn(about Subject) Model {
 	g := o.ground(about)
 	m := g.model
 	own := only(g.all, func(o *outcome) bool { return o.m.Job == about.Job })
 	m.packed = learnPacked(atLeast(fewLinks, own, g.all))
 	m.rise = m.learnRise(atLeast(fewLinks, own, g.all))
-	clear(o.courses) // how they would have gone: what is learnt below makes no difference to that
+	clear(o.courses) // simulated courses; they do not depend on what is learnt below
 	m.rest = m.learnRest(g.link, o.courses)
 	like := atLeast(fewLikes, own, g.all)
 	n, whose := len(like), "of all jobs"
@@ -195,7 +193,7 @@ func (o *History) learn(about Subject) Model {
 			c = k.followOn(p.curve, *said.Profile, linkOf(*said))
 		}
 		of := &total
-		if p.share() > 1 { // of a gang all take as long as the longest
+		if p.share() > 1 { // all members of a gang take as long as the longest
 			of = &together
 		}
 		*of = append(*of, ratio(p.total.Seconds(), (k.overhead+c.took+c.mapped).Seconds()))
@@ -211,12 +209,12 @@ func (o *History) learn(about Subject) Model {
 	return m
 }
 
-// lacking is by how much too few outcomes are for their own quantiles, 0 to 1. Those of
-// one job are much alike, and of another job they say no more than one would: a job that
-// has not moved is as uncertain as few others have.
+// lacking is how far the outcomes are from enough for their own quantiles, 0 to 1.
+// Outcomes of one job are similar, so for another job they count as one: a job that has
+// not moved is uncertain.
 func (g *ground) lacking(like, own []*outcome) float64 {
 	n := len(own)
-	if len(like) > n { // all there are
+	if len(like) > n { // all available
 		n += g.jobs - min(n, 1)
 	}
 	return max(0, float64(whole-n)/whole)

@@ -7,8 +7,8 @@ import (
 	"pagurus/fleet"
 )
 
-// A container's mappings count, of whatever memory; a virtual machine's are its own
-// kernel's.
+// A container's mappings count, of any memory; a virtual machine's belong to its own
+// kernel.
 func TestMappingsTakeTime(t *testing.T) {
 	p := fleet.Profile{MemoryBytes: 120 << 20, FilledBytes: 120 << 20}
 	at := func(kind fleet.Kind, mappings, segments int) fleet.Prediction {
@@ -20,7 +20,7 @@ func TestMappingsTakeTime(t *testing.T) {
 	if few.Mapping != 0 {
 		t.Errorf("a container with few mappings stands still for %s for them", few.Mapping)
 	}
-	// As measured, 0.7 s, and as reported, 10.5 s.
+	// 0.7 s as measured, 10.5 s as reported.
 	if d := many.Downtime.Value - few.Downtime.Value; d < 500*time.Millisecond || d > time.Second || many.Mapping != d {
 		t.Errorf("30,000 mappings take %s, %s", d, many.Mapping)
 	}
@@ -38,7 +38,7 @@ func TestMappingsTakeTime(t *testing.T) {
 	}
 }
 
-// What the mappings of past moves took is not learnt as the rest of all others.
+// Time for mappings in past moves is not learnt as rest.
 func TestMappingsAreNotLearntAsRest(t *testing.T) {
 	p := fleet.Profile{MemoryBytes: 1 << 20, FilledBytes: 1 << 20, Mappings: 31000}
 	var all []fleet.Migration

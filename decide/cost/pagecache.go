@@ -6,18 +6,18 @@ import (
 	"pagurus/fleet"
 )
 
-// When dropping a guest's page cache pays. Below a sixteenth of what is in use
-// nobody would notice; and of a cache that is read again and again the job
-// would read most again at the target, from disk or over the network.
+// When dropping a guest's page cache pays. Less than a sixteenth of the used memory is
+// not worth it. A cache that is read repeatedly would mostly be read again at the target,
+// from disk or over the network.
 const (
 	leastCache  = 16 << 20
 	cacheShare  = 1.0 / 16
 	hottestPart = 0.5
 )
 
-// Drops reports whether a guest is to drop its page cache before it is copied,
-// by what it says of it. What is dropped is sent all the same where the
-// mechanism does not hear what is free.
+// Drops reports whether a guest should drop its page cache before its copy, from its own
+// report. Unless requested it does not if the mechanism does not learn of free memory,
+// because the dropped pages would still be sent.
 func Drops(l fleet.Limits, c fleet.Cache) bool {
 	switch {
 	case l.PageCache == fleet.DropCache:
@@ -29,15 +29,15 @@ func Drops(l fleet.Limits, c fleet.Cache) bool {
 		float64(c.HotBytes) <= hottestPart*float64(c.CleanBytes)
 }
 
-// heard reports whether the mechanism leaves out what the guest has free: not
-// where the guest cannot say so or is suspended, and not by post-copy, since
-// QEMU then lets nobody wait at the target for a page that never comes.
+// heard reports whether the mechanism skips the guest's free memory. It does not if the
+// guest cannot report it or is suspended. It does not in post-copy either, because a QEMU
+// target must not wait for a page that never arrives.
 func heard(l fleet.Limits, c fleet.Cache) bool {
 	return c.Hints && l.Mode != fleet.StopAndCopy && l.Mode != fleet.PostCopy
 }
 
-// filled is how much of a guest's memory a copy has to send at first: what
-// holds anything, but for what the guest says is free, or will be.
+// filled is how much memory a copy must send first: nonzero pages, except those that the
+// guest reports free, or will drop.
 func filled(p fleet.Profile, l fleet.Limits) float64 {
 	all := float64(p.FilledBytes)
 	if c := p.Cache; c != nil && heard(l, *c) {
@@ -50,25 +50,25 @@ func filled(p fleet.Profile, l fleet.Limits) float64 {
 	return math.Max(all, 0)
 }
 
-// What is believed of compressing while nothing was learnt: what is left of
-// memory, and how much memory a second hosts get through that have guests to
-// run, too. It has to be so much faster to be worth their processors. The rate is
-// from when two threads compressed: by one, as now, the 15 copies that stayed well
-// below their ceiling in docs/figures/predict.json went at 79 to 136 MiB a second.
+// Assumptions about compression before learning: the compressed share of memory, and how
+// many bytes a second hosts can compress while guests run. Compression must be this much
+// faster to be worth the CPU time. The rate is from two compressing threads. With one, as
+// now, the 15 copies that stayed well below their limit in docs/figures/predict.json
+// reached 79 to 136 MiB a second.
 const (
 	usualPacked = 0.5
 	packingRate = 120 << 20
 	worth       = 1.5
 )
 
-// Packs reports whether a copy is to be compressed that could be: when the link
-// and not the processors is what it waits for.
+// Packs reports whether a copy should be compressed: when the link, not the CPU, limits
+// it.
 func (m Model) Packs(l Link) bool {
 	m, l = m.known(), l.known()
 	switch {
 	case l.Limits.AwaitGang:
-		// QEMU sends compressed pages by the hundred. It cannot send so slowly
-		// that the copy goes on until all members of a gang are ready.
+		// QEMU sends compressed pages by the hundred. It cannot send slowly enough for
+		// the copy to continue until a gang is ready.
 		return false
 	case l.Limits.Compress != "":
 		return l.Limits.Compress == fleet.CompressOn
@@ -79,15 +79,15 @@ func (m Model) Packs(l Link) bool {
 	return squeezed >= worth*plain
 }
 
-// carried is what one copy gets of the link, in bytes a second, and what it
-// would get without its ceiling.
+// carried is one copy's share of the link, in bytes a second, and the same without its
+// limit.
 func (m Model) carried(l Link) (rate, free float64) {
 	free = m.bandwidth / float64(l.Share)
 	rate = free
 	if limit := float64(l.Limits.BytesPerSecond); limit > 0 {
-		// What a ceiling loses grows with the number of times it is met, not
-		// with the ceiling: measured at 24 MiB/s it is 8 %, at 96 none. So does what
-		// goes beyond it where pages are on their way to be compressed each time.
+		// The loss from a limit grows with how often it is reached, not with its size:
+		// measured at 24 MiB/s it is 8 %, at 96 none. The same holds for the excess of
+		// compressed pages in flight.
 		off := m.slack
 		if l.Limits.Compress == fleet.CompressOn {
 			off = -math.Min(m.overrun, limit/2)
@@ -97,7 +97,7 @@ func (m Model) carried(l Link) (rate, free float64) {
 	return rate, free
 }
 
-// memoryRate is how much memory a second goes over then.
+// memoryRate is how many bytes of memory are then sent a second.
 func (m Model) memoryRate(l Link) (rate, free float64) {
 	rate, free = m.carried(l)
 	if l.Limits.Compress == fleet.CompressOn {
@@ -106,7 +106,7 @@ func (m Model) memoryRate(l Link) (rate, free float64) {
 	return rate, free
 }
 
-// onLink turns memory into what is sent of it.
+// onLink converts memory to bytes sent.
 func (m Model) onLink(l Link, memory float64) float64 {
 	if l.Limits.Compress == fleet.CompressOn {
 		return memory * m.packed
@@ -114,7 +114,7 @@ func (m Model) onLink(l Link, memory float64) float64 {
 	return memory
 }
 
-// learnPacked finds what compression left of memory; 0: not known.
+// learnPacked finds the ratio of compression; 0: unknown.
 func learnPacked(like []*outcome) float64 {
 	var found []float64
 	for _, o := range like {
@@ -125,8 +125,8 @@ func learnPacked(like []*outcome) float64 {
 	return tempered(found, usualPacked)
 }
 
-// packed reports whether the copy was compressed: what it sent a second says
-// little of the link then.
+// packed reports whether the copy was compressed: then its rate says little about the
+// link.
 func (o *outcome) packed() bool {
 	return o.m.Predicted != nil && o.m.Predicted.Limits.Compress == fleet.CompressOn
 }

@@ -35,8 +35,7 @@ func TestDrops(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotSentIsNotPredicted: free memory, and the page cache where it is
-// dropped.
+// TestWhatIsNotSentIsNotPredicted: free memory, and dropped page cache.
 func TestWhatIsNotSentIsNotPredicted(t *testing.T) {
 	p := steady(500, 0, 0)
 	p.FilledBytes = 480 * mib
@@ -90,8 +89,8 @@ func TestPacks(t *testing.T) {
 	}
 }
 
-// TestPackedMovesTeach: what compression leaves of memory, and nothing wrong of
-// the link.
+// TestPackedMovesTeach: compressed moves teach the compression ratio, and nothing wrong
+// about the link.
 func TestPackedMovesTeach(t *testing.T) {
 	truth := Model{bandwidth: 400 * mib, packed: 0.25}.known()
 	var history []fleet.Migration

@@ -8,8 +8,8 @@ import (
 	"pagurus/fleet"
 )
 
-// Score holds past predictions against what came of them. It counts only what
-// was said before the move, never what would be said now.
+// Score compares past predictions with their outcomes. It uses only predictions made
+// before the moves.
 func Score(past []fleet.Migration) fleet.Calibration {
 	var c fleet.Calibration
 	var total, downtime, sent fits
@@ -38,19 +38,19 @@ func Score(past []fleet.Migration) fleet.Calibration {
 	return c
 }
 
-// Teaches reports whether what became of a migration says something of those to
-// come: it arrived, or was cancelled as one that does not converge.
+// Teaches reports whether a migration's outcome is evidence for later ones: it arrived,
+// or was cancelled because it did not converge.
 func Teaches(m fleet.Migration) bool {
 	return m.Phase == fleet.Finished || m.Predicted != nil && gaveUp(m)
 }
 
-// gaveUp reports whether a copy was cancelled because it had had its rounds.
+// gaveUp reports whether a copy was cancelled after its maximum rounds.
 func gaveUp(m fleet.Migration) bool {
 	limit := m.Predicted.Limits.Rounds
 	return m.Phase == fleet.Aborted && limit > 0 && m.Cost.Rounds >= limit
 }
 
-// fits gathers how predictions of one quantity fitted.
+// fits collects ratios of outcomes to predictions for one quantity.
 type fits struct {
 	errors []float64
 	biases []float64
@@ -59,7 +59,7 @@ type fits struct {
 
 func (f *fits) add(said fleet.Range[time.Duration], got time.Duration) {
 	if got <= 0 || said.Value <= 0 {
-		return // it was not measured
+		return // not measured
 	}
 	f.errors = append(f.errors, math.Abs(float64(said.Value-got))/float64(got))
 	f.biases = append(f.biases, float64(got)/float64(said.Value))
@@ -75,11 +75,11 @@ func (f *fits) fitness() fleet.Fitness {
 	return fleet.Fitness{MedianError: median(f.errors), Bias: median(f.biases), Coverage: float64(f.inside) / float64(len(f.errors))}
 }
 
-// stale is how old a look at a guest may be before that is worth a word: hosts
-// look more often unless something moves.
+// stale is the age of a profile that deserves a warning: hosts sample more often unless a
+// guest is moving.
 const stale = 2 * time.Minute
 
-// Reservations says, for people, what speaks against believing a prediction.
+// Reservations says, for people, why a prediction may be wrong.
 func Reservations(at time.Time, m fleet.Migration) []string {
 	p := m.Predicted.Profile
 	switch {

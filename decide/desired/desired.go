@@ -1,6 +1,6 @@
-// Package desired says what each host should have: guests, and of their jobs'
-// networks its part. It decides nothing, so it must not know requests, policies
-// or moves to come. Its tests are the planner's, which walk every state.
+// Package desired computes what should exist on each host: its guests, and its part of
+// their jobs' networks. It decides nothing, so it must not know requests, policies or
+// future moves. The planner's tests cover it in every state.
 package desired
 
 import (
@@ -12,19 +12,18 @@ import (
 	"pagurus/fleet"
 )
 
-// Wanted gives all that should be on one host. For many hosts make one State.
+// Wanted returns everything that should exist on one host. For many hosts make one State.
 func Wanted(s fleet.Snapshot, host fleet.HostID) fleet.Wanted { return New(s).Wanted(host) }
 
-// State is a snapshot turned over: what each host has to do with which jobs.
-// Making it costs one pass over the guests, however many hosts are then asked
-// for.
+// State is a snapshot grouped by host: each host's part in each job. Making it takes one
+// pass over the guests, for any number of hosts.
 type State struct {
 	s      fleet.Snapshot
 	jobs   map[fleet.HostID][]fleet.JobID
 	guests map[fleet.HostID][]fleet.GuestID
 }
 
-// New turns a snapshot over.
+// New groups a snapshot by host.
 func New(s fleet.Snapshot) *State {
 	a := &State{s: s, jobs: map[fleet.HostID][]fleet.JobID{}, guests: map[fleet.HostID][]fleet.GuestID{}}
 	for _, j := range Jobs(s) {
@@ -49,7 +48,7 @@ func New(s fleet.Snapshot) *State {
 	return a
 }
 
-// Wanted gives all that should be on one host.
+// Wanted returns everything that should exist on one host.
 func (a *State) Wanted(host fleet.HostID) fleet.Wanted {
 	w := fleet.Wanted{
 		Cluster: a.s.Cluster.ID, Revision: a.s.Revision, Guests: slices.Sorted(slices.Values(a.guests[host])),
@@ -66,7 +65,7 @@ func (a *State) Wanted(host fleet.HostID) fleet.Wanted {
 	return w
 }
 
-// network gives one job's network as one host has to know it.
+// network returns one job's network as one host must know it.
 func (a *State) network(j fleet.Job, host fleet.HostID) fleet.Network {
 	n := fleet.Network{Job: j.ID, Subnet: j.Subnet}
 	for _, id := range GuestIDs(j) { // by index, so by address
@@ -95,8 +94,8 @@ func (a *State) network(j fleet.Job, host fleet.HostID) fleet.Network {
 	return n
 }
 
-// plugged is what a guest's port is for. A virtual machine's is not named: agents
-// of before know no other.
+// plugged is the kind of guest for a port; empty for a virtual machine, because older
+// agents know no other.
 func plugged(g fleet.Guest) fleet.Kind {
 	if g.Kind.Traits().Tap {
 		return ""
@@ -104,8 +103,8 @@ func plugged(g fleet.Guest) fleet.Kind {
 	return g.Kind
 }
 
-// next is the address of the host a guest moves to while frames still go to the
-// one it leaves.
+// next is the address of the host that a guest moves to, while frames still go to the
+// source.
 func (a *State) next(g fleet.Guest, m fleet.Migration) string {
 	if to := lifecycle.Next(g, m); to != "" {
 		return a.vtep(to)
@@ -113,14 +112,13 @@ func (a *State) next(g fleet.Guest, m fleet.Migration) string {
 	return ""
 }
 
-// vtep is the host's address as its agent says, or as it last said.
+// vtep is the host's last reported address.
 func (a *State) vtep(id fleet.HostID) string {
 	h := a.s.Hosts[id]
 	return cmp.Or(h.Facts.Address, h.Address)
 }
 
-// Jobs gives the jobs that have not ended, in the order they were
-// submitted.
+// Jobs returns the jobs that have not ended, in order of submission.
 func Jobs(s fleet.Snapshot) []fleet.Job {
 	out := make([]fleet.Job, 0, len(s.Jobs))
 	for _, j := range s.Jobs {
@@ -134,7 +132,7 @@ func Jobs(s fleet.Snapshot) []fleet.Job {
 	return out
 }
 
-// GuestIDs names the guests of a job, by index.
+// GuestIDs names a job's guests, by index.
 func GuestIDs(j fleet.Job) []fleet.GuestID {
 	ids := make([]fleet.GuestID, j.Spec.Guests)
 	for i := range ids {
@@ -148,7 +146,7 @@ func GuestID(j fleet.JobID, i int) fleet.GuestID {
 	return fleet.GuestID(string(j) + "g" + strconv.Itoa(i))
 }
 
-// Live gives the migration that has a guest; the zero Migration if none has.
+// Live returns a guest's migration, or the zero Migration.
 func Live(s fleet.Snapshot, g fleet.Guest) fleet.Migration {
 	m := s.Migrations[g.Migration]
 	if m.Phase.Ended() {

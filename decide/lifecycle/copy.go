@@ -18,29 +18,27 @@ const (
 	GiveUp    Verdict = "give up"
 )
 
-// The limits of a copy that says nothing else. 50 ms is what a tightly coupled
-// job sees as one slow step; 40 rounds are several times what a guest needs
-// whose dirtying any link can follow, so more only burn the link.
+// The default limits of a copy. A tightly coupled job sees 50 ms as one slow step. 40
+// rounds are several times what a guest needs if the link can keep up with its dirtying.
+// More rounds only waste the link.
 const (
 	DefaultDowntime = 50 * time.Millisecond
 	DefaultRounds   = 40
 )
 
-// lenientDowntime is the longest downtime of a guest if the user set none,
-// when passes no longer leave less: a pass over next to nothing takes a time, too,
-// and that a host is not emptied is worse. It is not much above the 200 ms for which
-// TCP waits where a frame is lost.
+// lenientDowntime is the maximum downtime if the user set none and rounds no longer help.
+// A round takes a minimum time however little is sent, and failing to empty the host is
+// worse. It is slightly above the 200 ms that TCP waits when a frame is lost.
 const lenientDowntime = 250 * time.Millisecond
 
-// stuckRounds is the number of passes that left no less, after which none is expected that
-// does.
+// stuckRounds is the number of rounds without progress after which none is expected.
 const stuckRounds = 4
 
-// stopDowntime is the longest downtime of a guest that is stopped to be copied:
-// more than the largest takes. That nothing is sent any more is noticed sooner.
+// stopDowntime is the maximum downtime of stop-and-copy: more than the largest guest
+// takes. A stalled transfer is detected sooner.
 const stopDowntime = time.Hour
 
-// Limits fills in what l leaves open.
+// Limits fills in the defaults of l.
 func Limits(l fleet.Limits) fleet.Limits {
 	if l.Mode == fleet.StopAndCopy {
 		l.Downtime = stopDowntime
@@ -54,26 +52,26 @@ func Limits(l fleet.Limits) fleet.Limits {
 	return l
 }
 
-// Round is what one pass over a guest's memory measured.
+// Round is the measurement of one round.
 type Round struct {
 	Took      time.Duration
 	SentBytes int64
-	LeftBytes int64 // dirty when the pass ended
+	LeftBytes int64 // dirty when the round ended
 }
 
-// Rounds gives the passes between what was so when each of them began.
+// Rounds returns the rounds between successive samples, each taken when a round began.
 func Rounds(seen []fleet.Progress) (rounds []Round) {
 	for i := 1; i < len(seen); i++ {
 		before, after := seen[i-1], seen[i]
-		// What is left is memory, so what was sent compressed counts as the memory it was.
+		// LeftBytes is uncompressed, so compressed data counts at its original size.
 		sent := max(after.SentBytes-before.SentBytes, after.CopiedBytes-before.CopiedBytes)
 		rounds = append(rounds, Round{Took: after.Elapsed - before.Elapsed, SentBytes: sent, LeftBytes: after.RemainingBytes})
 	}
 	return rounds
 }
 
-// Copy judges a running copy after each round. The source's agent and the
-// simulator ask it the same question.
+// Copy judges a running copy after each round, for the source's agent and for the
+// simulator.
 func Copy(l fleet.Limits, rounds []Round) Verdict {
 	switch {
 	case l.Mode == fleet.StopAndCopy:
@@ -83,8 +81,8 @@ func Copy(l fleet.Limits, rounds []Round) Verdict {
 	}
 	l = Limits(l)
 	if l.Mode == fleet.PostCopy {
-		// What has been sent once need not be asked for one by one. What is
-		// changed over and over is sent no sooner by another pass.
+		// Pages sent once need no single requests later. Another round does not help with
+		// pages that change repeatedly.
 		return SwitchNow
 	}
 	last := rounds[len(rounds)-1]
@@ -101,7 +99,7 @@ func Copy(l fleet.Limits, rounds []Round) Verdict {
 	return GoOn
 }
 
-// stuck reports whether the last passes left hardly less than those before.
+// stuck reports whether the last rounds left hardly less than those before.
 func stuck(rounds []Round) bool {
 	if len(rounds) <= stuckRounds {
 		return false
@@ -113,7 +111,7 @@ func stuck(rounds []Round) bool {
 	return least(rounds[begun:]) > least(rounds[:begun])/10*9
 }
 
-// downtimeOf is what the downtime would be if the guest switched after r.
+// downtimeOf predicts the downtime of a switch after r.
 func downtimeOf(r Round) time.Duration {
 	return time.Duration(float64(r.Took) * float64(r.LeftBytes) / float64(r.SentBytes))
 }

@@ -8,7 +8,8 @@ import (
 	"pagurus/fleet"
 )
 
-// A round is what changed between two looks at a copy, and compressed memory counts in full.
+// A round is the difference between two samples of a copy, and compressed memory counts
+// in full.
 func TestRoundsAreDifferences(t *testing.T) {
 	begun := fleet.Progress{RemainingBytes: 100}
 	first := fleet.Progress{Elapsed: 2 * time.Second, SentBytes: 100, CopiedBytes: 80, RemainingBytes: 30}

@@ -74,13 +74,12 @@ func rules(b *strings.Builder, lines [][3]string) {
 	}
 }
 
-// section is one machine to print; edges are the ways between its states that
-// no report leads along.
+// section is one state machine to print; edges are its transitions without a report.
 type section[S ~string] struct {
 	first    S
 	stages   []stage[S]
 	arrows   []arrow[S]
-	postCopy []arrow[S] // that take the place of some of them by post-copy
+	postCopy []arrow[S] // replace some arrows in post-copy
 	edges    [][3]string
 }
 
@@ -122,7 +121,7 @@ func (s section[S]) print(b *strings.Builder) {
 	}
 }
 
-// end reports whether nothing leads out of a state.
+// end reports whether a state is final.
 func (s section[S]) end(in S) bool {
 	for _, a := range s.arrows {
 		if a.from == in {
@@ -152,7 +151,7 @@ func (s section[S]) cell(in S, on fleet.Outcome) string {
 	return ""
 }
 
-// instead says where an outcome leads by post-copy, if elsewhere.
+// instead says where an outcome leads in post-copy, if elsewhere.
 func (s section[S]) instead(in S, on fleet.Outcome) string {
 	for _, a := range s.postCopy {
 		if a.from == in && a.on == on {

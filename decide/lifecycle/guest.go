@@ -7,9 +7,9 @@ import (
 	"pagurus/fleet"
 )
 
-// A guest that does not come up is tried again this often on its host: the
-// first answer may have been lost with an agent's restart, and a boot takes
-// long enough that more would keep the job's owner waiting for nothing.
+// startTries is how often a guest's host tries to start it. A restart of the agent may
+// have lost the first answer. A boot is slow, so further tries would only make the user
+// wait.
 const startTries = 2
 
 var guestStages = []stage[fleet.GuestState]{
@@ -21,9 +21,8 @@ var guestStages = []stage[fleet.GuestState]{
 	{in: fleet.GuestLost, says: "nothing; its job is stopped, a host that still has it destroys it"},
 }
 
-// guestArrows is the life of a guest but for its moves. Hold stands as long as
-// the guest runs: only its host can say that it does not, and is asked without
-// limit.
+// guestArrows are the guest's transitions outside of migrations. Watch is outstanding
+// while the guest runs: only its host can say that it ended, and is asked without limit.
 var guestArrows = []arrow[fleet.GuestState]{
 	{from: fleet.GuestStarting, on: fleet.Done, to: fleet.GuestRunning},
 	{from: fleet.GuestStarting, on: fleet.Failed, to: fleet.GuestEnded},
@@ -38,8 +37,8 @@ var guestArrows = []arrow[fleet.GuestState]{
 	{from: fleet.GuestStopping, on: fleet.Unknown, to: fleet.GuestStopping, tries: moreTries, last: fleet.GuestEnded},
 }
 
-// Guest moves a guest by one report on an order of its own; those of its
-// migration go to Gang. The second result is false when nothing changed.
+// Guest applies a report on one of the guest's own orders; Gang applies those of its
+// migration. The second result is false if nothing changed.
 func Guest(g fleet.Guest, r fleet.Report) (fleet.Guest, bool, error) {
 	order, waits := GuestOrder(g)
 	if !waits || r.Order != order {
@@ -49,7 +48,7 @@ func Guest(g fleet.Guest, r fleet.Report) (fleet.Guest, bool, error) {
 	if err != nil {
 		return g, false, fmt.Errorf("guest %s: %w", g.ID, err)
 	}
-	if to == fleet.GuestRunning && to == g.State { // it has run since then
+	if to == fleet.GuestRunning && to == g.State { // it kept running
 		g.Attempt = attempt
 		return g, true, nil
 	}
@@ -60,7 +59,7 @@ func Guest(g fleet.Guest, r fleet.Report) (fleet.Guest, bool, error) {
 	return g, true, nil
 }
 
-// ending says why a guest is gone, if that was not what was wanted.
+// ending says why a guest ended, if that was not intended.
 func ending(g fleet.Guest, r fleet.Report) string {
 	switch g.State {
 	case fleet.GuestStarting:
@@ -77,7 +76,7 @@ func ending(g fleet.Guest, r fleet.Report) string {
 	return because(r, fmt.Sprintf("%s could not stop it", g.Home))
 }
 
-// GuestOrder gives the order a guest waits for, if it waits for one of its own.
+// GuestOrder returns the order of its own that a guest waits for, if any.
 func GuestOrder(g fleet.Guest) (fleet.Order, bool) {
 	verb := verbOf(guestStages, g.State)
 	if verb == "" {
@@ -86,8 +85,8 @@ func GuestOrder(g fleet.Guest) (fleet.Order, bool) {
 	return fleet.Order{Verb: verb, Host: g.Home, Job: g.Job, Guest: g.ID, Gen: g.Gen, Attempt: g.Attempt}, true
 }
 
-// Depart sets a running guest moving and opens the migration, part of the move
-// named, that takes it to another host. How its memory goes is not decided yet.
+// Depart starts the migration of a running guest as part of the named move. The mode is
+// decided later.
 func Depart(g fleet.Guest, to fleet.HostID, move fleet.MoveID, at time.Time) (fleet.Guest, fleet.Migration) {
 	m := fleet.Migration{
 		ID: fleet.MigrationID(fmt.Sprintf("%s.%s", move, g.ID)), Move: move, Guest: g.ID, Job: g.Job,
@@ -97,9 +96,9 @@ func Depart(g fleet.Guest, to fleet.HostID, move fleet.MoveID, at time.Time) (fl
 	return g, enter(m, fleet.Preparing, at)
 }
 
-// FollowMigration gives the guest that belongs to its migration's phase. Home is the
-// host that may run it, so it moves before the guest does, and moves back only
-// on the promise that the guest did not.
+// FollowMigration updates the guest from its migration's phase. Home is the host that may
+// run the guest, so it changes before the guest switches. It changes back only on the
+// promise that the guest did not switch.
 func FollowMigration(g fleet.Guest, m fleet.Migration) fleet.Guest {
 	if g.State != fleet.GuestMoving || g.Migration != m.ID {
 		return g
@@ -126,8 +125,8 @@ func FollowMigration(g fleet.Guest, m fleet.Migration) fleet.Guest {
 	return g
 }
 
-// Stop sets a guest that is at its home stopping. A moving one first arrives
-// somewhere.
+// Stop starts stopping a guest that is at its home. A moving guest must finish its
+// migration first.
 func Stop(g fleet.Guest, at time.Time) (fleet.Guest, bool) {
 	if g.State != fleet.GuestStarting && g.State != fleet.GuestRunning {
 		return g, false

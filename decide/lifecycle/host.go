@@ -6,7 +6,7 @@ import (
 	"pagurus/fleet"
 )
 
-// hostArrow is one line of a host's life: only people change it.
+// hostArrow is one transition of a host; only requests cause them.
 type hostArrow struct {
 	from fleet.HostState
 	on   fleet.RequestVerb
@@ -22,14 +22,13 @@ var hostArrows = []hostArrow{
 	{from: fleet.HostDraining, on: fleet.Undrain, to: fleet.HostUp},
 }
 
-// Enlist gives a host whose agent called for the first time.
+// Enlist returns a host whose agent connected for the first time.
 func Enlist(id fleet.HostID, at time.Time) fleet.Host {
 	return fleet.Host{ID: id, State: fleet.HostUp, Since: at}
 }
 
-// Host moves a host by what a person asks. Whether it is heard from is a fact
-// and no state, so silence changes nothing here. The second result is false
-// when nothing changed.
+// Host applies a request to a host. Connection is a fact, not a state, so silence changes
+// nothing. The second result is false if nothing changed.
 func Host(h fleet.Host, on fleet.RequestVerb, at time.Time) (fleet.Host, bool) {
 	for _, a := range hostArrows {
 		if a.from == h.State && a.on == on && a.to != a.from {

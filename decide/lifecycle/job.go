@@ -9,22 +9,21 @@ import (
 
 var jobStages = []stage[fleet.JobState]{
 	{in: fleet.JobStarting, says: "all its guests to run"},
-	{in: fleet.JobRunning, verb: fleet.Run, at: "home of guest 0, unless a switch is under way there"}, // End once it is cancelled
+	{in: fleet.JobRunning, verb: fleet.Run, at: "home of guest 0, unless a switch is under way there"}, // End after a cancel
 	{in: fleet.JobStopping, says: "all its guests to be gone"},
 	{in: fleet.JobEnded, says: "nothing"},
 }
 
-// jobArrows is what the report on a job's program leads to. A host that cannot tell is
-// asked again for ever: the program may well go on there, and only a person
-// can decide to give it up.
+// jobArrows are the transitions by reports on a job's program. After unknown the host is
+// asked again without limit: the program may still run, and only a person can give it up.
 var jobArrows = []arrow[fleet.JobState]{
 	{from: fleet.JobRunning, on: fleet.Done, to: fleet.JobStopping},
 	{from: fleet.JobRunning, on: fleet.Failed, to: fleet.JobStopping},
 	{from: fleet.JobRunning, on: fleet.Unknown, to: fleet.JobRunning},
 }
 
-// jobRules are the lines that follow from the job's guests and from people,
-// for the printed protocol; Settle and Cancel carry them out.
+// jobRules are the transitions caused by the job's guests and by requests, for the
+// printed protocol. SettleJob and Cancel carry them out.
 var jobRules = [][3]string{
 	{"starting", "every guest runs", "running"},
 	{"starting", "a guest has ended or is lost", "stopping (failed)"},
@@ -36,8 +35,8 @@ var jobRules = [][3]string{
 	{"stopping", "every guest has ended or is lost", "ended"},
 }
 
-// Job moves a job by one report on its program. The second result is false
-// when nothing changed.
+// Job applies a report on the job's program. The second result is false if nothing
+// changed.
 func Job(j fleet.Job, guest0 fleet.Guest, m fleet.Migration, r fleet.Report) (fleet.Job, bool, error) {
 	order, waits := JobOrder(j, guest0, m)
 	if !waits || r.Order != order {
@@ -60,7 +59,7 @@ func Job(j fleet.Job, guest0 fleet.Guest, m fleet.Migration, r fleet.Report) (fl
 	if r.Outcome == fleet.Done {
 		exit := r.Exit
 		if exit == nil {
-			exit = &fleet.Exit{} // an agent that says done without a code says it went well
+			exit = &fleet.Exit{} // done without an exit code means success
 		}
 		j = stopping(j, fleet.JobFinished, "", r.At)
 		j.Exit = exit
@@ -69,8 +68,8 @@ func Job(j fleet.Job, guest0 fleet.Guest, m fleet.Migration, r fleet.Report) (fl
 	return stopping(j, fleet.JobFailed, because(r, fmt.Sprintf("%s could not run the program", r.Order.Host)), r.At), true, nil
 }
 
-// JobOrder gives the order a job waits for, if it waits for one. guest0 is the
-// guest that runs its program and m the migration that has it, if any.
+// JobOrder returns the order a job waits for, if any. guest0 is the guest that runs its
+// program, m that guest's migration, if any.
 func JobOrder(j fleet.Job, guest0 fleet.Guest, m fleet.Migration) (fleet.Order, bool) {
 	verb := verbOf(jobStages, j.State)
 	if verb == "" || guest0.ID == "" || guest0.State.Ended() || !Settled(m) {
@@ -82,8 +81,8 @@ func JobOrder(j fleet.Job, guest0 fleet.Guest, m fleet.Migration) (fleet.Order, 
 	return fleet.Order{Verb: verb, Host: guest0.Home, Job: j.ID, Guest: guest0.ID, Gen: guest0.Gen, Attempt: j.Attempt}, true
 }
 
-// SettleJob brings a job and its guests in line after any of them has changed.
-// It gives back the job and those guests that it changed.
+// SettleJob makes a job and its guests consistent after one of them changed. It returns
+// the job and the guests that it changed.
 func SettleJob(j fleet.Job, guests []fleet.Guest, at time.Time) (fleet.Job, []fleet.Guest, bool) {
 	before := j.State
 	if j.State == fleet.JobStarting || j.State == fleet.JobRunning {
@@ -106,15 +105,14 @@ func SettleJob(j fleet.Job, guests []fleet.Guest, at time.Time) (fleet.Job, []fl
 	return j, stopped, j.State != before || len(stopped) > 0
 }
 
-// Tally counts a job's guests by what Settle makes of them.
+// Tally counts a job's guests as SettleJob needs it.
 type Tally struct {
 	All, Up, Over int
-	Moving        int // of those up
+	Moving        int // included in Up
 	Starting      int
 }
 
-// Count notes that a guest is there in a state, or, with by of -1, that it is
-// not.
+// Count adds a guest in a state; by -1 removes it.
 func (t *Tally) Count(in fleet.GuestState, by int) {
 	t.All += by
 	switch in {
@@ -129,8 +127,8 @@ func (t *Tally) Count(in fleet.GuestState, by int) {
 	}
 }
 
-// InLine reports whether Settle has surely nothing to do for a job with such
-// guests. Of one that is stopping a guest that moves may be called back.
+// InLine reports whether SettleJob certainly has nothing to do. Moving guests of a
+// stopping job may come back, so it does not then.
 func (t Tally) InLine(j fleet.Job) bool {
 	switch j.State {
 	case fleet.JobStarting:
@@ -143,7 +141,7 @@ func (t Tally) InLine(j fleet.Job) bool {
 	return true
 }
 
-// live looks at the guests of a job that is starting or running.
+// live updates a job that is starting or running from its guests.
 func live(j fleet.Job, guests []fleet.Guest, at time.Time) fleet.Job {
 	up := 0
 	for _, g := range guests {
@@ -162,9 +160,9 @@ func live(j fleet.Job, guests []fleet.Guest, at time.Time) fleet.Job {
 	return j
 }
 
-// Cancel ends a job because somebody asked for it: one whose program runs waits
-// for that to end by itself, for as long as grace, all others stop. Asked again it
-// has no longer than it had. The second result is false when nothing changes.
+// Cancel ends a job on request. A running program has the grace to end by itself;
+// otherwise the job stops at once. A repeated cancel can only shorten the grace. The
+// second result is false if nothing changed.
 func Cancel(j fleet.Job, at time.Time, grace time.Duration, cause string) (fleet.Job, bool) {
 	if j.State != fleet.JobStarting && j.State != fleet.JobRunning {
 		return j, false
@@ -180,7 +178,7 @@ func Cancel(j fleet.Job, at time.Time, grace time.Duration, cause string) (fleet
 		}
 		end = *before
 		end.Grace = at.Sub(before.At) + grace
-		j.Attempt++ // its host hears of it
+		j.Attempt++ // sends the new grace to the host
 		j.Ending = &end
 		return j, true
 	}
@@ -188,8 +186,8 @@ func Cancel(j fleet.Job, at time.Time, grace time.Duration, cause string) (fleet
 	return j, true
 }
 
-// Overrun stops a job whose program was told to end and was not heard from
-// in time: its host may be away, or in the middle of a switch that does not end.
+// Overrun stops a job whose program did not end in time. Its host may be disconnected, or
+// a switch may hang.
 func Overrun(j fleet.Job, at time.Time) (fleet.Job, bool) {
 	if j.State != fleet.JobRunning || j.Ending == nil || at.Sub(j.Ending.At) < j.Ending.Patience() {
 		return j, false

@@ -8,13 +8,13 @@ import (
 	"pagurus/fleet"
 )
 
-// Five further tries, about ten seconds apart when the host is silent, let an
-// agent be restarted or a cable be put back; after them somebody must look.
+// moreTries allows for a restarted agent or a reconnected cable: five tries, about ten
+// seconds apart if the host is silent. After them a person must act.
 const moreTries = 5
 
-// Once a switch has begun only the source's own word tells whether the guest
-// is still there. A host that reboots, or a network switch that does, takes
-// minutes: five of them, before the guest counts as lost.
+// switchTries covers the minutes that a host or network switch takes to reboot: five,
+// before the guest counts as lost. Once a switch has begun, only the source can tell
+// whether it still has the guest.
 const switchTries = 30
 
 // migrationStages says which order each phase waits for.
@@ -25,9 +25,9 @@ var migrationStages = func() (all []stage[fleet.Phase]) {
 	return all
 }()
 
-// migrationArrows is the whole protocol of one migration. Failed is a promise
-// that nothing happened, so it may always be undone; unknown is not, so past
-// switching it may only be asked again.
+// migrationArrows is the whole protocol of one migration. Failed promises that nothing
+// happened, so the migration can be undone. Unknown does not, so after the switch the
+// order can only be repeated.
 var migrationArrows = []arrow[fleet.Phase]{
 	{from: fleet.Preparing, on: fleet.Done, to: fleet.Waiting},
 	{from: fleet.Preparing, on: fleet.Failed, to: fleet.Discarding},
@@ -35,26 +35,25 @@ var migrationArrows = []arrow[fleet.Phase]{
 
 	{from: fleet.Copying, on: fleet.Done, to: fleet.Ready},
 	{from: fleet.Copying, on: fleet.Failed, to: fleet.Discarding},
-	// QEMU may have come to the gate by itself and hold the guest there.
+	// QEMU may have ended the copy by itself and hold the guest there.
 	{from: fleet.Copying, on: fleet.Unknown, to: fleet.Cancelling},
 
 	{from: fleet.Switching, on: fleet.Done, to: fleet.Activating},
 	{from: fleet.Switching, on: fleet.Failed, to: fleet.Reverting},
 	{from: fleet.Switching, on: fleet.Unknown, to: fleet.Switching, tries: switchTries, last: fleet.Lost},
-	// Nobody else can run then, so the target may be asked whether it has it.
+	// No other host can run the guest then, so the target is asked whether it has it.
 	{from: fleet.Switching, on: fleet.Gone, to: fleet.Activating},
 
-	// From here on the source must never run again: the target has the guest
-	// whole and may be running it. There is no way back, so a target that is
-	// silent is asked without limit; one that says again and again that it
-	// cannot has lost the guest.
+	// From here on the source must never run again: the target has the whole guest and
+	// may run it. A silent target is asked without limit. One that repeatedly cannot
+	// resume the guest has lost it.
 	{from: fleet.Activating, on: fleet.Done, to: fleet.Retiring},
 	{from: fleet.Activating, on: fleet.Failed, to: fleet.Activating, tries: moreTries, last: fleet.Lost},
 	{from: fleet.Activating, on: fleet.Unknown, to: fleet.Activating},
 
-	// The guest runs at the target, the source has what is missing of it and may
-	// not be touched before all has come. Only the target knows when that is.
-	// One that says that it never will has lost the guest: there is no other.
+	// The guest runs at the target. The source has the missing memory and must not be
+	// touched until all has arrived, which only the target knows. If the target says that
+	// some never will, the guest is lost.
 	{from: fleet.PostCopying, on: fleet.Done, to: fleet.Retiring},
 	{from: fleet.PostCopying, on: fleet.Failed, to: fleet.Lost},
 	{from: fleet.PostCopying, on: fleet.Unknown, to: fleet.PostCopying},
@@ -63,7 +62,7 @@ var migrationArrows = []arrow[fleet.Phase]{
 	{from: fleet.Retiring, on: fleet.Failed, to: fleet.Retiring},
 	{from: fleet.Retiring, on: fleet.Unknown, to: fleet.Retiring, tries: moreTries, last: fleet.Finished},
 
-	// Before the switch the guest is at the source whatever the source answers.
+	// Before the switch the guest is at the source, whatever the source answers.
 	{from: fleet.Cancelling, on: fleet.Done, to: fleet.Discarding},
 	{from: fleet.Cancelling, on: fleet.Failed, to: fleet.Discarding},
 	{from: fleet.Cancelling, on: fleet.Unknown, to: fleet.Cancelling, tries: moreTries, last: fleet.Discarding},
@@ -77,12 +76,12 @@ var migrationArrows = []arrow[fleet.Phase]{
 	{from: fleet.Discarding, on: fleet.Unknown, to: fleet.Discarding, tries: moreTries, last: fleet.Aborted},
 }
 
-// postCopyArrows take the place of those above in a migration by post-copy.
+// postCopyArrows replace those above in post-copy.
 var postCopyArrows = []arrow[fleet.Phase]{
 	{from: fleet.Activating, on: fleet.Done, to: fleet.PostCopying},
 }
 
-// arrowsOf gives the arrows of a mode, those that count first.
+// arrowsOf returns the arrows of a mode, overriding ones first.
 func arrowsOf(mode fleet.Mode) []arrow[fleet.Phase] {
 	if mode == fleet.PostCopy {
 		return slices.Concat(postCopyArrows, migrationArrows)
@@ -90,9 +89,8 @@ func arrowsOf(mode fleet.Mode) []arrow[fleet.Phase] {
 	return migrationArrows
 }
 
-// Migration moves one migration by one report, without regard to its gang. A
-// report about anything but the order it waits for is stale and changes
-// nothing: the second result is false.
+// Migration applies a report to one migration, ignoring its gang. A report on any other
+// than the outstanding order is stale and changes nothing: the second result is false.
 func Migration(m fleet.Migration, r fleet.Report) (fleet.Migration, bool, error) {
 	order, waits := MigrationOrder(m)
 	if !waits || r.Order != order {
@@ -103,7 +101,7 @@ func Migration(m fleet.Migration, r fleet.Report) (fleet.Migration, bool, error)
 		return m, false, fmt.Errorf("migration %s: %w", m.ID, err)
 	}
 	m.Attempt, m.Since = attempt, r.At
-	if r.Outcome != fleet.Done && !m.Orphan { // what became of it at the source says more
+	if r.Outcome != fleet.Done && !m.Orphan { // the cause from the source is more useful
 		m.Cause = because(r, fmt.Sprintf("%s could not %s it", r.Order.Host, r.Order.Verb))
 	}
 	m.Orphan = m.Orphan || r.Outcome == fleet.Gone
@@ -125,22 +123,22 @@ func Migration(m fleet.Migration, r fleet.Report) (fleet.Migration, bool, error)
 	return m, true, nil
 }
 
-// enter is the only place where a migration's phase changes. The generation
-// rises in the very change that moves the guest's home, so that a host which
-// has seen the newer one refuses every order from before.
+// enter is the only function that changes a migration's phase. It raises the generation
+// when it changes the guest's home, so that a host that knows the new one refuses older
+// orders.
 func enter(m fleet.Migration, p fleet.Phase, at time.Time) fleet.Migration {
 	m.Phase, m.Attempt, m.Since = p, 0, at
-	m.Entered = append(slices.Clip(m.Entered), fleet.Entered{Phase: p, At: at}) // others read the old one
+	m.Entered = append(slices.Clip(m.Entered), fleet.Entered{Phase: p, At: at}) // snapshots share the old slice
 	switch p {
 	case fleet.Switching, fleet.Reverting:
 		m.Gen++
 	case fleet.Finished:
-		m.Cause = "" // what went wrong on the way was overcome
+		m.Cause = "" // earlier problems were overcome
 	}
 	return m
 }
 
-// MigrationOrder gives the order a migration waits for, if it waits for one.
+// MigrationOrder returns the order a migration waits for, if any.
 func MigrationOrder(m fleet.Migration) (fleet.Order, bool) {
 	phase := m.Phase.Traits()
 	if phase.Verb == "" {
@@ -156,10 +154,10 @@ func MigrationOrder(m fleet.Migration) (fleet.Order, bool) {
 	return o, true
 }
 
-// Carrier gives the host to which frames for a guest should be sent, m being
-// the migration that has it, if any. Frames follow the guest, not its Home:
-// they go to the source until the target is told to let it run. What comes to
-// the source while the guest is suspended is forwarded to Next.
+// Carrier returns the host that gets a guest's frames; m is its migration, if any. Frames
+// follow the guest, not its Home: they go to the source until the target is told to
+// resume it. Frames that reach the source while the guest is suspended are forwarded to
+// Next.
 func Carrier(g fleet.Guest, m fleet.Migration) fleet.HostID {
 	switch {
 	case m.ID == "" || m.Phase.Ended():
@@ -170,8 +168,8 @@ func Carrier(g fleet.Guest, m fleet.Migration) fleet.HostID {
 	return m.From
 }
 
-// Next gives the host to which a guest may be about to switch, m being the
-// migration that has it, if any; empty: none.
+// Next returns the host to which a guest may be about to switch; m is its migration, if
+// any. Empty: none.
 func Next(g fleet.Guest, m fleet.Migration) fleet.HostID {
 	if m.ID == "" || m.Phase.Ended() || Carrier(g, m) == m.To {
 		return ""
@@ -179,8 +177,8 @@ func Next(g fleet.Guest, m fleet.Migration) fleet.HostID {
 	return m.To
 }
 
-// Places gives the hosts on which a guest may exist in whatever state, m being
-// the migration that has it, if any.
+// Places returns the hosts where a guest may exist in any state; m is its migration, if
+// any.
 func Places(g fleet.Guest, m fleet.Migration) []fleet.HostID {
 	switch {
 	case g.State.Ended():
@@ -191,8 +189,8 @@ func Places(g fleet.Guest, m fleet.Migration) []fleet.HostID {
 	return []fleet.HostID{m.From, m.To}
 }
 
-// Settled reports whether a guest is at its Home for sure, so that its program
-// can be asked about there.
+// Settled reports whether a guest is certainly at its Home, so that its program can be
+// queried there.
 func Settled(m fleet.Migration) bool {
 	switch m.Phase {
 	case fleet.Switching, fleet.Activating, fleet.Reverting:

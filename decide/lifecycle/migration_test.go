@@ -8,18 +8,18 @@ import (
 	"pagurus/fleet"
 )
 
-// What is so at a guest's two hosts, which the controller cannot see.
+// State of a guest on its two hosts, which the controller cannot see.
 const (
 	absent          = iota
-	incoming        // target: an empty shell, or one with part of the state
-	gated           // source: paused by its own mechanism at the end of a copy
-	suspendedByCopy // source: paused by switch
-	whole           // target: has everything, does not run
+	incoming        // target: empty, or with part of the state
+	gated           // source: suspended by QEMU itself at the end of a copy
+	suspendedByCopy // source: suspended by switch
+	whole           // target: has everything, suspended
 	running
 )
 
-// postCopy holds the generations of the orders that were given up unanswered and
-// may yet be carried out, by the place of the verb in verbs; 0 is none.
+// late holds the generations of unanswered orders that may still be carried out, in the
+// order of verbs; 0 is none.
 type late [8]uint8
 
 var verbs = []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Fetch, fleet.Retire, fleet.Revert, fleet.Discard}
@@ -33,17 +33,17 @@ func place(v fleet.Verb) int {
 	panic("no such verb: " + v)
 }
 
-// truth is one guest's two hosts: what they have of it, and the newest
-// generation each has seen.
+// truth is the state of one guest on its two hosts, with the newest generation each has
+// seen.
 type truth struct {
 	source, target           int
 	sourceSaw, targetSaw     uint8
 	reverted, toldToActivate bool
-	postCopy, missing, lost  bool // missing: some of the memory is at the source only; lost: it never came
+	postCopy, missing, lost  bool // missing: some memory is only at the source; lost: it never arrived
 }
 
-// carry gives every truth that carrying out a verb can lead to; none if the
-// host can only answer failed.
+// carry returns all states that carrying out a verb can lead to; none if the host can
+// only answer failed.
 func carry(w truth, v fleet.Verb) []truth {
 	switch v {
 	case fleet.Receive:
@@ -88,8 +88,8 @@ func carry(w truth, v fleet.Verb) []truth {
 	return []truth{w}
 }
 
-// refuse gives the truths behind an answer of failed: nothing of it happened,
-// but for a source that is suspended since its switch failed half-way.
+// refuse returns the possible states after failed: unchanged, except that a half-failed
+// switch may leave the source suspended.
 func refuse(w truth, v fleet.Verb) []truth {
 	switch v {
 	case fleet.Switch:
@@ -104,15 +104,15 @@ func refuse(w truth, v fleet.Verb) []truth {
 		return []truth{w, half}
 	case fleet.Fetch:
 		if w.target == running && !w.missing {
-			return nil // it sees that all is there
+			return nil // it sees that all has arrived
 		}
-		w.lost = true // the line broke, or a process of either side ended
+		w.lost = true // the connection broke, or a process on either side ended
 	}
 	return []truth{w}
 }
 
-// saw gives the truth after a host has taken note of an order's generation,
-// and false if it refuses the order as too old.
+// saw returns the state after a host has noted an order's generation, and false if the
+// host refuses the order as too old.
 func saw(w truth, v fleet.Verb, gen uint8) (truth, bool) {
 	at := &w.sourceSaw
 	switch v {
@@ -126,7 +126,7 @@ func saw(w truth, v fleet.Verb, gen uint8) (truth, bool) {
 	return w, true
 }
 
-// member is one guest of a gang with all that decides what can happen next.
+// member is one guest of a gang with everything that determines what can happen next.
 type member struct {
 	mode    fleet.Mode
 	phase   fleet.Phase
@@ -138,7 +138,7 @@ type member struct {
 	late    late
 }
 
-// names are the guests of a gang.
+// names of the guests of a gang.
 var names = []fleet.GuestID{"g0", "g1", "g2", "g3"}
 
 func (n member) migration(i int) fleet.Migration {
@@ -148,7 +148,7 @@ func (n member) migration(i int) fleet.Migration {
 	}
 }
 
-// after gives the member that belongs to what the table made of it.
+// after returns the member after its migration changed to m.
 func (n member) after(m fleet.Migration) member {
 	home := fleet.HostID("source")
 	if n.home {
@@ -158,20 +158,20 @@ func (n member) after(m fleet.Migration) member {
 	n.phase, n.attempt, n.gen = m.Phase, min(m.Attempt, switchTries+2), uint8(g.Gen)
 	n.home, n.moving = g.Home == "target", g.State == fleet.GuestMoving
 	if n.phase == fleet.PostCopying {
-		n.attempt = min(n.attempt, 1) // all further tries are alike
+		n.attempt = min(n.attempt, 1) // all further tries are equivalent
 	}
 	return n
 }
 
-// play is one way an order can go.
+// play is one possible course of an order.
 type play struct {
 	world truth
 	late  late
 	how   fleet.Outcome
 }
 
-// plays gives every way an order can go: carried out once or twice and
-// answered, carried out and never answered, refused, or not carried out yet.
+// plays returns every course of an order: carried out once or twice and answered, carried
+// out without an answer, refused, or not carried out yet.
 func plays(n member, o fleet.Order, lateness bool) []play {
 	var out []play
 	w, taken := saw(n.world, o.Verb, uint8(o.Gen))
@@ -184,7 +184,7 @@ func plays(n member, o fleet.Order, lateness bool) []play {
 		}
 		for _, not := range refuse(w, o.Verb) {
 			l := n.late
-			l[place(o.Verb)] = 0 // the promise covers every earlier try: without that a late switch can follow a revert's commit
+			l[place(o.Verb)] = 0 // the promise covers all earlier tries: otherwise a late switch could follow a revert's commit
 			out = append(out, play{not, l, fleet.Failed})
 		}
 	} else {
@@ -197,7 +197,7 @@ func plays(n member, o fleet.Order, lateness bool) []play {
 	return append(out, play{n.world, l, fleet.Unknown})
 }
 
-// overdue gives what the late orders of a member can still do to its world.
+// overdue returns the possible effects of a member's late orders.
 func overdue(n member) []member {
 	var out []member
 	for i, gen := range n.late {
@@ -217,7 +217,7 @@ func overdue(n member) []member {
 	return out
 }
 
-// sound checks what must be so of one guest at every moment.
+// sound checks one guest's invariants.
 func (n member) sound(t *testing.T) {
 	t.Helper()
 	w := n.world
@@ -259,12 +259,12 @@ func newMember(mode fleet.Mode) member {
 	return member{mode: mode, phase: fleet.Preparing, gen: 1, moving: true, world: truth{source: running, postCopy: mode == fleet.PostCopy}}
 }
 
-// modes are those whose ways differ.
+// modes that have different transitions.
 var modes = []fleet.Mode{fleet.PreCopy, fleet.PostCopy}
 
-// Walks every path of the table against every truth, with orders lost, late,
-// doubled, refused and carried out without an answer, and with the move called
-// off at any moment.
+// Walks every path of the table against every state of the hosts: orders lost, late,
+// doubled, refused and carried out without an answer, and the move cancelled at any
+// moment.
 func TestOneMigrationInEveryWay(t *testing.T) {
 	seen := map[member]bool{}
 	todo := []member{newMember(fleet.PreCopy), newMember(fleet.PostCopy)}
@@ -318,8 +318,8 @@ func TestOneMigrationInEveryWay(t *testing.T) {
 	t.Logf("%d states, %d of them in post-copy", len(seen), late)
 }
 
-// A guest that has ended at its source as it switched may be whole at its target, and
-// nowhere else: that is asked, and the guest is lost if it is not.
+// A guest that ended at its source during the switch may be complete at its target, and
+// nowhere else. The target is asked, and the guest is lost if it is not complete there.
 func TestSourceThatLostTheGuest(t *testing.T) {
 	m := fleet.Migration{ID: "m1.g0", Move: "m1", Guest: "g0", From: "source", To: "target", Gen: 2, Mode: fleet.PreCopy, Phase: fleet.Switching}
 	answer := func(m fleet.Migration, how fleet.Outcome) fleet.Migration {
@@ -362,11 +362,11 @@ func TestSourceThatLostTheGuest(t *testing.T) {
 // hurried is a move whose deadline passes at once.
 var hurried = fleet.Move{ID: "m1", Begun: t0, Limits: fleet.Limits{Deadline: time.Second}}
 
-// unknown is what is left of guests of which nobody says anything.
+// unknown returns 0 bytes left, as for guests without facts.
 func unknown(fleet.Migration) int64 { return 0 }
 
-// others gives every way a gang can go on without a report: cancelled, past
-// its deadline, and copies begun, whichever of its members is the longest.
+// others returns every course of a gang without a report: cancelled, past its deadline,
+// and copies begun, with each member as the longest.
 func others(ms []fleet.Migration) [][]fleet.Migration {
 	var out [][]fleet.Migration
 	add := func(next []fleet.Migration, changed bool) {
@@ -388,18 +388,16 @@ func others(ms []fleet.Migration) [][]fleet.Migration {
 	return out
 }
 
-// The same for a gang of two, without late orders: both enter switching in one
-// change, but for one that was left behind, and one that cannot leave keeps
-// the other.
+// The same for a gang of two, without late orders. Both enter switching in one change,
+// except for a member left behind; a member that cannot leave keeps the other.
 func TestGangOfTwoInEveryWay(t *testing.T) {
 	type gang [2]member
 	seen := map[gang]bool{}
-	// What is different by post-copy comes after the switch, from where each
-	// member goes its own way.
+	// Post-copy differs only after the switch, when each member continues alone.
 	var todo []gang
 	reach := func(a, b member) {
 		if a.compare(b) > 0 {
-			a, b = b, a // the members are alike
+			a, b = b, a // the members are interchangeable
 		}
 		if n := (gang{a, b}); !seen[n] {
 			seen[n] = true
@@ -442,7 +440,7 @@ func (n member) compare(o member) int {
 		cmp.Compare(n.world.sourceSaw, o.world.sourceSaw), cmp.Compare(n.world.targetSaw, o.world.targetSaw))
 }
 
-// together checks the gang's rule: nobody switches unless all do.
+// together checks the gang's rule: no member switches unless all do.
 func together(t *testing.T, a, b member) {
 	t.Helper()
 	past := func(n member) bool { return n.gen > 1 }
@@ -463,8 +461,7 @@ func together(t *testing.T, a, b member) {
 	}
 }
 
-// From every state that one migration can be in, hosts that answer again bring
-// it to an end.
+// From every state of one migration, hosts that answer again bring it to an end.
 func TestEveryMigrationCanEnd(t *testing.T) {
 	for i := range 2 * len(migrationStages) {
 		st, mode := migrationStages[i/2], modes[i%2]
@@ -535,7 +532,7 @@ func TestAbandonOnlyWhenTheTargetIsSilent(t *testing.T) {
 	}
 }
 
-// A migration remembers the passes of its newest copy; later reports know of none.
+// A migration keeps the passes of its newest copy; later reports have none.
 func TestPassesAreRemembered(t *testing.T) {
 	m := fleet.Migration{ID: "m1.g1", Guest: "g1", From: "h1", To: "h2", Phase: fleet.Copying}
 	for _, r := range []fleet.Report{{Passes: []fleet.Pass{{Round: 1}, {Round: 2}}}, {}} {

@@ -8,14 +8,14 @@ import (
 	"pagurus/fleet"
 )
 
-// ReadyLimit is how long the first member that is ready waits for the others
-// of its gang. The others began in time to be ready with it, so minutes mean
-// that they change their memory as fast as it is sent; meanwhile those that
-// are ready go on being copied and take from the link what the late need.
+// ReadyLimit is how long the first ready member waits for its gang. The copies are
+// started so that they end together. So a wait of minutes means that the others change
+// memory as fast as it is sent. Meanwhile ready members are still copied, which takes
+// bandwidth from the late ones.
 const ReadyLimit = 5 * time.Minute
 
-// gangRules are the lines that concern a whole gang, for the printed protocol;
-// Gang, Start, Expire and CancelGang carry them out.
+// gangRules are the rules for a whole gang, for the printed protocol. Gang, Start, Expire
+// and CancelGang carry them out.
 var gangRules = [][3]string{
 	{"waiting", "no member is preparing, and no member that copies has much more left to send than this one", "copying"},
 	{"ready", "the last member becomes ready", "all members enter switching in one change"},
@@ -39,10 +39,9 @@ them. A move can be cancelled by anybody who may ask for it until its first
 member has entered switching, and not after that.
 `
 
-// Gang moves a whole gang by one report on one of its members. Members that
-// are ready wait for the others; the last one takes all of them into switching
-// at once, so that one commit moves every Home. A member that cannot get that
-// far takes all of them back. The second result is false when nothing changed.
+// Gang applies a report on one member to its whole gang. The last member to become ready
+// takes all members into switching, so that one commit changes every Home. A member that
+// cannot become ready cancels all. The second result is false if nothing changed.
 func Gang(members []fleet.Migration, r fleet.Report) ([]fleet.Migration, bool, error) {
 	for i, m := range members {
 		if m.ID != r.Order.Migration {
@@ -72,30 +71,29 @@ func applyGangRules(members []fleet.Migration, next fleet.Migration, at time.Tim
 	return members
 }
 
-// switchReady takes every member that is ready into switching.
+// switchReady takes all ready members into switching.
 func switchReady(members []fleet.Migration, at time.Time) {
 	for i, m := range members {
 		if m.Phase == fleet.Ready {
-			// The point of no return for every order that is older: Home and
-			// Gen follow in the same change, before anything is paused, so that
-			// no commit is waited for while guests are suspended.
+			// This invalidates all older orders. Home and Gen change in the same commit,
+			// before any guest is suspended, so that no suspended guest waits for a
+			// commit.
 			members[i] = enter(m, fleet.Switching, at)
 		}
 	}
 }
 
-// startEarly is by how much a copy may be shorter than the longest under way
-// and yet begin: what is known of the longest is up to a second old.
+// startEarly is how much shorter than the longest running copy a new one may be. Progress
+// of the longest is up to a second old.
 const startEarly = 1.25
 
-// Start begins the copies of the members that wait and whose turn it is. left
-// gives how many bytes a member has still to send in its first pass. The
-// longest begins; each other one begins when the longest under way has no more
-// left than it has itself. From then on the two end together, whether they
-// share a link (each gets half) or not (each gets all of its own): so nobody is
-// ready long before the others, to be copied over and over at their expense.
-// Nobody copies while the target of another is being prepared, which may take
-// long and come to nothing. The second result is false when no guest began.
+// Start begins copies of waiting members so that all copies end together. left returns
+// the bytes a member still has to send in its first pass. The longest begins first. Each
+// other begins when the longest running copy has no more left than it has. They then end
+// together, whether they share a link (each gets half) or not (each gets its own). So no
+// member is ready early and copied repeatedly at the others' expense. No copy begins
+// while another member's target is being prepared, which may be slow and may fail. The
+// second result is false if no copy began.
 func Start(members []fleet.Migration, left func(fleet.Migration) int64, at time.Time) ([]fleet.Migration, bool) {
 	under, waiting, longest, next := false, false, int64(0), int64(0)
 	for _, m := range members {
@@ -105,7 +103,7 @@ func Start(members []fleet.Migration, left func(fleet.Migration) int64, at time.
 		case fleet.Copying:
 			under, longest = true, max(longest, left(m))
 		case fleet.Ready:
-			under = true // with nothing left worth waiting for
+			under = true // with nothing left that matters
 		case fleet.Waiting:
 			waiting, next = true, max(next, left(m))
 		}
@@ -125,11 +123,11 @@ func Start(members []fleet.Migration, left func(fleet.Migration) int64, at time.
 	return out, began
 }
 
-// Expire applies the deadlines of a move: members that are not ready by then
-// are cancelled and those that are switch without them. The second result is
-// false when it is too early, or no guest waits.
+// Expire applies a move's deadlines: members that are not ready are cancelled, and the
+// ready ones switch without them. The second result is false before the deadline, or if
+// no member waits.
 func Expire(v fleet.Move, members []fleet.Migration, at time.Time) ([]fleet.Migration, bool) {
-	var first time.Time // since when somebody is ready
+	var first time.Time // when the first member became ready
 	ready, late := 0, 0
 	for _, m := range members {
 		switch {
@@ -155,13 +153,13 @@ func Expire(v fleet.Move, members []fleet.Migration, at time.Time) ([]fleet.Migr
 		cause += ", and the others went without it"
 	}
 	out := slices.Clone(members)
-	switchReady(out, at) // first: what is cancelled next no longer takes others along
+	switchReady(out, at) // first, so that cancelling the others does not affect these
 	out, _ = CancelGang(out, at, cause)
 	return out, true
 }
 
-// CancelGang takes back every member of a gang that has not begun to switch. The
-// second result is false when nothing changed.
+// CancelGang cancels all members that have not begun to switch. The second result is
+// false if nothing changed.
 func CancelGang(members []fleet.Migration, at time.Time, cause string) ([]fleet.Migration, bool) {
 	out, changed := slices.Clone(members), false
 	for i, m := range out {
@@ -180,15 +178,14 @@ func CancelGang(members []fleet.Migration, at time.Time, cause string) ([]fleet.
 	return out, changed
 }
 
-// Committed reports whether a migration has begun to switch and not come back:
-// it can no longer be cancelled.
+// Committed reports whether a migration has begun to switch and was not reverted. It can
+// no longer be cancelled.
 func Committed(m fleet.Migration) bool { return m.Phase.Traits().Committed }
 
-// Abandon gives up a migration whose target has been asked to let the guest
-// run, or whether it is whole, as often as any other host is asked anything. It
-// is for guests whose job is over, and for those that can never be whole: both
-// hosts are told to destroy what they have. The second result is false when it
-// is too early.
+// Abandon gives up a migration whose target was asked often enough to resume the guest,
+// or whether it is complete. It is for guests whose job is over, and for guests that can
+// never be complete: both hosts must destroy what they have. The second result is false
+// before enough tries.
 func Abandon(m fleet.Migration, at time.Time, cause string) (fleet.Migration, bool) {
 	if t := m.Phase.Traits(); !t.AtTarget() || t.Arrived || m.Attempt < moreTries {
 		return m, false
@@ -198,7 +195,7 @@ func Abandon(m fleet.Migration, at time.Time, cause string) (fleet.Migration, bo
 	return m, true
 }
 
-// Conclude sets the end of a move whose members have all ended.
+// Conclude ends a move whose members have all ended.
 func Conclude(v fleet.Move, members []fleet.Migration, at time.Time) (fleet.Move, bool) {
 	if !v.Ended.IsZero() {
 		return v, false

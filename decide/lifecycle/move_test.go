@@ -12,7 +12,7 @@ import (
 	"pagurus/fleet"
 )
 
-// gangOf makes members in the phases given.
+// gangOf makes members in the given phases.
 func gangOf(phases ...fleet.Phase) []fleet.Migration {
 	var out []fleet.Migration
 	for i, p := range phases {
@@ -34,7 +34,7 @@ func TestWhoseTurnItIsToCopy(t *testing.T) {
 	for _, c := range []struct {
 		before string
 		left   []int64
-		after  string // empty: nobody begins
+		after  string // empty: no copy begins
 	}{
 		{"waiting", []int64{100}, "copying"},
 		{"waiting", []int64{0}, "copying"},
@@ -79,7 +79,7 @@ func TestDeadlines(t *testing.T) {
 		deadline time.Duration
 		at       time.Duration
 		before   []fleet.Phase
-		after    string // empty: nothing happens
+		after    string // empty: nothing changes
 		cause    string
 	}{
 		{"too early", time.Minute, 59 * time.Second, []fleet.Phase{fleet.Copying}, "", ""},
@@ -106,8 +106,8 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// Gangs of three and four go at random through what gangs of two go through
-// in every way; every two of their members keep the rule of the gang.
+// Gangs of three and four take random paths, where gangs of two take all. Every pair of
+// members keeps the gang's rule.
 func TestLargerGangsAtRandom(t *testing.T) {
 	ended := 0
 	rapid.Check(t, func(r *rapid.T) {
@@ -157,8 +157,8 @@ func TestLargerGangsAtRandom(t *testing.T) {
 	}
 }
 
-// pairwise is together for two members of a larger gang: that both are ready
-// says nothing then, a third may not be.
+// pairwise is together for two members of a larger gang. Both may be ready while a third
+// is not.
 func pairwise(t *testing.T, a, b member) {
 	t.Helper()
 	if a.phase != fleet.Ready || b.phase != fleet.Ready {

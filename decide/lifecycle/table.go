@@ -1,11 +1,10 @@
-// Package lifecycle holds every state machine of Pagurus: migration, move,
-// guest, job and host, one file and one table each, and the verdict on a
-// running copy. It alone assigns Phase, State, Home and Gen.
+// Package lifecycle has every state machine of Pagurus: migration, move, guest, job and
+// host, one file and one table each. It also judges running copies. It alone assigns
+// Phase, State, Home and Gen.
 //
-// Its functions are pure: what they need comes in as arguments and what they
-// decide goes out as results. It must not know where events come from, which
-// host is a good one, or which caller may ask. Its tests enumerate the tables
-// and check every interleaving of a move against a model of the hosts.
+// Its functions are pure. It must not know where events come from, which host is best, or
+// which caller is allowed to ask. Its tests enumerate the tables and check every
+// interleaving of a move against a model of the hosts.
 package lifecycle
 
 import (
@@ -15,9 +14,9 @@ import (
 	"pagurus/fleet"
 )
 
-// arrow is one line of a table: in state from, the outcome on leads to state
-// to. An arrow that leads back to its own state is another try, which may be
-// made tries times (0 is without limit) and then leads to last.
+// arrow is one transition: in state from, outcome on leads to state to. An arrow to its
+// own state is a retry, which can be made tries times (0: no limit) and then leads to
+// last.
 type arrow[S ~string] struct {
 	from  S
 	on    fleet.Outcome
@@ -26,8 +25,7 @@ type arrow[S ~string] struct {
 	last  S
 }
 
-// stage says what a state waits for: the answer to an order, or, with no verb,
-// what says tells.
+// stage says which order's answer a state waits for, or without a verb, what else.
 type stage[S ~string] struct {
 	in   S
 	verb fleet.Verb
@@ -35,8 +33,8 @@ type stage[S ~string] struct {
 	says string
 }
 
-// followOutcome gives where an outcome leads from a state after so many tries, and
-// how many tries have been made there.
+// followOutcome returns the next state after an outcome and the number of tries made in
+// it.
 func followOutcome[S ~string](table []arrow[S], from S, attempt int, on fleet.Outcome) (S, int, error) {
 	for _, a := range table {
 		if a.from != from || a.on != on {
@@ -62,7 +60,7 @@ func verbOf[S ~string](stages []stage[S], in S) fleet.Verb {
 	return ""
 }
 
-// because gives the report's cause, or what to say when it has none.
+// because returns the report's cause, or otherwise if it has none.
 func because(r fleet.Report, otherwise string) string {
 	switch {
 	case r.Cause != "":
@@ -73,9 +71,9 @@ func because(r fleet.Report, otherwise string) string {
 	return otherwise
 }
 
-// First pause after an aborted move, doubled with each further one up to the
-// longest: a host that refuses a guest now will likely refuse it in a second,
-// and a drain that asks for ever must not load the cluster.
+// pauses after an aborted move double up to the longest. A host that refuses a guest now
+// will probably refuse it a second later, and a drain that keeps retrying must not load
+// the cluster.
 const (
 	firstPause   = 30 * time.Second
 	longestPause = 30 * time.Minute

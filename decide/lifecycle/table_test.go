@@ -14,8 +14,8 @@ var (
 	t0       = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 )
 
-// total checks that a state with an order answers every outcome exactly once
-// and that no other state answers any.
+// total checks that a state with an order handles every outcome exactly once, and that
+// other states handle none.
 func total[S ~string](t *testing.T, stages []stage[S], arrows []arrow[S]) {
 	t.Helper()
 	known := map[S]bool{}
@@ -71,9 +71,9 @@ func TestTablesAreTotal(t *testing.T) {
 	}
 }
 
-// What fleet says of phases agrees with the arrows: a gang's rule apart, only a
-// switch commits, only reverting takes that back, and no way leads back to the way
-// there.
+// The traits in fleet agree with the arrows. Apart from the gang's rule only switching
+// commits, only reverting undoes that, and no arrow leads from the way back to the way
+// forward.
 func TestTraitsAgreeWithTheTable(t *testing.T) {
 	known := map[fleet.Phase]bool{}
 	for i, st := range migrationStages {
@@ -113,7 +113,7 @@ func TestTraitsAgreeWithTheTable(t *testing.T) {
 	}
 }
 
-// A phase ends exactly when fleet says so and no order is waited for.
+// A phase has ended exactly when fleet says so and no order is outstanding.
 func TestEndedPhasesWaitForNothing(t *testing.T) {
 	for _, st := range migrationStages {
 		if st.in.Ended() != (st.verb == "" && st.in != fleet.Ready && st.in != fleet.Waiting) {
@@ -245,7 +245,7 @@ func TestPauseAfterAbortedMovesGrows(t *testing.T) {
 func TestCopy(t *testing.T) {
 	r := func(sent, left int64) Round { return Round{Took: time.Second, SentBytes: sent, LeftBytes: left} }
 	lenient, first := fleet.Limits{Lenient: true}, r(100<<20, 10<<20)
-	// As a pass over some pages of a container is: it takes 80 ms however few.
+	// A pass over a container takes 80 ms, however few its pages.
 	small := func(kib int64) Round {
 		return Round{Took: 80 * time.Millisecond, SentBytes: kib << 10, LeftBytes: kib << 10}
 	}

@@ -9,8 +9,8 @@ import (
 	"pagurus/fleet"
 )
 
-// Where a tally says that all is in line Settle finds nothing to do, and it says
-// so in the states that jobs spend their lives in.
+// Where a tally is in line SettleJob has nothing to do. A tally is in line in the states
+// in which jobs spend their time.
 func TestTally(t *testing.T) {
 	states := []fleet.GuestState{fleet.GuestStarting, fleet.GuestRunning, fleet.GuestMoving, fleet.GuestStopping, fleet.GuestEnded, fleet.GuestLost}
 	rapid.Check(t, func(t *rapid.T) {

@@ -11,9 +11,9 @@ import (
 	"pagurus/fleet"
 )
 
-// Cases gives what there is to judge on a host, one case a job in order of
-// its ID; none unless its owner is there and it has guests that run. They are to
-// be judged before the index changes.
+// Cases returns the cases to judge on a host, one a job, sorted by ID; none unless its
+// owner is present and it has running guests. They must be judged before the index
+// changes.
 func Cases(l *state.Index, id fleet.HostID, at time.Time) []Case {
 	s := l.Snapshot()
 	h := s.Hosts[id]
@@ -52,13 +52,13 @@ func compare(a, b fleet.JobID) int {
 	return 0
 }
 
-// outlook is where guests could go, once somebody has asked.
+// outlook is where guests could go, computed on demand.
 type outlook struct {
 	l      *state.Index
 	at     time.Time
 	guests []fleet.GuestID
 	asked  bool
-	to     []fleet.HostID // of each; nil: not all find room
+	to     []fleet.HostID // by guest; nil: not all find room
 }
 
 // room reports whether all guests find room.
@@ -92,7 +92,7 @@ func (o *outlook) find() []fleet.HostID {
 	return to
 }
 
-// PriceOf says what a move of guests of one host to others is expected to cost.
+// PriceOf predicts the cost of moving guests of one host to others.
 func PriceOf(l *state.Index, guests []fleet.GuestID, to []fleet.HostID) Price {
 	s, past := l.Snapshot(), l.History()
 	var out Price
@@ -110,8 +110,8 @@ func PriceOf(l *state.Index, guests []fleet.GuestID, to []fleet.HostID) Price {
 	return out
 }
 
-// Arriving gives the moves on their way to a host that can still be cancelled,
-// in order of ID. They had better not arrive while its owner is there.
+// Arriving returns the moves to a host that can still be cancelled, sorted by ID. They
+// should not arrive while its owner is present.
 func Arriving(l *state.Index, id fleet.HostID) []fleet.MoveID {
 	var out []fleet.MoveID
 	if l.Room().Arriving(id) == 0 {

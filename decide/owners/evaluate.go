@@ -8,24 +8,24 @@ import (
 	"pagurus/fleet"
 )
 
-// HostVerdict is what the policy in force makes of all guests of a host.
+// HostVerdict is the policy's decision for all guests of a host.
 type HostVerdict struct {
-	Leave   bool            // the host is emptied as long as its owner is there, of all but those that are suspended
-	Suspend []fleet.GuestID // is to be suspended
-	Requeue []fleet.JobID   // shall begin again
+	Leave   bool            // empty the host while its owner is present, except for suspended guests
+	Suspend []fleet.GuestID // suspend these guests
+	Requeue []fleet.JobID   // requeue these jobs
 }
 
 // InForce is the policy for a host whose owner stays.
 func InForce(h fleet.Host, r fleet.Rules) Policy {
 	p, known := Named(string(h.Vacates(r)))
-	if !known { // a newer controller's
+	if !known { // set by a newer controller
 		p = evacuate{}
 	}
 	return p
 }
 
-// EvaluateHost asks the policy in force about a host's guests. Nothing changes while it
-// is not known what the owner does, or while they may be leaving.
+// EvaluateHost applies the policy to a host's guests. Nothing changes while it is unknown
+// what the owner does, or while they may be leaving.
 func EvaluateHost(l *state.Index, h fleet.Host) HostVerdict {
 	s, o := l.Snapshot(), h.Facts.Owner
 	if o == nil || !placement.Heard(h, s.At) || o.State == fleet.OwnerLeaving {
@@ -56,12 +56,12 @@ func EvaluateHost(l *state.Index, h fleet.Host) HostVerdict {
 	return out
 }
 
-// Waits reports whether a guest is suspended on a host that is emptied for its
-// owner: it leaves when the policy says so, which judges each job by itself, and
-// not because others do. Who has a host drained by hand wants it empty of all.
+// Waits reports whether a guest is suspended on a host that is being emptied for its
+// owner. It leaves only when the policy says so for its own job. A requested drain moves
+// it anyway.
 func Waits(h fleet.Host, g fleet.Guest) bool { return h.ForOwner && g.Suspended }
 
-// WhenLeaving says, for people, when a guest leaves a host that is emptied.
+// WhenLeaving says, for people, when a guest leaves a host that is being emptied.
 func WhenLeaving(h fleet.Host, g fleet.Guest) string {
 	if Waits(h, g) {
 		return "when the policy says so, and is suspended until then"
@@ -69,8 +69,8 @@ func WhenLeaving(h fleet.Host, g fleet.Guest) string {
 	return "when it is its turn"
 }
 
-// Explain says, for people, what the policy in force thinks of a host's guests,
-// whose owner stays.
+// Explain gives, for people, the policy's decisions for a host's guests while its owner
+// is present.
 func Explain(l *state.Index, h fleet.Host) []string {
 	s := l.Snapshot()
 	if o := h.Facts.Owner; o == nil || o.State != fleet.OwnerPresent || !placement.Heard(h, s.At) {
@@ -85,11 +85,10 @@ func Explain(l *state.Index, h fleet.Host) []string {
 	return out
 }
 
-// words are what guests do.
+// words describe the actions.
 var words = map[Action]string{Stay: "stay", Leave: "leave", Suspend: "be suspended", Requeue: "end and begin again"}
 
-// Invalid says what of a cluster's rules means nothing; empty: all means
-// something.
+// Invalid says what is invalid in a cluster's rules; empty: nothing.
 func Invalid(r *fleet.Rules) string {
 	if r == nil {
 		return "the request has no rules in it; pagurus and its controller may be of different versions, see `pagurus version`"

@@ -5,29 +5,27 @@ import (
 	"time"
 )
 
-// Fit is a Weibull distribution of how long owners stay away, or are there. A
-// shape below 1, as all published ones are, means that the longer it has
-// lasted the longer it will.
+// Fit is a Weibull distribution of how long owners stay away, or are present. With a
+// shape below 1, as in all published fits, the longer it has lasted, the longer it will.
 type Fit struct {
 	Shape float64 `json:"shape"`
 	Hours float64 `json:"hours"` // the scale
 }
 
-// Hazard is how likely it is to end within the next moment, by the hour, after
-// it has lasted for some time. At the very beginning it is that of one second:
-// below that nobody measures.
+// Hazard is the probability, for each hour, that it ends in the next moment after lasting
+// for some time. Times below a second count as one second, because fits have no shorter
+// data.
 func (f Fit) Hazard(after time.Duration) float64 {
 	t := math.Max(after.Hours(), 1.0/3600) / f.Hours
 	return f.Shape / f.Hours * math.Pow(t, f.Shape-1)
 }
 
-// Lasts is the probability that it lasts for longer than some time.
+// Lasts is the probability that it lasts longer than d.
 func (f Fit) Lasts(d time.Duration) float64 {
 	return math.Exp(-math.Pow(math.Max(d.Hours(), 0)/f.Hours, f.Shape))
 }
 
-// Within is the probability that it ends within d, after it has lasted for some
-// time.
+// Within is the probability that it ends within d, after lasting for some time.
 func (f Fit) Within(after, d time.Duration) float64 {
 	lasts := func(d time.Duration) float64 { return math.Pow(math.Max(d.Hours(), 0)/f.Hours, f.Shape) }
 	return -math.Expm1(lasts(after) - lasts(after+d))
@@ -38,11 +36,10 @@ func (f Fit) At(p float64) time.Duration {
 	return hours(f.Hours * math.Pow(-math.Log1p(-p), 1/f.Shape))
 }
 
-// Mean is how long it lasts on the average.
+// Mean is how long it lasts on average.
 func (f Fit) Mean() time.Duration { return hours(f.Hours * math.Gamma(1+1/f.Shape)) }
 
-// Left is for how much longer it is going to last on the average, after it has
-// lasted for some time.
+// Left is how much longer it lasts on average, after lasting for some time.
 func (f Fit) Left(after time.Duration) time.Duration {
 	const parts = 64
 	from, sum := math.Max(after.Hours(), 0), 0.0

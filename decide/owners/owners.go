@@ -1,10 +1,9 @@
-// Package owners decides what becomes of guests on a host whose owner is there:
-// policies, pure, the same ones for the live controller and the simulator.
+// Package owners decides what becomes of guests on a host whose owner is present. Its
+// policies are pure, and the live controller and the simulator use the same ones.
 //
-// A policy judges one case, the guests of one job on one host. It must not
-// know who carries its verdict out: moves are asked of the planner as
-// anybody's are, being suspended is the host's business. Its tests run against
-// cases worked out by hand and against the published fits.
+// A policy judges one case: the guests of one job on one host. It must not know who
+// carries out its verdict: the planner makes the moves, and the host suspends guests. Its
+// tests use cases computed by hand and the published fits.
 package owners
 
 import (
@@ -22,63 +21,63 @@ type Action string
 
 // The actions.
 const (
-	Stay    Action = "stay"    // they run on, in the lowest class of CPU
-	Suspend Action = "suspend" // they are suspended, and their job with them
+	Stay    Action = "stay"    // they run on in the lowest class
+	Suspend Action = "suspend" // they are suspended, and so their job stops
 	Leave   Action = "leave"   // they move to other hosts while they run
-	Requeue Action = "requeue" // their whole job is ended and begins again from nothing
+	Requeue Action = "requeue" // their whole job ends and starts again from the beginning
 )
 
-// Case is the guests of one job on a host whose owner is there.
+// Case is the guests of one job on a host whose owner is present.
 type Case struct {
 	At     time.Time
 	Host   fleet.HostID
 	Owner  fleet.Owner
 	Cores  int
 	Job    fleet.JobID
-	Guests []fleet.GuestID // that could begin to move now
-	Stuck  Action          // what they do where they cannot leave, Stay or Suspend; empty: Suspend
-	Held   bool            // a move of some of them has failed just now, and is tried later
-	Room   func() bool     // there are hosts that can take them; not looked up unless asked for
-	Price  func() Price    // what leaving is expected to cost, where there is room; not looked up either
+	Guests []fleet.GuestID // guests that could start to move now
+	Stuck  Action          // what they do if they cannot leave, Stay or Suspend; empty: Suspend
+	Held   bool            // a move of some of them has just failed, and is retried later
+	Room   func() bool     // whether hosts can take them; computed on demand
+	Price  func() Price    // expected cost of leaving, if there is room; computed on demand
 }
 
-// Price is what it is expected to cost to leave.
+// Price is the expected cost of leaving.
 type Price struct {
 	Total    time.Duration // from now until they are gone
-	Downtime time.Duration // of that, they are suspended
+	Downtime time.Duration // of that, suspended
 }
 
-// Cost is what that costs the job while the owner is there: all the time that it
-// is suspended, and part of the rest.
+// Cost is the cost to the job while the owner is present: the downtime, and part of the
+// rest.
 func (p Price) Cost() time.Duration {
 	return p.Downtime + time.Duration(copyCost*float64(max(p.Total-p.Downtime, 0)))
 }
 
-// CaseVerdict is what a policy says.
+// CaseVerdict is a policy's decision.
 type CaseVerdict struct {
 	Do    Action
-	Again time.Duration // evaluate again after so long; 0: when something changes
+	Again time.Duration // evaluate again after this time; 0: when something changes
 	Why   string        // for people
 }
 
-// Policy says what becomes of guests.
+// Policy decides what becomes of guests.
 type Policy interface {
 	Name() string
-	// Evaluate looks at a case. It must not depend on anything else.
+	// Evaluate judges a case. It must not depend on anything else.
 	Evaluate(Case) CaseVerdict
-	// Moves reports whether guests ever leave because of an owner. Then they had
-	// better not arrive where one is, either.
+	// Moves reports whether guests ever leave because of an owner. If so, they should not
+	// arrive where an owner is present, either.
 	Moves() bool
-	// Placement is by what the hosts are chosen to which guests go.
+	// Placement is the policy that chooses the hosts for the guests.
 	Placement() placement.Policy
 }
 
-// All gives every policy there is.
+// All returns every policy.
 func All() []Policy {
 	return []Policy{stay{}, suspend{}, requeue{}, evacuate{}, Predictive{Down: Usual}}
 }
 
-// Named gives the policy of a name, and false if there is none.
+// Named returns the policy of a name, and false if there is none.
 func Named(name string) (Policy, bool) {
 	all := All()
 	i := slices.IndexFunc(all, func(p Policy) bool { return p.Name() == name })
@@ -88,7 +87,7 @@ func Named(name string) (Policy, bool) {
 	return all[i], true
 }
 
-// Names are those of all policies.
+// Names are the names of all policies.
 func Names() []string {
 	var out []string
 	for _, p := range All() {
@@ -97,10 +96,10 @@ func Names() []string {
 	return out
 }
 
-// retryEvery is how soon it is tried again to leave where that is not possible.
+// retryEvery is how soon leaving is retried when there is no room.
 const retryEvery = 30 * time.Second
 
-// stay is to run on, slowed down by the owner.
+// stay lets guests run on, slowed by the owner.
 type stay struct{}
 
 func (stay) Name() string                { return "stay" }
@@ -110,7 +109,7 @@ func (stay) Evaluate(Case) CaseVerdict {
 	return CaseVerdict{Do: Stay, Why: "guests run on beside their owner"}
 }
 
-// suspend is to be suspended until the owner goes.
+// suspend suspends guests until the owner goes.
 type suspend struct{}
 
 func (suspend) Name() string                { return "suspend" }
@@ -120,7 +119,7 @@ func (suspend) Evaluate(Case) CaseVerdict {
 	return CaseVerdict{Do: Suspend, Why: "guests are suspended until the owner goes"}
 }
 
-// requeue is what HTCondor does with MPI jobs.
+// requeue does what HTCondor does with MPI jobs.
 type requeue struct{}
 
 func (requeue) Name() string                { return "requeue" }
@@ -130,7 +129,7 @@ func (requeue) Evaluate(Case) CaseVerdict {
 	return CaseVerdict{Do: Requeue, Why: "the whole job begins again elsewhere"}
 }
 
-// evacuate is to leave as soon as the owner is back.
+// evacuate leaves as soon as the owner is back.
 type evacuate struct{}
 
 func (evacuate) Name() string                { return "evacuate" }
@@ -143,7 +142,7 @@ func (evacuate) Evaluate(s Case) CaseVerdict {
 	return CaseVerdict{Do: Leave, Why: "guests leave as soon as an owner is back"}
 }
 
-// nowhere is the verdict on guests that cannot leave.
+// nowhere judges guests that cannot leave.
 func nowhere(s Case) (CaseVerdict, bool) {
 	do := cmp.Or(s.Stuck, Suspend)
 	switch {
@@ -155,24 +154,23 @@ func nowhere(s Case) (CaseVerdict, bool) {
 	return CaseVerdict{}, false
 }
 
-// Usual is how long owners are there where nobody knows better, and UsualAway
-// how long they stay away: the fits to nd07cpu, desktops of a university.
+// Usual is how long owners are present by default, and UsualAway how long they stay away:
+// the fits to nd07cpu, desktops of a university.
 var (
 	Usual     = Fit{Shape: 0.51, Hours: 0.74}
 	UsualAway = Fit{Shape: 0.45, Hours: 4.16}
 )
 
-// Predictive weighs what leaving is expected to cost against waiting for the
-// owner to go, and goes where owners have been away for long.
+// Predictive compares the expected cost of leaving with waiting for the owner to go, and
+// moves to hosts whose owners have been away long.
 //
-// A second of being suspended costs the job a second. Leaving costs it Cost.
-// With each second the owner goes with the probability that the hazard says,
-// and saves that cost. So it is worth waiting as long as hazard × cost is more
-// than one second a second; and since the hazard only falls while an owner is
-// there, it is never worth waiting once it has not been. Guests that wait stand
-// still: running on would be worth more to the job, at the owner's expense.
+// A second of suspension costs the job a second; leaving costs it Cost. In each second
+// the owner goes with the probability of the hazard, which saves that cost. So waiting
+// pays while hazard × cost exceeds one second a second. The hazard only falls while an
+// owner is present, so waiting never pays again once it has not. Waiting guests are
+// suspended: running on would be better for the job, at the owner's expense.
 type Predictive struct {
-	Down Fit // how long owners are there
+	Down Fit // how long owners are present
 }
 
 // Name is "predictive".
@@ -181,20 +179,19 @@ func (Predictive) Name() string { return "predictive" }
 // Moves is true.
 func (Predictive) Moves() bool { return true }
 
-// Placement is LongestIdle: the hazard of an owner's return falls with idle age.
+// Placement is LongestIdle: the hazard of an owner's return falls with idle time.
 func (Predictive) Placement() placement.Policy { return placement.LongestIdle{} }
 
 const (
-	// copyCost is what a second of being copied costs a guest that runs on
-	// beside its owner.
+	// copyCost is the cost of a second of copying for a guest that runs beside its owner.
 	copyCost = 0.5
-	// patience bounds how long is waited before it is judged again; a tenth of
-	// the time that the owner has been there is as soon as anything changes.
+	// patience limits the wait before the next evaluation. A tenth of the time that the
+	// owner has been present is short enough to notice any change.
 	leastPatience, mostPatience = time.Second, time.Minute
 )
 
-// Evaluate waits while the hazard of the owner's going is worth more than the
-// time it costs.
+// Evaluate waits while the hazard of the owner's going is worth more than the time it
+// costs.
 func (p Predictive) Evaluate(s Case) CaseVerdict {
 	if j, stuck := nowhere(s); stuck {
 		return j

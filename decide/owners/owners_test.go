@@ -16,7 +16,7 @@ func caseOf(there time.Duration) Case {
 		Price: func() Price { return Price{10 * time.Second, 100 * time.Millisecond} }}
 }
 
-// Everybody does what they are called, and nobody leaves for nowhere.
+// Every policy does what its name says, and no guest leaves without a target.
 func TestPoliciesAreWhatTheyAreCalled(t *testing.T) {
 	for name, want := range map[string]Action{"stay": Stay, "suspend": Suspend, "requeue": Requeue, "evacuate": Leave, "predictive": Leave} {
 		p, ok := Named(name)
@@ -45,7 +45,7 @@ func TestPoliciesAreWhatTheyAreCalled(t *testing.T) {
 	}
 }
 
-// Waiting ends, once, and the sooner the less leaving costs.
+// Waiting ends, once, and the sooner the cheaper leaving is.
 func TestPredictiveWaitsNoLongerThanItPays(t *testing.T) {
 	waited := func(total time.Duration) time.Duration {
 		left := time.Duration(-1)
@@ -77,8 +77,8 @@ func TestPredictiveWaitsNoLongerThanItPays(t *testing.T) {
 	}
 }
 
-// The fit keeps its own laws: hazard is what Lasts loses, Mean is Left of
-// nothing, and half of them last for longer than the median.
+// Laws of the fit: the hazard is the rate of decrease of Lasts, Mean equals Left after 0,
+// and half last longer than the median.
 func TestFit(t *testing.T) {
 	f := Fit{Shape: 0.45, Hours: 4.16}
 	at, step := 3*time.Hour, time.Second
@@ -97,7 +97,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// What fleet says there is, there is.
+// Every policy listed in fleet exists.
 func TestEveryPolicyHasItsWords(t *testing.T) {
 	if len(fleet.VacatePolicies) != len(All()) {
 		t.Errorf("%d policies have words, there are %v", len(fleet.VacatePolicies), Names())
@@ -111,7 +111,7 @@ func TestEveryPolicyHasItsWords(t *testing.T) {
 }
 
 // TestPriceOfWhatHasGrown: leaving costs more once a guest has taken memory since its
-// host looked at it.
+// profile.
 func TestPriceOfWhatHasGrown(t *testing.T) {
 	price := func(resident int64) time.Duration {
 		look := fleet.Profile{MemoryBytes: 1 << 30, FilledBytes: 100 << 20, Resident: 150 << 20}

@@ -1,10 +1,9 @@
-// This file decides whether a move under way is cancelled because of an
-// owner: of the host that it goes to, who has come, or of the host that it
-// leaves, who has gone.
+// This file decides whether a move is cancelled because of an owner: the target's owner
+// has come, or the source's owner has gone.
 //
-// It must not know how a move is begun or carried out, and a person's drain or
-// wish is none of its business. Its tests weigh moves at every point of their
-// copies and let owners come and go in the ways that hurt.
+// It must not know how a move is started or carried out, and ignores requested drains and
+// moves. Its tests judge moves at every point of their copies, with owners who come and
+// go at bad times.
 
 package owners
 
@@ -18,27 +17,27 @@ import (
 )
 
 const (
-	// recallAhead is how far an owner's return is looked for: nobody knows for how much
-	// longer a job goes on.
+	// recallAhead is how far ahead an owner's return counts, because the job's remaining
+	// time is unknown.
 	recallAhead = time.Hour
-	// freely is what a second of being copied costs a guest that nobody else wants
-	// the CPUs of: half of what it costs beside an owner.
+	// freely is the cost of a second of copying for a guest whose CPUs are not wanted by
+	// an owner: half of copyCost.
 	freely = 0.25
-	// settled is how long after the pause that follows a move which came to nothing
-	// the guest is not called back again. An owner who comes and goes would have
-	// it copied for ever and never gone.
+	// settled is how long, after the pause that follows a failed move, a guest's next
+	// move is not cancelled. Otherwise an owner who comes and goes would have it copied
+	// repeatedly without ever leaving.
 	settled = 5 * time.Minute
 )
 
-// RecallView is the cluster as far as it matters here.
+// RecallView is the relevant part of the cluster.
 type RecallView struct {
 	At    time.Time
 	Host  func(fleet.HostID) fleet.Host
 	Guest func(fleet.GuestID) fleet.Guest
 }
 
-// SignMove marks a move with the host that it leaves to its owner; with none if the
-// owner is not there, or if it is a person who has the host drain.
+// SignMove stores in a move the host that it empties for its owner; none if the owner is
+// not present, or if a person drains the host.
 func SignMove(v fleet.Move, h fleet.Host) fleet.Move {
 	if o := h.Facts.Owner; o != nil && o.Present && (v.Drains == "" || h.ForOwner) {
 		v.ForOwner = h.ID
@@ -46,13 +45,12 @@ func SignMove(v fleet.Move, h fleet.Host) fleet.Move {
 	return v
 }
 
-// CancelForOwner calls a move off that goes to a host whose owner has come meanwhile,
-// or that leaves one which need not be left any more, unless it has begun to
-// switch: that takes a moment, and then the guest leaves as any other. Where the
-// owner of the host that is left has gone it is cancelled if that costs less
-// than to go on; this is weighed when they have just gone, again until it is known
-// how fast the copy goes, and then noted on the move if it goes on. The last result
-// is false when nothing changed.
+// CancelForOwner cancels a move to a host whose owner has come, or from a host that need
+// no longer be left, unless it has begun to switch: then the guest soon leaves like any
+// other. If the source's owner has gone, it cancels the move if that costs less than
+// going on. It decides this when they have just gone, again until the copy's speed is
+// known, and notes on the move that it goes on. The last result is false if nothing
+// changed.
 func CancelForOwner(v fleet.Move, members []fleet.Migration, c RecallView) (fleet.Move, []fleet.Migration, bool) {
 	off := func(format string, args ...any) (fleet.Move, []fleet.Migration, bool) {
 		members, changed := lifecycle.CancelGang(members, c.At, fmt.Sprintf(format, args...))
@@ -85,22 +83,20 @@ func CancelForOwner(v fleet.Move, members []fleet.Migration, c RecallView) (flee
 	return v, members, false
 }
 
-// gone reports whether it is known that a host's owner is away, and nobody else
-// wants it empty.
+// gone reports whether a host's owner is certainly away, and no drain was requested.
 func gone(h fleet.Host, at time.Time) bool {
 	o := h.Facts.Owner
 	return h.State == fleet.HostUp && placement.Heard(h, at) && o != nil && !o.Present
 }
 
-// weigh says whether to go on is dearer for the job than to stay, whether it is known
-// of every member that has something left how fast it gets away today, and why, for
-// people. To go on takes what is left to send of the whole gang, since its
-// members share a line and switch together. To stay wastes what was sent: the
-// owner may come back, most likely soon, and then all of it has to be paid
-// beside them; as it has at the targets, if one of their owners comes.
+// weigh says whether going on costs the job more than staying, whether the present speed
+// of every unfinished member is known, and why, for people. Going on means sending the
+// rest of the whole gang, since its members share a link and switch together. Staying
+// wastes what was sent: the owner may come back, most likely soon, and then the whole
+// copy must be paid beside them. The same holds if an owner of a target comes.
 func (c RecallView) weigh(v fleet.Move, members []fleet.Migration) (dear, known bool, why string) {
 	var all, left int64
-	var rate float64 // bytes a second, as measured
+	var rate float64 // bytes a second, measured
 	known = true
 	var price Price
 	for _, m := range members {
@@ -115,7 +111,7 @@ func (c RecallView) weigh(v fleet.Move, members []fleet.Migration) (dear, known 
 			price.Total, price.Downtime = max(price.Total, p.Total.Value), max(price.Downtime, p.Downtime.Value)
 		}
 	}
-	if rate > 0 { // better than what was foretold
+	if rate > 0 { // better than the prediction
 		price.Total = price.Downtime + time.Duration(float64(all)/rate*float64(time.Second))
 	}
 	rest := price.Total - price.Downtime
@@ -133,10 +129,9 @@ func (c RecallView) weigh(v fleet.Move, members []fleet.Migration) (dear, known 
 		left>>20, all>>20, were, round(goOn), round(stay))
 }
 
-// again is how much likelier it is that the guests have to leave again if they
-// stay than if they go.
+// again is how much likelier the guests must leave again if they stay than if they go.
 func (c RecallView) again(from fleet.HostID, members []fleet.Migration) float64 {
-	spared := 1.0 // nobody comes to any target
+	spared := 1.0 // no owner comes to any target
 	seen := map[fleet.HostID]bool{}
 	for _, m := range members {
 		if !seen[m.To] {
@@ -147,8 +142,7 @@ func (c RecallView) again(from fleet.HostID, members []fleet.Migration) float64 
 	return max(0, c.returns(from)-(1-spared))
 }
 
-// returns is how likely a host's owner comes back before long. A host that is
-// nobody's has none.
+// returns is the probability that a host's owner comes back soon; 0 without an owner.
 func (c RecallView) returns(id fleet.HostID) float64 {
 	o := c.Host(id).Facts.Owner
 	if o == nil || o.State == "" {
@@ -157,8 +151,8 @@ func (c RecallView) returns(id fleet.HostID) float64 {
 	return UsualAway.Within(o.IdleFor(c.At), recallAhead)
 }
 
-// BytesLeft gives how many bytes of a guest there are to send, and how many of them
-// its first pass has still to send, as far as its host has said.
+// BytesLeft returns how many bytes of a guest a copy sends, and how many its first pass
+// still has to send, from its host's last report.
 func BytesLeft(from fleet.Host, g fleet.Guest, m fleet.Migration) (all, left int64) {
 	size := from.Facts.Guests[m.Guest].ResidentBytes
 	if size <= 0 {
@@ -173,11 +167,11 @@ func BytesLeft(from fleet.Host, g fleet.Guest, m fleet.Migration) (all, left int
 	case p.Rounds > 1:
 		return size, 0
 	case g.Kind.Traits().ResidentOnly:
-		// Only what it occupies is looked at, and what it has taken since the pass
-		// began is not in that.
+		// Only occupied memory is sampled, which excludes memory taken since the pass
+		// began.
 		return size, min(size, max(p.RemainingBytes, size-p.SentBytes))
 	}
-	// Of all memory, the part never used is passed over in no time: what counts
-	// is the share of it, taken of what the guest occupies.
+	// Unused memory is skipped quickly, so the remaining share is taken of the occupied
+	// memory.
 	return size, int64(float64(size) * float64(p.RemainingBytes) / float64(p.TotalBytes))
 }

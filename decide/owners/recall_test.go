@@ -10,7 +10,7 @@ import (
 
 var recallNoon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 
-// recallCase is a gang of two on its way from host1, of whose copies so much is left.
+// recallCase is a gang of two leaving host1, with left bytes of each copy remaining.
 type recallCase struct {
 	v       fleet.Move
 	members []fleet.Migration
@@ -59,8 +59,8 @@ func (s *recallCase) host(id fleet.HostID, change func(*fleet.Host)) {
 
 func off(members []fleet.Migration) bool { return members[0].Phase != fleet.Copying }
 
-// The more of a gang is sent the sooner it goes on; once it does it does for
-// good, and once it is cancelled all of it is.
+// The more a gang has sent, the sooner it goes on. Going on is final, and a cancel
+// applies to the whole gang.
 func TestHowMuchIsLeft(t *testing.T) {
 	goesOn := false
 	for left := int64(1000); left >= 0; left -= 50 {
@@ -91,8 +91,8 @@ func TestHowMuchIsLeft(t *testing.T) {
 	}
 }
 
-// Nobody knows how fast a line is today before anything has gone over it: what speaks
-// for going on by what was foretold is no decision yet.
+// A link's present speed is unknown before anything was sent: the prediction alone does
+// not decide.
 func TestUnknownLineIsWaitedFor(t *testing.T) {
 	s, copies := leaving(100<<20), map[fleet.MigrationID]fleet.Progress{}
 	for id, p := range s.hosts["host1"].Facts.Copies {
@@ -113,7 +113,7 @@ func TestUnknownLineIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Of a container only what it occupies is sent, and is what is left counted of.
+// Only a container's occupied memory is sent, and the rest is counted from that.
 func TestLeftOfAContainer(t *testing.T) {
 	s := leaving(200 << 20)
 	from := s.hosts["host1"]
@@ -122,13 +122,13 @@ func TestLeftOfAContainer(t *testing.T) {
 	g := s.guests[m.Guest]
 	for _, c := range []struct {
 		kind fleet.Kind
-		sent int64 // its host says that so much was sent
-		say  int64 // and so much is left
+		sent int64 // bytes sent, as reported by its host
+		say  int64 // bytes remaining, as reported
 		want int64
 	}{
 		{fleet.Container, 10 << 20, 200 << 20, 200 << 20},
 		{fleet.Container, 0, 220 << 20, 210 << 20},
-		{fleet.Container, 10 << 20, 30 << 20, 200 << 20}, // it had taken 40 when the pass began
+		{fleet.Container, 10 << 20, 30 << 20, 200 << 20}, // it occupied 40 when the pass began
 		{fleet.VM, 0, 200 << 20, 42 << 20},
 	} {
 		g.Kind = c.kind
@@ -141,7 +141,7 @@ func TestLeftOfAContainer(t *testing.T) {
 	}
 }
 
-// What speaks for going on, one thing at a time, where half is sent.
+// Each reason to go on alone, when half is sent.
 func TestWhatSpeaksForGoingOn(t *testing.T) {
 	const left = 150 << 20
 	for name, c := range map[string]struct {
@@ -175,7 +175,7 @@ func TestWhatSpeaksForGoingOn(t *testing.T) {
 	}
 }
 
-// cancelledBefore has a guest of which nothing was sent yet have been called back before.
+// cancelledBefore gives a guest whose copy has sent nothing an earlier cancelled move.
 func cancelledBefore(ago time.Duration) func(*recallCase) {
 	return func(s *recallCase) {
 		g := s.guests["j1g1"]
@@ -185,8 +185,8 @@ func cancelledBefore(ago time.Duration) func(*recallCase) {
 	}
 }
 
-// Where the owner has nothing to do with it, or is not known to be gone, or the
-// point of no return is passed, nothing changes.
+// If the move is not for the owner, the owner is not known to be gone, or the switch has
+// begun, nothing changes.
 func TestLeftAlone(t *testing.T) {
 	for name, change := range map[string]func(*recallCase){
 		"somebody's wish":  func(s *recallCase) { s.v.Drains, s.v.ForOwner = "", "" },
@@ -209,8 +209,8 @@ func TestLeftAlone(t *testing.T) {
 	}
 }
 
-// A drain that is over while the owner is still there ends its moves, and an
-// owner who comes to a target those that go there.
+// A drain that ends while the owner is present cancels its moves; an owner who comes to a
+// target cancels those to it.
 func TestOtherwiseOff(t *testing.T) {
 	s := leaving(0)
 	s.host("host1", func(h *fleet.Host) { h.Facts.Owner.Present = true })
@@ -225,7 +225,7 @@ func TestOtherwiseOff(t *testing.T) {
 	}
 }
 
-// A move is for the owner who is there, unless a person has the host drain.
+// A move is for a present owner, unless a person drains the host.
 func TestSign(t *testing.T) {
 	h := away("host1", 0)
 	if v := SignMove(fleet.Move{}, h); v.ForOwner != "" {

@@ -1,12 +1,10 @@
-// This file finds moves that pay since they let a whole job go faster: a
-// job goes at the pace of its slowest guest, so a few whose hosts have too
-// little CPU for them, because of other guests or of an owner beside whom they
-// may stay, hold back all the others.
+// This file finds moves that speed up a whole job. A job runs at the pace of its slowest
+// guest. So a few guests can slow all others, if other guests, or an owner beside whom
+// they may stay, take their CPU time.
 //
-// It looks now and then, at a few hosts that the index knows to be short, and
-// at none while no host has CPUs to spare: it must cost next to nothing in a
-// pool that is full. What becomes of guests whose owner wants them gone is for
-// package owners. Its tests run against small clusters made by hand.
+// It checks a few tight hosts from the index at intervals, and none while no host has
+// spare CPUs: it must cost almost nothing in a full pool. owners.go decides about guests
+// that an owner wants gone. Its tests use small clusters made by hand.
 
 package owners
 
@@ -22,27 +20,27 @@ import (
 )
 
 const (
-	// every is how often somebody looks; what is found lasts for minutes.
+	// every is the interval of checks; conditions last for minutes.
 	every, tick = time.Minute, time.Second
-	// mostHosts are looked at at once, and mostJobs, the next ones the next time.
+	// mostHosts and mostJobs are checked at once, the next ones the next time.
 	mostHosts, mostJobs = 12, 12
-	// mostMoves begin at once, each of a job, and mostTogether guests at most go
-	// with one: who is slow on most of its hosts is so elsewhere.
+	// mostMoves begin at once, each of one job, with at most mostTogether guests: a job
+	// that is slow on most of its hosts is slow elsewhere, too.
 	mostMoves, mostTogether = 4, 4
 	// rest is how long a job is left alone after a move of any of its guests.
 	rest = 5 * time.Minute
-	// reliefAhead bounds for how long a job is expected to go on: as long as it has, but
-	// nobody knows what is so in an hour.
+	// reliefAhead limits a job's expected remaining time: as long as it has run, but
+	// conditions in an hour are unknown.
 	reliefAhead = time.Hour
-	// worth is how many times what a move costs it has to bring in, and least by
-	// how much of its full pace a job has to gain.
+	// worth is the required ratio of a move's gain to its cost, least the required gain
+	// as a share of a job's full pace.
 	worth, least = 2.0, 0.1
-	// busy is the part of a host's CPUs that has to be in use before anybody counts
-	// as held back: guests may have more than they use.
+	// busy is the share of a host's CPUs that must be in use before its guests count as
+	// slowed: guests may have more CPUs than they use.
 	busy = 0.9
 )
 
-// ReliefView is the cluster as far as it matters here, with what was decided just now.
+// ReliefView is the relevant part of the cluster, with the changes so far.
 type ReliefView struct {
 	At    time.Time
 	Index *state.Index
@@ -58,14 +56,13 @@ type ReliefPlan struct {
 	Why    string // for people
 }
 
-// ReliefDue reports whether it is time to look and there may be something to find. It
-// costs nothing to speak of.
+// ReliefDue reports whether a check is due and could find something. It costs almost
+// nothing.
 func ReliefDue(l *state.Index, at time.Time) bool {
 	return at.Sub(at.Truncate(every)) < tick && l.Snapshot().Cluster.Rules.Chosen().Name == fleet.Predictive && l.Room().Relievable()
 }
 
-// PlanRelief gives the moves that pay, of a few jobs on some of the hosts that are
-// short.
+// PlanRelief returns moves that pay, for a few jobs on some of the tight hosts.
 func PlanRelief(c ReliefView) []ReliefPlan {
 	s := &search{ReliefView: c, left: map[fleet.HostID]int{}}
 	tight := c.Index.Room().Tight()
@@ -88,14 +85,14 @@ func PlanRelief(c ReliefView) []ReliefPlan {
 	return out
 }
 
-// search is one look.
+// search is one check.
 type search struct {
 	ReliefView
-	left map[fleet.HostID]int // CPUs of guests that are going to leave
+	left map[fleet.HostID]int // CPUs of guests that will leave
 	full bool                 // no host has clearly more to give
 }
 
-// plan gives the move of the guests that hold a job back, if it pays.
+// plan returns the move of the guests that slow a job, if it pays.
 func (s *search) plan(j fleet.Job) (ReliefPlan, bool) {
 	guests := s.guests(j)
 	if len(guests) == 0 || s.hopeless(guests) {
@@ -130,8 +127,8 @@ func (s *search) plan(j fleet.Job) (ReliefPlan, bool) {
 	return out, true
 }
 
-// guests gives those of a job that could move, unless it has moved lately, or is
-// not all running: then none.
+// guests returns a job's movable guests; none if the job has moved lately or some guest
+// does not run.
 func (s *search) guests(j fleet.Job) []fleet.Guest {
 	if t := s.Index.Tally(j.ID); j.State != fleet.JobRunning || t.Moving > 0 || t.Up < j.Spec.Guests {
 		return nil
@@ -147,7 +144,7 @@ func (s *search) guests(j fleet.Job) []fleet.Guest {
 		g := s.Guest(id)
 		home := known.Hosts[g.Home]
 		away, comes := s.Room.Busy(g.Home)
-		// A guest that uses no CPU at all waits for something.
+		// A guest that uses no CPU waits for something.
 		if g.State != fleet.GuestRunning || g.Suspended || home.Facts.Guests[id].CPUs <= 0 || away+comes > 0 || home.State != fleet.HostUp || !placement.Heard(home, s.At) {
 			return nil
 		}
@@ -159,8 +156,8 @@ func (s *search) guests(j fleet.Job) []fleet.Guest {
 	return out
 }
 
-// hopeless reports whether no move can help: nobody is held back, or by more
-// hosts than can be left at once.
+// hopeless reports whether no move can help: no guest is slowed, or on more hosts than
+// can be left at once.
 func (s *search) hopeless(guests []fleet.Guest) bool {
 	slowest, paces := 1.0, make([]float64, len(guests))
 	for i, g := range guests {
@@ -180,8 +177,8 @@ func (s *search) hopeless(guests []fleet.Guest) bool {
 	return slowest > 1-least
 }
 
-// pickGuests picks the slowest guest after the other as long as somebody has clearly
-// more for it, and gives those that help, and the job's pace before and after.
+// pickGuests picks the slowest guests one by one while a clearly better host is found. It
+// returns those that help, and the job's pace before and after.
 func (s *search) pickGuests(guests []fleet.Guest) (out ReliefPlan, was, now float64) {
 	paces := make([]float64, len(guests))
 	slowest := func() int {
@@ -228,8 +225,8 @@ func (s *search) pickGuests(guests []fleet.Guest) (out ReliefPlan, was, now floa
 	return out, was, now
 }
 
-// pace is how fast guests go on a host if one more with so many CPUs comes: the
-// CPUs that others leave, for those that guests are promised; 1 at most.
+// pace is how fast guests run on a host with more additional CPUs: the CPUs that others
+// leave, divided by those promised; at most 1.
 func (s *search) pace(id fleet.HostID, more int) float64 {
 	h := s.Index.Snapshot().Hosts[id]
 	free := float64(h.Facts.Capacity.CPUs) - s.owner(id).LoadCPUs

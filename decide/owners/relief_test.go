@@ -12,8 +12,8 @@ import (
 
 var reliefNoon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 
-// cluster has hosts of four CPUs and jobs that have run for an hour, of guests of
-// four CPUs each, which are all at work.
+// cluster has hosts of four CPUs, and jobs that have run for an hour, with busy guests of
+// four CPUs each.
 func cluster(hosts int, jobs ...[]int) fleet.Snapshot {
 	s := fleet.NewSnapshot()
 	s.At = reliefNoon
@@ -44,7 +44,7 @@ func plans(s fleet.Snapshot) []ReliefPlan {
 		Guest: func(id fleet.GuestID) fleet.Guest { return s.Guests[id] }, Job: func(id fleet.JobID) fleet.Job { return s.Jobs[id] }})
 }
 
-// names says who goes where.
+// names lists the moves.
 func names(of []ReliefPlan) string {
 	var out []string
 	for _, p := range of {
@@ -121,8 +121,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// Once a minute, under predictive alone, and only while one host is short and
-// another has more.
+// Once a minute, only under predictive, and only while one host is tight and another has
+// spare CPUs.
 func TestDue(t *testing.T) {
 	due := func(s fleet.Snapshot, at time.Time) bool { return ReliefDue(state.NewIndex(s, nil), at) }
 	s := cluster(3, []int{1, 1, 2})
@@ -144,7 +144,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// However many are short, a few jobs move at once, and all get their turn.
+// However many are tight, a few jobs move at once, and all get their turn.
 func TestTurns(t *testing.T) {
 	var jobs [][]int
 	for i := range 50 {
@@ -158,7 +158,7 @@ func TestTurns(t *testing.T) {
 			t.Fatalf("%d at once", len(found))
 		}
 		for _, p := range found {
-			for _, g := range p.Guests { // as if it was there
+			for _, g := range p.Guests { // as if it had arrived
 				g.Home = p.To[g.ID].Host
 				s.Guests[g.ID] = g
 				s.Hosts[g.Home].Facts.Guests[g.ID] = fleet.GuestFacts{CPUs: 4}

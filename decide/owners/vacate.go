@@ -1,8 +1,6 @@
-// This file says what the owner of a host being there means for the host:
-// when it is emptied, when that is undone, and what an owner may ask for. It
-// must not know guests or moves; a host that is emptied drains as if somebody
-// had asked for it. Its tests go through every state of an owner and every
-// policy.
+// This file decides when a host is emptied for its owner, when that ends, and what an
+// owner may request. It must not know guests or moves; an emptied host drains as after a
+// request. Its tests go through every state of an owner and every policy.
 
 package owners
 
@@ -19,11 +17,10 @@ import (
 	"pagurus/fleet"
 )
 
-// Vacate gives the host as it is to be by what its agent says of its owner: it
-// begins to drain when the owner stays and guests leave then, as its policy
-// says, and takes guests again when the owner is gone or guests do not leave. A
-// drain that a person asked for stays. The second result is false when nothing
-// changed; a host that is not heard from stays as it is.
+// Vacate applies the owner's state to a host. It drains when the owner stays and the
+// policy makes guests leave. It takes guests again when the owner is gone or guests do
+// not leave. A requested drain stays. The second result is false if nothing changed; a
+// silent host never changes.
 func Vacate(h fleet.Host, leave bool, now, at time.Time) (fleet.Host, bool) {
 	if !placement.Heard(h, now) || h.Facts.Owner == nil {
 		return h, false
@@ -50,8 +47,7 @@ func WhyVacating(h fleet.Host) string {
 	return fmt.Sprintf("%s is draining", h.ID)
 }
 
-// ExplainVacating says, for people, what the owner of a host has to do with what happens
-// there.
+// ExplainVacating describes, for people, how the owner of a host affects it.
 func ExplainVacating(h fleet.Host, r fleet.Rules, at time.Time) []string {
 	o := h.Facts.Owner
 	if o == nil || o.State == "" {
@@ -84,7 +80,7 @@ func ExplainVacating(h fleet.Host, r fleet.Rules, at time.Time) []string {
 	return out
 }
 
-// The bounds of a policy. The kernel keeps 15 bytes of a program's name.
+// Limits of a policy. The kernel keeps 15 bytes of a program's name.
 const (
 	longestIdle    = 30 * 24 * time.Hour
 	mostExclusive  = 64
@@ -92,8 +88,7 @@ const (
 	day            = 24 * time.Hour
 )
 
-// AmendHost gives the host as a request about its owner wants it, or why that
-// cannot be, for people.
+// AmendHost applies a request about a host's owner, or says why not, for people.
 func AmendHost(h fleet.Host, r fleet.Request) (out fleet.Host, reason string) {
 	switch r.Verb {
 	case fleet.Claim:
@@ -107,14 +102,14 @@ func AmendHost(h fleet.Host, r fleet.Request) (out fleet.Host, reason string) {
 		if reason := invalid(*r.Policy); reason != "" {
 			return h, reason
 		}
-		claimed := h.Policy.Claimed // only Claim and Release say that
+		claimed := h.Policy.Claimed // only Claim and Release set this
 		h.Policy = *r.Policy
 		h.Policy.Claimed = claimed
 	}
 	return h, ""
 }
 
-// invalid says what is wrong with a policy and how to put it right.
+// invalid says what is wrong with a policy and how to fix it.
 func invalid(p fleet.OwnerPolicy) string {
 	bad := func(t time.Duration) bool { return t < 0 || t > day }
 	switch {

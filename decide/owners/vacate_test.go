@@ -17,7 +17,7 @@ func host(state fleet.HostState, forOwner bool, owner fleet.OwnerState, vacate f
 	}
 }
 
-// Every host, owner and policy: what follows, and that it follows once.
+// Every host, owner and policy: the result, and that it is stable.
 func TestHost(t *testing.T) {
 	for _, state := range []fleet.HostState{fleet.HostUp, fleet.HostDraining} {
 		for _, forOwner := range []bool{false, true} {
@@ -51,7 +51,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// A host that says nothing, or has no sensors, stays as it is.
+// A host that is silent or has no sensors does not change.
 func TestSilentHost(t *testing.T) {
 	for name, change := range map[string]func(*fleet.Host){
 		"silent":          func(h *fleet.Host) { h.Facts.SeenAt = vacateNoon.Add(-time.Hour) },
@@ -67,7 +67,7 @@ func TestSilentHost(t *testing.T) {
 	}
 }
 
-// Every state of an owner is explained, and what follows from it.
+// Every state of an owner is explained, with its effect.
 func TestExplain(t *testing.T) {
 	for _, x := range []struct {
 		owner    fleet.OwnerState

@@ -1,10 +1,9 @@
-// This file says in which sites the guests of a job had better be: in as few
-// as possible, and where they have to be in several, those together that talk
-// much to each other.
+// This file chooses sites for the guests of a job: as few as possible, and if several,
+// guests with much traffic together.
 //
-// It must not know hosts, but for how many guests find room in a site, nor what
-// moves a guest. Its tests hold it against all ways to share out a few guests, and
-// random ones.
+// It must not know hosts, except how many guests a site has room for, nor what moves a
+// guest. Its tests compare it with all ways to distribute a few guests, and with random
+// ones.
 
 package placement
 
@@ -17,15 +16,14 @@ import (
 	"pagurus/fleet"
 )
 
-// AffinityView is what is asked of the guests that stay.
+// AffinityView gives access to the guests that stay.
 type AffinityView struct {
 	Job  func(fleet.JobID) fleet.Job
-	Site func(fleet.GuestID) string // where it is or is going to be; empty: not known
+	Site func(fleet.GuestID) string // its present or future site; empty: unknown
 }
 
-// MarkAffinity has the asks, one for each of some guests that look for a host together,
-// prefer a site, but for those that would be alone there. It costs nothing where
-// sites do not matter.
+// MarkAffinity sets preferred sites in the asks of guests that are placed together,
+// except for guests that would be alone there. It costs nothing if sites do not matter.
 func MarkAffinity(v *Survey, c AffinityView, guests []fleet.Guest, asks []Ask) {
 	if !v.Sites() {
 		return
@@ -84,17 +82,17 @@ func markJob(v *Survey, c AffinityView, j fleet.Job, gang []int, asks []Ask) {
 
 const nowhere = -1
 
-// parting is guests to be shared out among sites, which go by their number here.
+// parting distributes guests among sites, which are numbered here.
 type parting struct {
-	guests  []int           // by index, in order
-	room    []int           // of each site: for how many of them
-	at      []int           // of each guest of the job: the site where it stays
-	traffic []fleet.Traffic // between guests of the job; nil: not known
+	guests  []int           // by index, sorted
+	room    []int           // by site: for how many guests
+	at      []int           // by guest of the job: the site where it stays
+	traffic []fleet.Traffic // between the job's guests; nil: unknown
 }
 
-// part gives every guest of the job a site. Those of the gang all go to one if
-// one has room for them, to that with which they have most to do; else to as
-// few as possible, together with those they talk to.
+// part assigns a site to every guest of the job. If one site has room for the whole gang,
+// the gang goes to the one with most traffic to it. Otherwise it goes to as few as
+// possible, grouped by traffic.
 func (p parting) part() []int {
 	all, whole := make([]int, len(p.room)), []int{}
 	for k, room := range p.room {
@@ -115,8 +113,8 @@ func (p parting) part() []int {
 	return byIndex
 }
 
-// few gives the sites that guests go to which none of all has room for: those
-// where the rest of their job is, and of the others those with most room.
+// few chooses sites for guests that do not fit into one: sites with guests of their job,
+// then those with most room.
 func (p parting) few(all []int) []int {
 	rest := func(k int) int { return min(count(p.at, k), 1) }
 	slices.SortStableFunc(all, func(a, b int) int {
@@ -131,9 +129,9 @@ func (p parting) few(all []int) []int {
 	return out
 }
 
-// fill sends groups of guests to sites, each to that with which it has most to
-// do of those that have room for all of it. One for which none has is parted in
-// order of index, so that neighbours stay together.
+// fill assigns groups to sites: each to the site with most traffic to it of those with
+// room for the whole group. A group that fits nowhere is split in order of index, so that
+// neighbours stay together.
 func (p parting) fill(groups [][]int, sites []int) []int {
 	out, room := slices.Clone(p.at), slices.Clone(p.room)
 	for groups = slices.Clone(groups); len(groups) > 0; {
@@ -171,8 +169,7 @@ func count(at []int, k int) int {
 	return n
 }
 
-// why says, for people, whom a guest is with that goes to its site; empty:
-// nobody.
+// why says, for people, which guests share a guest's site; empty: none.
 func (p parting) why(at []int, i int) string {
 	k, rest := at[i], len(at)-len(p.guests)
 	here, others := count(p.at, k), count(at, k)-1

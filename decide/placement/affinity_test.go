@@ -11,7 +11,7 @@ import (
 	"pagurus/fleet"
 )
 
-// shared draws guests of a job, some of which stay where they are, and sites.
+// shared draws sites and guests of a job, some of which stay.
 func shared(t *rapid.T) parting {
 	n := rapid.IntRange(2, 12).Draw(t, "guests")
 	p := parting{room: rapid.SliceOfN(rapid.IntRange(0, 8), 1, 4).Draw(t, "room"), at: make([]int, n)}
@@ -21,7 +21,7 @@ func shared(t *rapid.T) parting {
 			p.guests = append(p.guests, i)
 		}
 	}
-	slices.SortFunc(p.room, func(a, b int) int { return b - a }) // as placement gives them
+	slices.SortFunc(p.room, func(a, b int) int { return b - a }) // as placement returns them
 	for a := range n {
 		for b := a + 1; b < n; b++ {
 			if bytes := rapid.SampledFrom([]uint64{0, 0, 0, 1, 1000, math.MaxUint64}).Draw(t, "bytes"); bytes > 0 {
@@ -32,9 +32,9 @@ func shared(t *rapid.T) parting {
 	return p
 }
 
-// Every guest of the gang gets one site as long as there is room, nobody else
-// moves, no site takes more than it has room for, no more of them are used than
-// need be, and no more is said across than if they went in order.
+// Every guest of the gang gets a site while there is room, and no other guest moves. No
+// site is overfilled, and no more sites are used than necessary. Traffic between sites is
+// at most that of an assignment in order.
 func TestPart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := shared(t)
@@ -75,7 +75,7 @@ func TestPart(t *testing.T) {
 		if inOrder := silent.part(); used > 1 && p.crossing(at) > p.crossing(inOrder) {
 			t.Fatalf("%v has %g said across, %v has %g", at, p.crossing(at), inOrder, p.crossing(inOrder))
 		}
-		if len(p.guests) == len(p.at) { // a job as a whole: those with most room will do
+		if len(p.guests) == len(p.at) { // for a whole job the sites with most room suffice
 			need := 0
 			for left := all; left > 0; need++ {
 				left -= p.room[need]
@@ -93,7 +93,7 @@ func TestWhere(t *testing.T) {
 		name string
 		p    parting
 		want []int
-		why  string // of the first of the gang
+		why  string // of the first guest of the gang
 	}{
 		{"a whole job to the best site", parting{guests: []int{0, 1, 2}, room: []int{3, 3, 1}, at: []int{o, o, o}}, []int{0, 0, 0}, "with all of its job"},
 		{"over as few as possible, neighbours together", parting{guests: []int{0, 1, 2, 3, 4}, room: []int{3, 2, 1}, at: []int{o, o, o, o, o}}, []int{0, 0, 0, 1, 1}, "with 2 of the 4 others of its job"},
@@ -113,8 +113,8 @@ func TestWhere(t *testing.T) {
 	}
 }
 
-// blocks gives a job whose guests talk much within blocks and little across, and
-// are in them in turn, as the worst numbering has it.
+// blocks makes a job with much traffic within blocks and little between them. Its guests
+// alternate between blocks, the worst numbering.
 func blocks(of []int) (n int, talk []fleet.Traffic, block []int) {
 	left := slices.Clone(of)
 	for slices.Max(left) > 0 {
@@ -137,7 +137,7 @@ func blocks(of []int) (n int, talk []fleet.Traffic, block []int) {
 	return len(block), talk, block
 }
 
-// Blocks that fit into sites are not parted, whatever order the guests are in.
+// Blocks that fit into sites stay together, whatever the guests' order.
 func TestBlocksStayTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		of := rapid.SliceOfN(rapid.IntRange(3, 8), 2, 4).Draw(t, "blocks")
@@ -158,7 +158,8 @@ func TestBlocksStayTogether(t *testing.T) {
 	})
 }
 
-// Some of a job go to those they talk to, not to where most are.
+// Part of a job goes to the guests that it exchanges data with, not to the site with most
+// guests.
 func TestTrafficLeads(t *testing.T) {
 	p := parting{guests: []int{1}, room: []int{9, 9}, at: []int{1, nowhere, 0, 0, 0}, traffic: []fleet.Traffic{{A: 0, B: 1, Bytes: 9999}, {A: 1, B: 2, Bytes: 1}}}
 	if at := p.part(); at[1] != 1 || p.why(at, 1) != "with 1 of the 4 others of its job, those it has most traffic with" {
@@ -184,7 +185,7 @@ func TestTrafficIsByGuests(t *testing.T) {
 	}
 }
 
-// BenchmarkPart is the largest job, in sites each too small for it.
+// BenchmarkPart places the largest job in sites that are each too small for it.
 func BenchmarkPart(b *testing.B) {
 	n, talk, _ := blocks([]int{63, 63, 62, 62})
 	slices.SortFunc(talk, func(a, b fleet.Traffic) int { return int(b.Bytes) - int(a.Bytes) })

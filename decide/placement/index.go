@@ -12,33 +12,33 @@ import (
 	"pagurus/fleet"
 )
 
-// Index is a cluster made ready for placing and kept so while it changes: what
-// every host has promised is added up, and hosts that are alike stand in a
-// queue, the best first, so that the best one is found without looking at all.
+// Index is a cluster prepared for placement and updated as it changes. It has the sum of
+// each host's promised resources. Equal hosts are in one queue, best first, so that the
+// best is found without checking all.
 type Index struct {
 	policy   Policy
 	slots    map[fleet.HostID]int
 	entries  []entry // by slot
-	free     []int   // slots of hosts that are gone
+	free     []int   // slots of removed hosts
 	classes  map[class]*queue
 	machines map[string][]fleet.HostID // hosts by Facts.Machine
 	sites    sites
-	tight    []fleet.HostID // hosts that have promised guests more CPUs than others leave, in order of ID
+	tight    []fleet.HostID // hosts whose guests have been promised more CPUs than others leave, sorted by ID
 }
 
-// entry is a host and what it has promised.
+// entry is a host and its promised resources.
 type entry struct {
 	host  *fleet.Host
 	held  held
-	queue *queue // that it stands in; nil: it can take nobody
-	class *queue // that of its class; nil: not looked up yet
-	place int    // there
+	queue *queue // its queue; nil: it can take no guest
+	class *queue // the queue of its class; nil: not looked up yet
+	place int    // in the queue
 	score float64
 	tight bool // see Index.tight
 }
 
-// class is all by which hosts that can take a guest at all are told apart, but
-// for what they have promised.
+// class is everything that distinguishes hosts for placement, except what they have
+// promised.
 type class struct {
 	capacity fleet.Resources
 	site     string
@@ -48,7 +48,7 @@ type class struct {
 // able is what a host can do with guests of a kind.
 type able struct {
 	fleet.Abilities
-	has bool // its agent says anything of the kind
+	has bool // its agent reports the kind
 }
 
 func classOf(h *fleet.Host) class {
@@ -68,7 +68,7 @@ func (c class) abilities(k fleet.Kind) (fleet.Abilities, bool) {
 	return fleet.Abilities{}, false
 }
 
-// NewIndex adds up a snapshot; no policy is Spread.
+// NewIndex makes the index of a snapshot; the default policy is Spread.
 func NewIndex(s fleet.Snapshot, p Policy) *Index {
 	if p == nil {
 		p = Spread{}
@@ -87,10 +87,10 @@ func NewIndex(s fleet.Snapshot, p Policy) *Index {
 	return x
 }
 
-// Policy is that by which its hosts are ordered.
+// Policy is the policy that orders the hosts.
 func (x *Index) Policy() Policy { return x.policy }
 
-// Host notes that a host is there, or different.
+// Host adds or updates a host.
 func (x *Index) Host(h *fleet.Host) {
 	i := x.slot(h.ID)
 	e := &x.entries[i]
@@ -111,13 +111,13 @@ func (x *Index) Host(h *fleet.Host) {
 	x.requeueHost(i)
 }
 
-// alike reports whether two states of a host are surely of one class, without
-// making either.
+// alike reports whether two states of a host certainly have the same class, without
+// computing it.
 func alike(a, b *fleet.Host) bool {
 	return a.Facts.Capacity == b.Facts.Capacity && a.Facts.Site == b.Facts.Site && maps.Equal(a.Facts.Abilities, b.Facts.Abilities)
 }
 
-// slot finds room for a host.
+// slot finds a slot for a host.
 func (x *Index) slot(id fleet.HostID) int {
 	i, known := x.slots[id]
 	if known {
@@ -134,7 +134,7 @@ func (x *Index) slot(id fleet.HostID) int {
 	return i
 }
 
-// Forget removes a host that is gone for good.
+// Forget removes a host that never comes back.
 func (x *Index) Forget(id fleet.HostID) {
 	i, known := x.slots[id]
 	if !known {
@@ -162,21 +162,19 @@ func (x *Index) leave(id fleet.HostID, machine string) {
 	}
 }
 
-// On gives the hosts on a machine, in order of ID.
+// On returns the hosts on a machine, sorted by ID.
 func (x *Index) On(machine string) []fleet.HostID {
 	out := slices.Clone(x.machines[machine])
 	slices.Sort(out)
 	return out
 }
 
-// Guest notes that a guest is there, with the migration that has it, or, with
-// by of -1, that it is not.
+// Guest adds a guest, with its migration if any; by -1 removes it.
 func (x *Index) Guest(g fleet.Guest, m fleet.Migration, by int) {
 	x.Occupy(lifecycle.Places(g, m), g.Need, by)
 }
 
-// Occupy notes that a guest is at hosts, or, with by of -1, that it is not. One
-// without a name is none.
+// Occupy adds a guest to hosts; by -1 removes it. Empty names are ignored.
 func (x *Index) Occupy(hosts []fleet.HostID, need fleet.Resources, by int) {
 	for _, id := range hosts {
 		if id == "" {
@@ -188,15 +186,15 @@ func (x *Index) Occupy(hosts []fleet.HostID, need fleet.Resources, by int) {
 	}
 }
 
-// Migration notes that a migration is there, or, with by of -1, that it is not.
+// Migration adds a migration; by -1 removes it.
 func (x *Index) Migration(m fleet.Migration, by int) {
 	if m.ID != "" && !m.Phase.Ended() {
 		x.Way(m.From, m.To, by)
 	}
 }
 
-// Way notes that a migration is under way between two hosts, or, with by of -1,
-// that it is not. Between none there is none.
+// Way adds a migration in progress between two hosts; by -1 removes it. Empty names are
+// ignored.
 func (x *Index) Way(from, to fleet.HostID, by int) {
 	if from != "" {
 		x.entries[x.slot(from)].held.outgoing += by
@@ -206,7 +204,7 @@ func (x *Index) Way(from, to fleet.HostID, by int) {
 	}
 }
 
-// Arriving is how many migrations are under way to a host.
+// Arriving is the number of migrations in progress to a host.
 func (x *Index) Arriving(id fleet.HostID) int {
 	if i, known := x.slots[id]; known {
 		return x.entries[i].held.incoming
@@ -214,7 +212,7 @@ func (x *Index) Arriving(id fleet.HostID) int {
 	return 0
 }
 
-// requeueHost brings a host to its place in the queue of its class.
+// requeueHost moves a host to its place in the queue of its class.
 func (x *Index) requeueHost(i int) {
 	e := &x.entries[i]
 	x.squeeze(e, e.spare() < 0 && e.host.Facts.Capacity.CPUs > 0)
@@ -250,8 +248,8 @@ func (x *Index) requeueHost(i int) {
 	}
 }
 
-// queue is a heap of hosts, the best first, equals by name. All that they are
-// compared by stands in it: to look it up elsewhere would be most of the work.
+// queue is a heap of hosts, best first, equals by name. It contains all that is compared,
+// because looking that up elsewhere would be most of the work.
 type queue struct{ positions []position }
 
 type position struct {
@@ -291,7 +289,7 @@ func (q *queue) remove(x *Index, slot int) {
 	}
 }
 
-// mend restores the order with a host at a place, which is free for it.
+// mend puts a host into the heap, starting at a free place.
 func (q *queue) mend(x *Index, at int, s position) {
 	for at > 0 && s.better(&q.positions[(at-1)/2]) {
 		q.put(x, at, q.positions[(at-1)/2])
@@ -311,7 +309,7 @@ func (q *queue) mend(x *Index, at int, s position) {
 	q.put(x, at, s)
 }
 
-// walk goes through the hosts, the best first, until one is taken.
+// walk visits the hosts, best first, until take accepts one.
 func (q *queue) walk(take func(slot int) bool) {
 	if len(q.positions) == 0 {
 		return
@@ -336,8 +334,7 @@ func (q *queue) walk(take func(slot int) bool) {
 	}
 }
 
-// sink restores a heap whose first element may be in the wrong place, lift one
-// whose last may be.
+// sink restores a heap whose first element may be misplaced; lift one whose last may be.
 func sink(heap []int, less func(a, b int) bool) {
 	for at := 0; ; {
 		best := at
@@ -360,9 +357,8 @@ func lift(heap []int, less func(a, b int) bool) {
 	}
 }
 
-// Best gives the host that is best for a guest, equals by name, and false if
-// none can take it. A kind that is left open is settled first: hosts of a
-// better kind leave out all others.
+// Best returns the best host for a guest, equals by name, and false if none can take it.
+// An undecided kind is settled first: hosts with a better kind exclude all others.
 func (v *Survey) Best(a Ask) (Choice, bool) {
 	if c, found := v.sited(a); found {
 		return c, true
@@ -375,7 +371,7 @@ func (v *Survey) Best(a Ask) (Choice, bool) {
 	return Choice{}, false
 }
 
-// Where is Best for those who do not ask for the reason.
+// Where is Best without the reason.
 func (v *Survey) Where(a Ask) (fleet.HostID, bool) {
 	for _, s := range settled(a) {
 		if e, _ := v.best(s); e != nil {
@@ -411,7 +407,7 @@ func (v *Survey) best(s suit) (*entry, float64) {
 				return !changed && try(e)
 			})
 		}
-		for _, e := range v.over { // last: mostly they have less than others, and are not looked at
+		for _, e := range v.over { // last: they usually have less free than others, and need no check
 			if best == nil || better(v.score(e, s.ask), score, e.host.ID, best.host.ID) {
 				try(e)
 			}
@@ -424,10 +420,10 @@ func (v *Survey) score(e *entry, a Ask) float64 {
 	return v.index.policy.Score(e.host, e.host.Facts.Capacity.MemoryBytes-e.held.bytes-a.Need.MemoryBytes, e.held.cpus)
 }
 
-// reason says what spoke for a host, after why.
+// reason says why a host was chosen, after why.
 func (v *Survey) reason(why string, e *entry) string {
 	f := &e.host.Facts
-	out := append(make([]byte, 0, 192), why...) // in one piece: it is made for every guest that is placed
+	out := append(make([]byte, 0, 192), why...) // allocated once: it is made for every placed guest
 	out = append(appendSize(out, f.Capacity.MemoryBytes-e.held.bytes), " of "...)
 	out = append(appendSize(out, f.Capacity.MemoryBytes), " memory free, "...)
 	out = append(strconv.AppendFloat(out, f.LoadCPUs, 'f', 1, 64), " of "...)
@@ -439,8 +435,8 @@ func (v *Survey) reason(why string, e *entry) string {
 	return string(out)
 }
 
-// Check says in what the index differs from one made again; empty: in nothing.
-// It is for tests.
+// Check returns the differences between the index and one newly made; empty: none. It is
+// for tests.
 func (x *Index) Check(s fleet.Snapshot) string {
 	anew := NewIndex(s, x.policy)
 	for id, i := range anew.slots {

@@ -12,8 +12,8 @@ import (
 	"pagurus/fleet"
 )
 
-// Whatever changes, an index is what one made again would be, and gives the host
-// that a look at all of them finds, also with changes laid over it.
+// After any changes, an index equals a newly made one, and returns the host that a search
+// of all of them finds, also in a survey with further changes.
 func TestIndexIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := snapshot()
@@ -84,7 +84,7 @@ func TestIndexIsKept(t *testing.T) {
 	})
 }
 
-// The longer an owner has been away the better; guests keep apart first.
+// The longer an owner has been away, the better; but sharing CPUs is avoided first.
 func TestLongestIdlePrefersTheLongIdle(t *testing.T) {
 	idle := func(id fleet.HostID, hours int) fleet.Host {
 		h := host(id, 8<<30)

@@ -11,14 +11,13 @@ import (
 type suit struct {
 	ask  Ask
 	only string // the accelerator; empty: any
-	site string // likewise, that the hosts are in
-	why  string // the beginning of the reason
+	site string // of the hosts; empty: any
+	why  string // beginning of the reason
 }
 
-// settled gives the ways to meet an ask, best first. One that leaves the kind
-// open is met by virtual machines where the processor runs them; by containers
-// where it does not, since they run at full speed; and by emulated machines,
-// which are many times slower, where there is nothing else.
+// settled returns the ways to meet an ask, best first. If the kind is open, these are
+// virtual machines on hosts with hardware virtualization; then containers, which run at
+// full speed everywhere; then emulated machines, which are many times slower.
 func settled(a Ask) []suit {
 	if a.Kind != fleet.Auto {
 		return []suit{{ask: a}}
@@ -36,8 +35,8 @@ func (s suit) suits(h *fleet.Host) bool {
 	return (s.only == "" || h.Facts.Abilities[s.ask.Kind].Accelerator == s.only) && (s.site == "" || h.Facts.Site == s.site)
 }
 
-// unfitAnyhow says why a host can take the guest in no way at all. If it can
-// run neither kind both reasons are given.
+// unfitAnyhow says why a host cannot take the guest as any kind. If it can run neither
+// kind, it gives both reasons.
 func unfitAnyhow(v *Survey, h *fleet.Host, a Ask) string {
 	var all string
 	for _, t := range fleet.Kinds {
@@ -55,8 +54,8 @@ func unfitAnyhow(v *Survey, h *fleet.Host, a Ask) string {
 	return all
 }
 
-// Kinds says which kinds were chosen for guests, and why, where that was left open: once
-// of those next to each other that are alike.
+// Kinds says which kinds were chosen for guests of open kind, and why, once for each run
+// of equal ones.
 func Kinds(asked fleet.Kind, guests []fleet.GuestID, chosen []Choice) (notes []string) {
 	if asked != fleet.Auto {
 		return nil

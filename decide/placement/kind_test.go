@@ -7,8 +7,8 @@ import (
 	"pagurus/fleet"
 )
 
-// A kind left open: KVM before containers before emulation, as long as there is
-// room, so that a job can be of both kinds.
+// An open kind: KVM before containers before emulation, while there is room. So a job can
+// have both kinds.
 func TestKindLeftOpen(t *testing.T) {
 	able := func(id fleet.HostID, memory int64, can map[fleet.Kind]fleet.Abilities) fleet.Host {
 		h := host(id, memory)
@@ -42,8 +42,8 @@ func TestKindLeftOpen(t *testing.T) {
 	}
 }
 
-// A container's files come from its host: it goes where they are, or where the
-// host can fetch them.
+// A container gets its files from its host: it goes where they are, or where the host can
+// fetch them.
 func TestContainersGoWhereTheFilesAre(t *testing.T) {
 	ask := Ask{Kind: fleet.Container, Files: "here"}
 	for _, c := range []struct {

@@ -1,9 +1,9 @@
-// Package placement chooses hosts for guests: filters, then a score, then a
-// reason that a person can read. A Policy is a pure function of a survey; the
-// live controller and the simulator run the same ones.
+// Package placement chooses hosts for guests: filters, then a score, then a reason for
+// people. A Policy is a pure function of a survey; the live controller and the simulator
+// use the same ones.
 //
-// It must not know why a guest is to be placed, nor change anything. Its tests
-// run against small clusters made by hand and random ones.
+// It must not know why a guest is placed, nor change anything. Its tests use small
+// clusters made by hand and random ones.
 package placement
 
 import (
@@ -20,15 +20,15 @@ import (
 // Ask is one placement question.
 type Ask struct {
 	Need       fleet.Resources
-	Kind       fleet.Kind     // Auto: what suits the host best
+	Kind       fleet.Kind     // Auto: the best kind for the host
 	Files      string         // the machine that has the job's files
 	Only       []fleet.HostID // the only hosts to consider; empty: any
-	NoArrivals bool           // leave out hosts that take in a move already
-	Alive      *Source        // set for a guest that runs and must arrive running
-	Affinity   *Affinity      // where it had better be; nil: that is all the same
+	NoArrivals bool           // exclude hosts that are already a move's target
+	Alive      *Source        // set for a guest that must keep running when it moves
+	Affinity   *Affinity      // its preferred site; nil: none
 }
 
-// Leaving is the question for a guest that runs.
+// Leaving is the placement question for a running guest.
 func Leaving(s fleet.Snapshot, g fleet.Guest) Ask {
 	needs, known := s.Hosts[g.Home].Facts.Abilities[g.Kind]
 	return Ask{
@@ -37,41 +37,40 @@ func Leaving(s fleet.Snapshot, g fleet.Guest) Ask {
 	}
 }
 
-// Source is where a running guest is, as far as that bounds where it can go.
+// Source is the state of a running guest that limits where it can move.
 type Source struct {
 	Host     fleet.HostID
-	Needs    fleet.Abilities // the source's own of the guest's kind
-	Known    bool            // Needs is what the source's agent last said
-	PostCopy bool            // it arrives by post-copy
-	Shape    *fleet.Shape    // what the guest sees of itself; nil: what its host shows to all
+	Needs    fleet.Abilities // the source's abilities for the guest's kind
+	Known    bool            // Needs is the last report of the source's agent
+	PostCopy bool            // it moves in post-copy
+	Shape    *fleet.Shape    // the guest's shape; nil: it sees what its host shows to all
 }
 
 // Choice is a host that passed every filter.
 type Choice struct {
 	Host   fleet.HostID
-	Kind   fleet.Kind // of guest, never Auto
+	Kind   fleet.Kind // of the guest, never Auto
 	Score  float64    // higher is better
-	Reason string     // for people: what spoke for it
+	Reason string     // for people: why it was chosen
 }
 
-// Why is a host that did not pass, and the first filter it failed, for people.
+// Why is a host that was rejected, with the first filter that it failed, for people.
 type Why struct {
 	Host   fleet.HostID
 	Reason string
 }
 
-// Policy says which of two hosts is the better one for a guest. Where a guest
-// can go at all is not its business: every policy leaves out the hosts that
-// Explain names.
+// Policy says which of two hosts is better for a guest. It does not filter: with every
+// policy the hosts in Explain are excluded.
 type Policy interface {
 	Name() string
-	// Score rates a host that would have so much memory free, and so many
-	// virtual CPUs on it: higher is better. Which of two hosts of one capacity
-	// is better must not change when both have less free by the same.
+	// Score rates a host that would have freeBytes of memory free and cpus virtual CPUs
+	// in use: higher is better. The order of two hosts of one capacity must not change
+	// when both have less free by the same amount.
 	Score(h *fleet.Host, freeBytes int64, cpus int) float64
 }
 
-// Named gives the policy of a name, and false if there is none.
+// Named returns the policy of a name, and false if there is none.
 func Named(name string) (Policy, bool) {
 	for _, p := range []Policy{Spread{}, LongestIdle{}} {
 		if name == p.Name() || name == "" {
@@ -81,59 +80,57 @@ func Named(name string) (Policy, bool) {
 	return nil, false
 }
 
-// InForce gives the policy by which guests are placed where somebody may have
-// said one, and else the cluster's rules do.
+// InForce returns the policy for placing guests: said, or the one of the cluster's rules
+// if nil.
 func InForce(said Policy, r fleet.Rules) Policy {
 	if said != nil {
 		return said
 	}
 	p, known := Named(r.Places())
-	if !known { // a newer controller's
+	if !known { // set by a newer controller
 		p = Spread{}
 	}
 	return p
 }
 
-// Spread prefers the host with the largest free share of memory and the fewest
-// virtual CPUs on each of its own, so that no host carries more than it must.
+// Spread prefers the host with the largest free share of memory and the fewest virtual
+// CPUs for each of its own, to even out the load.
 type Spread struct{}
 
 // Name is "spread".
 func (Spread) Name() string { return "spread" }
 
-// CPUs count less than free memory: memory cannot be shared, CPUs can. What
-// guests use of them at the moment does not count: it says little of the next
-// hour, and after a job has ended it is still that job's.
+// CPUs count less than free memory, because CPUs can be shared. Their present use does
+// not count: it says little about the next hour, and may come from a job that just ended.
 const cpusWeight = 0.5
 
-// Score is the free share of memory less half the CPUs promised for each there
-// is.
+// Score is the free share of memory minus half the promised CPUs for each CPU of the
+// host.
 func (Spread) Score(h *fleet.Host, freeBytes int64, cpus int) float64 {
 	share := float64(freeBytes) / float64(max(h.Facts.Capacity.MemoryBytes, 1))
 	return share - cpusWeight*float64(cpus)/float64(max(h.Facts.Capacity.CPUs, 1))
 }
 
-// LongestIdle prefers the host whose owner has been away for longest: the longer they
-// have been, the less likely they come back within the next hour. A host that
-// is nobody's comes before all others, one that has guests after those that
-// have none.
+// LongestIdle prefers the host whose owner has been away longest: then a return within
+// the next hour is least likely. A host without an owner comes first, one with guests
+// after those without.
 type LongestIdle struct{}
 
 // Name is "longest-idle".
 func (LongestIdle) Name() string { return "longest-idle" }
 
-// crowd is how many hours of idleness a CPU is worth that no other guest is
-// promised, of as many as a host may have: more than there have ever been, since
-// guests that share one both run slowly.
+// crowd is the value, in hours of idleness, of the share of a host's CPUs that is not
+// promised to other guests. It exceeds any real idle time, since guests that share a CPU
+// are both slow.
 const crowd = 1e9
 
-// Score is by hours of idleness. Since all hosts idle on at the same pace it is
-// counted from a fixed day, and stays what it is while nothing happens.
+// Score is in hours of idleness, counted from a fixed day. All idle times grow at the
+// same rate, so the scores stay constant while nothing happens.
 func (LongestIdle) Score(h *fleet.Host, freeBytes int64, cpus int) float64 {
 	score := -crowd * float64(cpus) / float64(max(h.Facts.Capacity.CPUs, 1))
 	o := h.Facts.Owner
 	switch {
-	case o == nil || o.State == "": // nobody's but ours
+	case o == nil || o.State == "": // no owner
 		return score + (Spread{}).Score(h, freeBytes, 0)
 	case o.Present:
 		return score - crowd
@@ -141,8 +138,7 @@ func (LongestIdle) Score(h *fleet.Host, freeBytes int64, cpus int) float64 {
 	return score - float64(o.Since.Unix())/3600
 }
 
-// Explain gives every host that cannot take the guest and why, in the order of
-// their names.
+// Explain lists every host that cannot take the guest, with the reason, sorted by name.
 func Explain(v *Survey, a Ask) []Why {
 	var out []Why
 	for _, h := range v.Hosts() {
@@ -191,14 +187,13 @@ func Unfit(v *Survey, h *fleet.Host, a Ask) string {
 	return ""
 }
 
-// Hindered says what keeps a running guest from being moved wherever to, by what
-// its host last saw in it; empty: nothing is known of.
+// Hindered says what prevents any move of a running guest, from its host's last report;
+// empty: nothing known.
 func Hindered(s fleet.Snapshot, g fleet.Guest) string {
 	return strings.Join(s.Hosts[g.Home].Facts.Guests[g.ID].Obstacles, "; ")
 }
 
-// unable says why hosts of these abilities cannot take the guest, whatever
-// else they are.
+// unable says why hosts with these abilities cannot take the guest.
 func unable(able fleet.Abilities, has bool, a Ask) string {
 	switch {
 	case !has:
@@ -209,7 +204,7 @@ func unable(able fleet.Abilities, has bool, a Ask) string {
 	return unfitAlive(able, a)
 }
 
-// unfitAlive says why a running guest could not arrive running.
+// unfitAlive says why a running guest could not keep running there.
 func unfitAlive(able fleet.Abilities, a Ask) string {
 	if a.Alive == nil {
 		return ""
@@ -238,8 +233,7 @@ func unfitAlive(able fleet.Abilities, a Ask) string {
 	return ""
 }
 
-// sees is the level of CPU that a running guest was told to have, where it is the
-// hardware that runs it; empty: none.
+// sees is the CPU level given to a running guest, if hardware runs it; empty: none.
 func sees(able fleet.Abilities, a Ask) string {
 	if a.Alive == nil || !a.Alive.Known || a.Alive.Shape == nil || able.Accelerator != fleet.KVM {
 		return ""
@@ -247,8 +241,8 @@ func sees(able fleet.Abilities, a Ask) string {
 	return a.Alive.Shape.CPU
 }
 
-// lacking gives, for people, what of one processor another does not have; empty:
-// nothing, or one of them is not known.
+// lacking names, for people, the features of one processor that another lacks; empty:
+// none, or one is unknown.
 func lacking(have, want string) string {
 	const most = 4
 	words := strings.Fields(have)
@@ -267,8 +261,7 @@ func lacking(have, want string) string {
 	return strings.Join(out, ", ")
 }
 
-// Words joins the reasons of hosts to one line, those of the same reason
-// together; empty for no hosts.
+// Words joins the hosts' reasons to one line, grouped by reason; empty for no hosts.
 func Words(whys []Why) string {
 	var order []string
 	hosts := map[string][]string{}
@@ -285,8 +278,8 @@ func Words(whys []Why) string {
 	return strings.Join(parts, "; ")
 }
 
-// listed names a few and counts the rest: a line must stay readable when a
-// cluster has thousands of hosts.
+// listed names a few and counts the rest, so that a line stays readable with thousands of
+// hosts.
 func listed(names []string) string {
 	const most = 8
 	if len(names) > most {

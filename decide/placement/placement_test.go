@@ -30,7 +30,7 @@ func snapshot(hosts ...fleet.Host) fleet.Snapshot {
 	return s
 }
 
-// ranked gives every host that can take the guest, best first.
+// ranked returns every host that can take the guest, best first.
 func ranked(v *Survey, a Ask) []Choice {
 	var out []Choice
 	if a.Only == nil {
@@ -107,7 +107,7 @@ func TestFiltersSayWhy(t *testing.T) {
 func TestSpreadPrefersRoomThenProcessorsThenName(t *testing.T) {
 	big, busy, small := host("a-small", 2<<30), host("b-busy", 8<<30), host("c-big", 8<<30)
 	big, small = small, big
-	small.Facts.LoadCPUs = 3 // of a job that has just ended: does not count
+	small.Facts.LoadCPUs = 3 // from a job that has just ended: does not count
 	world := snapshot(big, busy, small)
 	world.Guests["g"] = fleet.Guest{ID: "g", Home: "b-busy", State: fleet.GuestRunning, Need: fleet.Resources{CPUs: 8, MemoryBytes: 1}}
 	got := ranked(NewSurvey(world, Spread{}), Ask{Need: fleet.Resources{MemoryBytes: 1 << 30}, Kind: fleet.VM})
@@ -135,8 +135,7 @@ func TestWordsStayShort(t *testing.T) {
 	}
 }
 
-// Guests that arrive and those that have not left yet hold memory on both
-// hosts; those that are gone hold none.
+// A moving guest holds memory on both hosts; an ended one holds none.
 func TestSurveyCountsGuestsOnTheirWay(t *testing.T) {
 	s := snapshot(host("a", 4<<30), host("b", 4<<30))
 	need := fleet.Resources{MemoryBytes: 1 << 30}

@@ -8,33 +8,31 @@ import (
 	"time"
 )
 
-// Affinity is a site in which a guest had better be. It goes there if it can, in the
-// kind that suits it best, to a host that passes; else it goes as if nobody had
-// said one.
+// Affinity is a guest's preferred site. The guest goes to a host there that passes Bar,
+// as the kind that suits it best. If that is impossible it is placed as without affinity.
 type Affinity struct {
 	Site string
-	Why  string // for people: what speaks for it
+	Why  string // for people: why this site
 	Bar  Bar
 }
 
-// Bar is the least of what comes before the site, as guests would have it that
-// go wherever is best.
+// Bar is the minimum for criteria that precede the site, from a placement without
+// affinity.
 type Bar struct {
-	away time.Duration // of a host's owner
-	load float64       // virtual CPUs promised for each there is
+	away time.Duration // idle time of a host's owner
+	load float64       // promised virtual CPUs for each CPU
 }
 
-// Sited is a Policy that would have the guests of a job in one site.
+// Sited is a Policy that prefers one site for the guests of a job.
 type Sited interface{ Sited() }
 
-// Sited says that LongestIdle does. First comes what a host can do at all, then that
-// guests share no CPUs, then that its owner has been away for long, then the
-// site, then by how much.
+// Sited marks LongestIdle. Its criteria in order: what a host can do at all, that guests
+// share no CPUs, that the owner has been away long, the site, the exact idle time.
 func (LongestIdle) Sited() {}
 
-// siteTolerance is by how much less an owner may have been away for the sake of a site.
-// The hazard of their return falls with about the square root of that, as published
-// fits have it: it may be 1.5 times as much.
+// siteTolerance is how many times shorter an owner may have been away on a host in the
+// preferred site. By published fits the hazard of their return falls with about the
+// square root of that time, so it may be 1.5 times as high.
 const siteTolerance = 2
 
 // Room is how many of some guests find room in a site.
@@ -43,7 +41,7 @@ type Room struct {
 	Guests int
 }
 
-// sites counts hosts by Facts.Site, but for those that say none.
+// sites counts hosts by Facts.Site, without those that report none.
 type sites map[string]int
 
 func (s sites) count(site string, by int) {
@@ -55,24 +53,23 @@ func (s sites) count(site string, by int) {
 	}
 }
 
-// Sites reports whether it matters to which site a guest goes: there are
-// several, and the policy looks at them.
+// Sites reports whether the site matters: there are several, and the policy considers
+// them.
 func (v *Survey) Sites() bool {
 	_, sited := v.index.policy.(Sited)
 	return sited && len(v.index.sites) > 1
 }
 
-// Rooms gives how many of some guests find room in each site that has any, the
-// one with most first, of equal ones the one whose hosts are best, and what their
-// hosts have to pass. The guests are alike but for where they are; the first for
-// which there is no room at all ends the count.
+// Rooms returns how many of some guests find room in each site, most first, equals by
+// their best hosts; and the bar for hosts. The guests are alike except for where they
+// are. Counting ends with the first guest that fits nowhere.
 func (v *Survey) Rooms(asks []Ask) ([]Room, Bar) {
 	bar, n := v.bar(asks)
 	if n == 0 {
 		return nil, bar
 	}
 	s := settled(asks[0])
-	for len(s) > 1 { // hosts of a better kind leave out all others
+	for len(s) > 1 { // hosts with a better kind exclude all others
 		if e, _ := v.best(s[0]); e != nil {
 			break
 		}
@@ -100,7 +97,7 @@ func (v *Survey) Rooms(asks []Ask) ([]Room, Bar) {
 	return rooms, bar
 }
 
-// census is the hosts that pass, by their sites.
+// census collects the hosts that pass, by site.
 type census struct {
 	v     *Survey
 	suit  suit
@@ -115,7 +112,7 @@ type hostRoom struct {
 	guests int
 }
 
-// count looks at hosts, of each class the best first, until it has room for all.
+// count checks hosts, the best of each class first, until all guests have room.
 func (c *census) count() {
 	if only := c.suit.ask.Only; len(only) > 0 {
 		for _, id := range only {
@@ -142,7 +139,7 @@ func (c *census) count() {
 	}
 }
 
-// countHost notes a host, and for how many guests it has room.
+// countHost adds a host and returns for how many guests it has room.
 func (c *census) countHost(e *entry) int {
 	f, need := &e.host.Facts, c.suit.ask.Need
 	free := f.Capacity.MemoryBytes - e.held.bytes
@@ -161,10 +158,10 @@ func (c *census) countHost(e *entry) int {
 	return n
 }
 
-// bar gives what the least of the hosts has to which guests would go wherever
-// that is, and how many find room before the first that does not.
+// bar returns the worst criteria among hosts for a placement without affinity, and how
+// many guests find room before the first that does not.
 func (v *Survey) bar(asks []Ask) (Bar, int) {
-	anywhere, out := v.Clone(), Bar{away: math.MaxInt64, load: 1} // up to one for each nobody shares
+	anywhere, out := v.Clone(), Bar{away: math.MaxInt64, load: 1} // up to one per CPU none is shared
 	for i, a := range asks {
 		id, found := anywhere.Where(a)
 		if !found {
@@ -177,7 +174,7 @@ func (v *Survey) bar(asks []Ask) (Bar, int) {
 	return out, len(asks)
 }
 
-// amenity is what of a host comes before its site, with one more guest.
+// amenity is a host's criteria that precede its site, with one more guest.
 func (v *Survey) amenity(e *entry, a Ask) Bar {
 	out := Bar{away: math.MaxInt64, load: float64(e.held.cpus+a.Need.CPUs) / float64(max(e.host.Facts.Capacity.CPUs, 1))}
 	if o := e.host.Facts.Owner; o != nil && o.State != "" {
@@ -191,8 +188,7 @@ func (v *Survey) passes(e *entry, a Ask, bar Bar) bool {
 	return is.load <= bar.load && is.away >= bar.away/siteTolerance
 }
 
-// affinityHost gives the host of the site that a guest had better be in; nil: there is
-// none that it may go to.
+// affinityHost returns the best host in a guest's preferred site; nil: none is allowed.
 func (v *Survey) affinityHost(a Ask) (*entry, float64, suit) {
 	for _, s := range settled(a) {
 		in := s
@@ -200,7 +196,7 @@ func (v *Survey) affinityHost(a Ask) (*entry, float64, suit) {
 		e, score := v.best(in)
 		if e == nil {
 			if anywhere, _ := v.best(s); anywhere != nil {
-				break // a lesser kind is worse than another site
+				break // a worse kind counts more than another site
 			}
 			continue
 		}
@@ -212,8 +208,7 @@ func (v *Survey) affinityHost(a Ask) (*entry, float64, suit) {
 	return nil, 0, suit{}
 }
 
-// sited gives the choice in the site that a guest had better be in, if it may go
-// there.
+// sited returns the choice in a guest's preferred site, if there is one.
 func (v *Survey) sited(a Ask) (Choice, bool) {
 	if a.Affinity == nil {
 		return Choice{}, false
@@ -225,9 +220,9 @@ func (v *Survey) sited(a Ask) (Choice, bool) {
 	return Choice{Host: e.host.ID, Kind: s.ask.Kind, Score: score, Reason: v.reason(s.why+"in site "+a.Affinity.Site+", "+a.Affinity.Why+"; ", e)}, true
 }
 
-// PlaceAll chooses a host for each guest, each with regard to those before it, and
-// takes it. The second result is which of them found no room and ended it; -1:
-// none.
+// PlaceAll chooses a host for each guest, considering earlier choices, and reserves it.
+// The second result is the index of the guest that found no room, which ends the search;
+// -1: none.
 func (v *Survey) PlaceAll(asks []Ask) ([]Choice, int) {
 	out := make([]Choice, 0, len(asks))
 	for i, a := range asks {

@@ -9,17 +9,17 @@ import (
 	"pagurus/fleet"
 )
 
-// SilentAfter is how long a host may say nothing before it counts as silent:
-// agents speak once a second, so this is several lost messages and a restart.
+// SilentAfter is the time without a report after which a host counts as silent. Agents
+// report once a second, so it covers several lost messages and a restart.
 const SilentAfter = 15 * time.Second
 
-// Heard reports whether a host's agent is there to take orders.
+// Heard reports whether a host's agent is connected and can take orders.
 func Heard(h fleet.Host, at time.Time) bool {
 	return h.Facts.Connected && !h.Facts.SeenAt.IsZero() && at.Sub(h.Facts.SeenAt) <= SilentAfter
 }
 
-// Silence says for how long a host has said nothing, counted at the earliest
-// from when this controller began to lead; 0 while that is short enough.
+// Silence is how long a host has been silent, counted at the earliest from when this
+// controller became leader; 0 until SilentAfter.
 func Silence(s fleet.Snapshot, id fleet.HostID, at time.Time) time.Duration {
 	last := s.Hosts[id].Facts.SeenAt
 	if s.LedSince.After(last) {
@@ -31,21 +31,21 @@ func Silence(s fleet.Snapshot, id fleet.HostID, at time.Time) time.Duration {
 	return 0
 }
 
-// Survey is an Index with changes laid over it that are only thought of. The
-// index stays as it is, and must not change while the survey is in use.
+// Survey is an Index with tentative changes. The index is not changed, and must not
+// change while the survey is in use.
 type Survey struct {
 	At    time.Time
 	index *Index
-	over  map[fleet.HostID]*entry // as they would be
+	over  map[fleet.HostID]*entry // with the changes
 }
 
 // held is what a host has promised to guests that are there or on their way.
 type held struct {
 	bytes    int64
 	guests   int
-	cpus     int // virtual ones of those guests
-	incoming int // migrations that are under way to it
-	outgoing int // migrations that are under way from it
+	cpus     int // virtual CPUs of those guests
+	incoming int // migrations in progress to it
+	outgoing int // migrations in progress from it
 }
 
 func (h *held) count(need fleet.Resources, by int) {
@@ -54,16 +54,15 @@ func (h *held) count(need fleet.Resources, by int) {
 	h.cpus += by * need.CPUs
 }
 
-// NewSurvey adds up a snapshot. Who surveys one snapshot after the other keeps
-// an Index.
+// NewSurvey makes a survey of a snapshot. For a series of snapshots keep an Index.
 func NewSurvey(s fleet.Snapshot, p Policy) *Survey { return NewIndex(s, p).Survey(s.At) }
 
-// Survey gives the index as it is, with nothing changed yet.
+// Survey returns the index without changes.
 func (x *Index) Survey(at time.Time) *Survey {
 	return &Survey{At: at, index: x, over: map[fleet.HostID]*entry{}}
 }
 
-// Clone gives a survey of its own to try things with.
+// Clone returns an independent copy.
 func (v *Survey) Clone() *Survey {
 	out := v.index.Survey(v.At)
 	for id, e := range v.over {
@@ -73,11 +72,11 @@ func (v *Survey) Clone() *Survey {
 	return out
 }
 
-// Hosts gives all hosts in order of ID. It costs a pass over them.
+// Hosts returns all hosts sorted by ID, in linear time.
 func (v *Survey) Hosts() []fleet.Host {
 	out := make([]fleet.Host, 0, len(v.index.slots))
 	for id := range v.index.slots {
-		if e := v.at(id); e.host.State != "" { // else a guest names it that is not known
+		if e := v.at(id); e.host.State != "" { // otherwise only a guest names it
 			out = append(out, *e.host)
 		}
 	}
@@ -90,8 +89,7 @@ func (v *Survey) Hosts() []fleet.Host {
 	return out
 }
 
-// at gives what is known of a host; an entry of zeros if it is not known. It is
-// for reading.
+// at returns a host's entry, for reading; zero if unknown.
 func (v *Survey) at(id fleet.HostID) *entry {
 	if e, ok := v.over[id]; ok {
 		return e
@@ -102,7 +100,7 @@ func (v *Survey) at(id fleet.HostID) *entry {
 	return &entry{host: &fleet.Host{ID: id}}
 }
 
-// change gives a host's entry to be changed.
+// change returns a host's entry for changing.
 func (v *Survey) change(id fleet.HostID) *entry {
 	e, ok := v.over[id]
 	if !ok {
@@ -113,18 +111,17 @@ func (v *Survey) change(id fleet.HostID) *entry {
 	return e
 }
 
-// Host notes that a host is different.
+// Host updates a host.
 func (v *Survey) Host(h fleet.Host) { v.change(h.ID).host = &h }
 
-// Guest notes that a guest is there, with the migration that has it, or, with
-// by of -1, that it is not.
+// Guest adds a guest, with its migration if any; by -1 removes it.
 func (v *Survey) Guest(g fleet.Guest, m fleet.Migration, by int) {
 	for _, id := range lifecycle.Places(g, m) {
 		v.change(id).held.count(g.Need, by)
 	}
 }
 
-// Migration notes that a migration is there, or, with by of -1, that it is not.
+// Migration adds a migration; by -1 removes it.
 func (v *Survey) Migration(m fleet.Migration, by int) {
 	if m.ID != "" && !m.Phase.Ended() {
 		v.change(m.From).held.outgoing += by
@@ -132,30 +129,30 @@ func (v *Survey) Migration(m fleet.Migration, by int) {
 	}
 }
 
-// Reserve notes that a guest is going to be on a host too.
+// Reserve adds a planned guest to a host.
 func (v *Survey) Reserve(id fleet.HostID, need fleet.Resources) { v.change(id).held.count(need, 1) }
 
-// Depart notes that a migration has begun.
+// Depart adds a migration that has begun.
 func (v *Survey) Depart(from, to fleet.HostID, need fleet.Resources) {
 	v.Reserve(to, need)
 	v.change(from).held.outgoing++
 	v.change(to).held.incoming++
 }
 
-// Busy reports how many migrations are under way from and to a host.
+// Busy returns the number of migrations in progress from and to a host.
 func (v *Survey) Busy(id fleet.HostID) (outgoing, incoming int) {
 	h := v.at(id).held
 	return h.outgoing, h.incoming
 }
 
-// Guests is how many guests are on a host or on their way to it.
+// Guests is the number of guests on a host or on their way to it.
 func (v *Survey) Guests(id fleet.HostID) int { return v.at(id).held.guests }
 
-// CPUs is how many virtual CPUs those guests have.
+// CPUs is the number of virtual CPUs of those guests.
 func (v *Survey) CPUs(id fleet.HostID) int { return v.at(id).held.cpus }
 
-// FreeBytes is the memory of a host that is promised to no guest; less than
-// nothing when it has lost some.
+// FreeBytes is the memory of a host that is not promised to guests; negative if the host
+// has lost memory.
 func (v *Survey) FreeBytes(h *fleet.Host) int64 {
 	return h.Facts.Capacity.MemoryBytes - v.at(h.ID).held.bytes
 }

@@ -6,8 +6,8 @@ import (
 	"pagurus/fleet"
 )
 
-// spare is how many CPUs of a host are neither promised to guests nor in use by
-// others; less than nothing: so many are missing.
+// spare is the number of a host's CPUs that are neither promised to guests nor used by
+// others; negative if some are missing.
 func (e *entry) spare() float64 {
 	free := float64(e.host.Facts.Capacity.CPUs - e.held.cpus)
 	if o := e.host.Facts.Owner; o != nil && e.held.cpus > 0 {
@@ -16,7 +16,7 @@ func (e *entry) spare() float64 {
 	return free
 }
 
-// squeeze notes whether a host is tight.
+// squeeze records whether a host is tight.
 func (x *Index) squeeze(e *entry, tight bool) {
 	if e.tight == tight {
 		return
@@ -30,12 +30,12 @@ func (x *Index) squeeze(e *entry, tight bool) {
 	}
 }
 
-// Tight gives the hosts that have promised guests more CPUs than others leave,
-// in order of ID, for reading until the index changes.
+// Tight returns the hosts that have promised guests more CPUs than others leave, sorted
+// by ID, valid until the index changes.
 func (x *Index) Tight() []fleet.HostID { return x.tight }
 
-// Relievable reports whether there are such hosts while another has CPUs to
-// spare, as far as the best ones of each class show.
+// Relievable reports whether there are tight hosts while another has spare CPUs, judged
+// by the best host of each class.
 func (x *Index) Relievable() bool {
 	if len(x.tight) == 0 {
 		return false

@@ -12,12 +12,12 @@ import (
 	"pagurus/fleet"
 )
 
-// mostTraffic bounds what is kept of a job with hundreds of guests: a grid in three
-// dimensions has three pairs a guest.
+// mostTraffic limits what is stored for a job with hundreds of guests: a
+// three-dimensional grid has three pairs a guest.
 const mostTraffic = 1000
 
-// Traffic adds up what a job's ranks have sent to each other, by the guests they are
-// in, the pair with most first. Nonsense in the traces is passed over.
+// Traffic sums up what a job's ranks have sent to each other, by their guests, largest
+// pair first. Invalid traces are skipped.
 func Traffic(j fleet.Job, traces []fleet.Trace) []fleet.Traffic {
 	guests, of := map[fleet.GuestID]int{}, map[int]int{}
 	for i, id := range desired.GuestIDs(j) {
@@ -51,7 +51,7 @@ func Traffic(j fleet.Job, traces []fleet.Trace) []fleet.Traffic {
 	return out[:min(len(out), mostTraffic)]
 }
 
-// sum stays at what is most: guests may say anything.
+// sum saturates, because guests may report anything.
 func sum(a, b uint64) uint64 {
 	if a > math.MaxUint64-b {
 		return math.MaxUint64
@@ -59,14 +59,13 @@ func sum(a, b uint64) uint64 {
 	return a + b
 }
 
-// frame is what each message counts for, however small: it takes one of those on
-// the way.
+// frame is the bytes that each message adds, however small: it takes one frame.
 const frame = 1500
 
-// weight is how much two guests talk.
+// weight is the amount of traffic between two guests.
 func weight(t fleet.Traffic) float64 { return float64(t.Bytes) + frame*float64(t.Messages) }
 
-// pull is how much guests talk to those in each site.
+// pull is the traffic of guests with those in each site.
 func (p parting) pull(at, guests []int) []float64 {
 	out := make([]float64, len(p.room))
 	for _, t := range p.traffic {
@@ -82,10 +81,10 @@ func (p parting) pull(at, guests []int) []float64 {
 	return out
 }
 
-// knows reports whether there are the guests that talk.
+// knows reports whether both guests exist.
 func (p parting) knows(t fleet.Traffic) bool { return 0 <= t.A && t.A < t.B && t.B < len(p.at) }
 
-// crossing is how much is said from one site to another.
+// crossing is the traffic between sites.
 func (p parting) crossing(at []int) float64 {
 	var out float64
 	for _, t := range p.traffic {
@@ -96,10 +95,10 @@ func (p parting) crossing(at []int) float64 {
 	return out
 }
 
-// groups parts the gang into those that talk much to each other, the largest
-// first, by the method of Louvain.
+// groups splits the gang into groups with much internal traffic, largest first, by the
+// Louvain method.
 func (p parting) groups() [][]int {
-	g := simple.NewUndirectedMatrix(len(p.guests), 0, 0, 0) // whose nodes are in order, as those of a map are not
+	g := simple.NewUndirectedMatrix(len(p.guests), 0, 0, 0) // its nodes are ordered, unlike those of a map
 	for _, t := range p.traffic {
 		a, goes := slices.BinarySearch(p.guests, t.A)
 		b, too := slices.BinarySearch(p.guests, t.B)
@@ -121,11 +120,11 @@ func (p parting) groups() [][]int {
 	return out
 }
 
-// dice always fall alike, so that the same question has the same answer
-// (splitmix64).
+// dice is a deterministic random source (splitmix64), so that the same question has the
+// same answer.
 type dice uint64
 
-// Uint64 throws them.
+// Uint64 returns the next number.
 func (d *dice) Uint64() uint64 {
 	*d += 0x9e3779b97f4a7c15
 	z := uint64(*d)

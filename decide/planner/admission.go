@@ -1,8 +1,8 @@
-// This file says which jobs make sense at all, whatever the cluster is
-// like just now, before a guest is booted in vain.
+// This file refuses jobs that can never run, whatever the cluster's state, before any
+// guest is booted.
 //
-// It must not know hosts or what they have room for. Its tests are the
-// planner's, which submit what it lets pass and what it does not.
+// It must not know hosts or their free room. The planner's tests cover it: they submit
+// accepted and refused jobs.
 
 package planner
 
@@ -17,23 +17,23 @@ import (
 	"pagurus/fleet"
 )
 
-// The bounds of a job; fleet.Kinds has the least memory of a guest. QEMU needs more memory
-// than it is given for more than 255 CPUs.
+// Limits of a job; fleet.Kinds has the minimum memory of a guest. With more than 255 CPUs
+// QEMU needs more memory than it is given.
 const (
 	mostCPUs  = 255
 	MostRanks = 1 << 16
 )
 
-// The bounds of what a job says. All of it is written to the store again with
-// each change of the job, and told to the guests in messages of 64 KiB, in
-// which 250 peers have to have room beside groups and path.
+// Limits of a job's description. It is stored again with each change of the job, and is
+// sent to guests in messages of 64 KiB, which must also hold 250 peers, groups and a
+// path.
 const (
 	ProgramBytes = 48 << 10 // arguments, environment and directory, as JSON
 	MostGroups   = 1024     // of the user
-	PathBytes    = 4095     // Linux has no longer ones
+	PathBytes    = 4095     // Linux's limit
 )
 
-// completeJob fills in what a job may leave open.
+// completeJob fills in a job's defaults.
 func completeJob(s fleet.JobSpec) fleet.JobSpec {
 	if s.Kind == "" {
 		s.Kind = fleet.VM
@@ -47,8 +47,8 @@ func completeJob(s fleet.JobSpec) fleet.JobSpec {
 	return s
 }
 
-// invalidJob says what is wrong with a job and how to put it right; empty: nothing.
-// Whether the hosts it names are there is for others to say.
+// invalidJob says what is wrong with a job and how to fix it; empty: nothing. It does not
+// check that named hosts exist.
 func invalidJob(s fleet.JobSpec, image *fleet.Image) string {
 	for _, check := range []func(fleet.JobSpec) string{invalidSize, invalidPath, invalidLength} {
 		if reason := check(s); reason != "" {
@@ -66,7 +66,7 @@ func invalidJob(s fleet.JobSpec, image *fleet.Image) string {
 		return fmt.Sprintf("there is no kind of guest %q; use %s", s.Kind, fleet.Enumerate(append([]string{string(fleet.Auto)}, fleet.KindNames()...), "or"))
 	case !s.Class.Known():
 		return fmt.Sprintf("there is no class %q; use %s, %s or %s", s.Class, fleet.Gold, fleet.Normal, fleet.Bronze)
-	case !(s.Cap >= 0 && s.Cap <= 1): // nor what is no number
+	case !(s.Cap >= 0 && s.Cap <= 1): // also refuses NaN
 		return "a guest's share of its CPUs must be more than 0 and at most 100%; give one with --" + fleet.CapFlag
 	case image == nil || image.Digest == "":
 		return fmt.Sprintf("there is no image %s; `pagurus image ls` lists them, `pagurus image build %s` makes it", quoted(s.Image), s.Image)
@@ -74,8 +74,8 @@ func invalidJob(s fleet.JobSpec, image *fleet.Image) string {
 	return ""
 }
 
-// invalidPath refuses directories that no guest can mount or no file server
-// can be told of, before a guest is booted in vain.
+// invalidPath refuses directories that a guest cannot mount, or a file server cannot
+// export.
 func invalidPath(s fleet.JobSpec) string {
 	odd := func(r rune) bool { return r == '"' || unicode.IsControl(r) }
 	switch {
@@ -95,8 +95,7 @@ func invalidPath(s fleet.JobSpec) string {
 	return ""
 }
 
-// invalidLength refuses what would not fit the way into a guest. What counts
-// is how long it is there, with what JSON makes of it.
+// invalidLength refuses descriptions too long to send to a guest, measured as JSON.
 func invalidLength(s fleet.JobSpec) string {
 	if len(s.Groups) > MostGroups {
 		return fmt.Sprintf("you are in %d groups, and a job's user can be in at most %d; submit it as another user", len(s.Groups), MostGroups)

@@ -1,8 +1,8 @@
-// This file says how well what was predicted of guests that move in one mode keeps
-// to what is allowed, in words for people.
+// This file compares the predictions for guests that move in one mode with the limits, in
+// words for people.
 //
-// It must not know how it was predicted, nor choose. Its tests are tables; that it
-// leads to a choice is shown by the planner's.
+// It neither predicts nor chooses. Its tests are tables; the planner's tests cover the
+// resulting choice.
 
 package planner
 
@@ -14,7 +14,7 @@ import (
 	"pagurus/fleet"
 )
 
-// shortfall says which of the guests fall short of the limits, and how; empty: none.
+// shortfall says which guests exceed the limits, and how; empty: none.
 func shortfall(of []fleet.Prediction, l fleet.Limits) (amiss string, who int) {
 	for i, p := range of {
 		switch {
@@ -29,7 +29,7 @@ func shortfall(of []fleet.Prediction, l fleet.Limits) (amiss string, who int) {
 	return "", 0
 }
 
-// mapped says that a guest's mappings alone exceed its longest downtime.
+// mapped says that a guest's mappings alone exceed its maximum downtime.
 func mapped(p fleet.Prediction, allowed time.Duration) string {
 	how := "its memory mappings"
 	if p.Profile != nil {
@@ -38,8 +38,8 @@ func mapped(p fleet.Prediction, allowed time.Duration) string {
 	return fmt.Sprintf("would have a downtime of %s for %s alone, where %s is allowed: give --"+fleet.MaxStallFlag+" more than that", aboutDuration(p.Mapping), how, allowed)
 }
 
-// downtimeText says how long the downtime is. What is left to send is within the
-// limits; to stop and go on takes its time besides, by any mode.
+// downtimeText gives the expected downtime. Sending the remaining pages is within the
+// limits; suspending and resuming adds time in every mode.
 func downtimeText(of []fleet.Prediction, l fleet.Limits) string {
 	still := longestDowntime(of)
 	if l.Downtime <= 0 || still <= l.Downtime {
@@ -57,7 +57,7 @@ func longestDowntime(of []fleet.Prediction) time.Duration {
 	return most
 }
 
-// latestReady is when the last of them is ready.
+// latestReady is when the last guest is ready.
 func latestReady(of []fleet.Prediction) time.Duration {
 	var most time.Duration
 	for _, p := range of {
@@ -66,7 +66,7 @@ func latestReady(of []fleet.Prediction) time.Duration {
 	return most
 }
 
-// helpToBeReady says what somebody can do whose guest would not be ready.
+// helpToBeReady says what a user can do if a guest would not be ready.
 func helpToBeReady(p fleet.Prediction, still time.Duration, late bool) string {
 	out := ""
 	if p.Help != "" {
@@ -78,9 +78,9 @@ func helpToBeReady(p fleet.Prediction, still time.Duration, late bool) string {
 	return out + fmt.Sprintf("; --"+fleet.ModeFlag+" %s would mean a downtime of about %s, --"+fleet.ModeFlag+" %s tries all the same", fleet.StopAndCopy, aboutDuration(still), fleet.PreCopy)
 }
 
-// anyHuge reports whether one of some guests is to have huge pages. By post-copy they have
-// to be of one size at both hosts, and what the target will give is its own matter:
-// nobody takes post-copy for such a guest who is not told to.
+// anyHuge reports whether a guest should have huge pages. Post-copy needs one page size
+// on both hosts, and only the target knows what it will provide. So post-copy is used for
+// such guests only on request.
 func anyHuge(jobs map[fleet.JobID]fleet.Job, guests []fleet.Guest) bool {
 	return slices.ContainsFunc(guests, func(g fleet.Guest) bool { return jobs[g.Job].Spec.Tune.Huge })
 }

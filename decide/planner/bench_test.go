@@ -10,7 +10,7 @@ import (
 	"pagurus/fleet"
 )
 
-// large gives a cluster of hosts with ten guests each, ten to a job.
+// large makes a cluster of hosts with ten guests each, ten to a job.
 func large(hosts int) fleet.Snapshot {
 	s := fleet.NewSnapshot()
 	s.At, s.LedSince = t0, t0
@@ -33,8 +33,7 @@ func large(hosts int) fleet.Snapshot {
 	return s
 }
 
-// crowded has each tenth host of a cluster have too few CPUs for its guests, all
-// of which are at work.
+// crowded gives every tenth host too few CPUs for its guests, all of which are busy.
 func crowded(s fleet.Snapshot) fleet.Snapshot {
 	for h := range len(s.Hosts) / 10 {
 		id := fleet.HostID(fmt.Sprintf("host%d", 10*h))
@@ -56,8 +55,8 @@ func crowded(s fleet.Snapshot) fleet.Snapshot {
 	return s
 }
 
-// BenchmarkStep is one event in a cluster of 10,000 hosts and 100,000 guests,
-// with an index that is kept, as the controller and the simulator have it.
+// BenchmarkStep is one event in a cluster of 10,000 hosts and 100,000 guests, with a
+// persistent index, as in the controller and the simulator.
 func BenchmarkStep(b *testing.B) {
 	s := large(10_000)
 	p := &Planner{}
@@ -101,7 +100,7 @@ func BenchmarkStep(b *testing.B) {
 			}
 		})
 	}
-	b.Run("whole", func(b *testing.B) { // no index: as for a question asked once
+	b.Run("whole", func(b *testing.B) { // without an index: a single question
 		for b.Loop() {
 			if _, err := p.Step(s, fleet.Tick{At: t0}); err != nil {
 				b.Fatal(err)

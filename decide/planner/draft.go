@@ -11,8 +11,8 @@ import (
 	"pagurus/fleet"
 )
 
-// draft is a snapshot with the changes one Step has made so far. It reads
-// through to the snapshot and never copies it whole.
+// draft is a snapshot with the changes that one Step has made so far. It reads through to
+// the snapshot and never copies all of it.
 type draft struct {
 	p    *Planner
 	l    *state.Index
@@ -23,20 +23,20 @@ type draft struct {
 	*state.View
 
 	survey    *placement.Survey
-	freed     bool // a guest or a migration has ended: there may be room now
-	noRetry   bool // a host has just answered that it could not: a further try waits for a Tick
+	freed     bool // a guest or migration has ended: there may be room now
+	noRetry   bool // a host has just answered failed: the next try waits for a Tick
 	resend    []fleet.Order
-	unaligned []fleet.JobID // jobs whose guests have answered, see align
+	unaligned []fleet.JobID // jobs with new reports from guests, see align
 }
 
 func newDraft(p *Planner, l *state.Index) *draft {
 	return &draft{p: p, l: l, base: l.Snapshot(), View: l.View()}
 }
 
-// free gives back the room that the draft took. Nothing of it may be read any more.
+// free releases the draft's memory. The draft must not be used afterwards.
 func (d *draft) free() { d.l.Return(d.View) }
 
-// change gives what the draft adds to the snapshot, everything in order of ID.
+// change returns the draft's changes, sorted by ID.
 func (d *draft) change() fleet.Changeset {
 	c := fleet.Changeset{Cluster: d.cluster}
 	c.Hosts, c.GoneHosts = d.Hosts.Changed()
@@ -49,8 +49,8 @@ func (d *draft) change() fleet.Changeset {
 	return c
 }
 
-// orders gives what is waited for now and was not before: exactly those have
-// to be sent, whatever the change was.
+// orders returns the orders that are outstanding now and were not before: exactly those
+// must be sent.
 func (d *draft) orders() []fleet.Order {
 	jobs, guests := d.concerned()
 	out := append(slices.Grow([]fleet.Order(nil), len(d.resend)+len(guests)), d.resend...)
@@ -66,7 +66,7 @@ func (d *draft) orders() []fleet.Order {
 		was, g := d.base.Guests[id], d.Guests.At(id)
 		before, now = guestOrders(before[:0], &was, d.migration), guestOrders(now[:0], &g, d.Migrations.At)
 		fresh()
-		if g.Index == 0 { // what a job waits for is up to itself and this guest
+		if g.Index == 0 { // a job's order depends only on the job and this guest
 			jobs = append(jobs, g.Job)
 		}
 	}
@@ -84,11 +84,11 @@ func (d *draft) orders() []fleet.Order {
 	return slices.Compact(out)
 }
 
-// migration is one as it was before this Step.
+// migration returns a migration as it was before this Step.
 func (d *draft) migration(id fleet.MigrationID) fleet.Migration { return d.base.Migrations[id] }
 
-// concerned names the jobs that have changed, and the guests that may wait for
-// something else now, each of them once.
+// concerned names the jobs that changed, and the guests whose orders may have changed,
+// without duplicates.
 func (d *draft) concerned() (jobs []fleet.JobID, guests []fleet.GuestID) {
 	for i := range d.Jobs.Changes() {
 		if c := &d.Jobs.Changes()[i]; !c.Gone {
@@ -110,9 +110,8 @@ func (d *draft) concerned() (jobs []fleet.JobID, guests []fleet.GuestID) {
 	return jobs, slices.Compact(guests)
 }
 
-// room gives the survey that placing goes by. It is made once a Step, after
-// what the event itself changed; guests placed later in the Step must be told
-// to it.
+// room returns the survey for placement. It is made once a Step, after the event's own
+// changes. Guests placed later in the Step must be added to it.
 func (d *draft) room() *placement.Survey {
 	if d.survey == nil {
 		d.survey = d.newRoom()
@@ -120,7 +119,7 @@ func (d *draft) room() *placement.Survey {
 	return d.survey
 }
 
-// newRoom gives a survey of the snapshot with all the changes there are.
+// newRoom makes a survey of the snapshot with the changes so far.
 func (d *draft) newRoom() *placement.Survey {
 	v := d.l.Room().Survey(d.base.At)
 	for i := range d.Hosts.Changes() {
@@ -152,7 +151,7 @@ func (d *draft) newRoom() *placement.Survey {
 	return v
 }
 
-// counters gives the cluster's counters to be changed.
+// counters returns the cluster's counters for changing.
 func (d *draft) counters() *fleet.Cluster {
 	if d.cluster == nil {
 		c := d.base.Cluster
@@ -162,7 +161,7 @@ func (d *draft) counters() *fleet.Cluster {
 	return d.cluster
 }
 
-// tally counts a job's guests, at the cost of those that have changed.
+// tally counts a job's guests; its cost depends only on those that changed.
 func (d *draft) tally(id fleet.JobID) lifecycle.Tally {
 	t := d.l.Tally(id)
 	for i := range d.Guests.Changes() {
@@ -197,8 +196,8 @@ func (d *draft) membersOf(v fleet.Move) []fleet.Migration {
 	return out
 }
 
-// recordGang notes what became of a gang: its guests follow, the move ends with its
-// last member, and their jobs are brought in line.
+// recordGang records a gang's new state: its guests follow, the move ends with its last
+// member, and their jobs are settled.
 func (d *draft) recordGang(move fleet.MoveID, members []fleet.Migration) {
 	var jobs []fleet.JobID
 	for _, m := range members {
@@ -223,9 +222,9 @@ func (d *draft) recordGang(move fleet.MoveID, members []fleet.Migration) {
 	}
 }
 
-// settleJob brings a job in line with its guests, and takes back what is under
-// way for guests of a job that is over. It ends because each turn brings a
-// guest, a migration or the job further in a table that has an end.
+// settleJob makes a job consistent with its guests, and cancels migrations of guests
+// whose job is over. It terminates because each turn advances a guest, a migration or the
+// job in a finite table.
 func (d *draft) settleJob(id fleet.JobID) {
 	j, ok := d.Jobs.Find(id)
 	if !ok || j.State == fleet.JobEnded || len(d.Guests.Changes()) <= max(state.FewChanges, j.Spec.Guests) && d.tally(id).InLine(j) {
@@ -244,7 +243,7 @@ func (d *draft) settleJob(id fleet.JobID) {
 		return
 	}
 	for i := range guests {
-		g := &guests[i] // not stopped: a guest that moves is not
+		g := &guests[i] // moving guests are not stopped
 		m, ok := d.Migrations.Find(g.Migration)
 		if g.State != fleet.GuestMoving || !ok {
 			continue

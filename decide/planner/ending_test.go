@@ -10,12 +10,12 @@ import (
 	"pagurus/fleet"
 )
 
-// atOnce is the grace of a cancel that leaves a program no time.
+// atOnce is a cancel's grace of zero.
 func atOnce() *time.Duration { return new(time.Duration) }
 
 func grace(d time.Duration) *time.Duration { return &d }
 
-// The program is told, its end is reported, and only then its guests are stopped.
+// The program is told to end. Its guests are stopped only after it has.
 func TestCancelLeavesTheProgramTime(t *testing.T) {
 	w, j := running(t, 2, "host1", "host2")
 	w.wire = nil
@@ -34,7 +34,7 @@ func TestCancelLeavesTheProgramTime(t *testing.T) {
 	}
 }
 
-// A host that says nothing does not keep a job for longer than its grace.
+// A silent host does not keep a job beyond its grace.
 func TestCancelEndsAfterTheGrace(t *testing.T) {
 	w, j := running(t, 1, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Cancel, Job: j, Grace: grace(time.Minute)})
@@ -49,7 +49,7 @@ func TestCancelEndsAfterTheGrace(t *testing.T) {
 	}
 }
 
-// The order goes where guest 0 went, with what was already used of the grace.
+// The order follows guest 0, with the remaining grace.
 func TestCancelDuringAMove(t *testing.T) {
 	w, j := running(t, 1, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"})
@@ -119,7 +119,7 @@ func TestSignalRefuses(t *testing.T) {
 	}
 }
 
-// Every limit that is given for a drain is kept or refused.
+// Every limit of a drain is kept or refused.
 func TestDrainDropsNoLimit(t *testing.T) {
 	for i := range reflect.TypeFor[fleet.Limits]().NumField() {
 		w, _ := running(t, 1, "host1")

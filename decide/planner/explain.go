@@ -16,15 +16,15 @@ import (
 	"pagurus/fleet"
 )
 
-// Subject is what Explain is asked about. One field is set.
+// Subject is the subject of Explain. One field is set.
 type Subject struct {
 	Guest fleet.GuestID
 	Job   fleet.JobID
 	Host  fleet.HostID
 }
 
-// Explain says why something is as it is, what it waits for and what would
-// happen next, a sentence a line. The error is a *Refusal.
+// Explain says why something is in its state, what it waits for and what happens next,
+// one sentence a line. The error is a *Refusal.
 func (p *Planner) Explain(s fleet.Snapshot, about Subject) ([]string, error) {
 	unknown := func(what, name string) ([]string, error) {
 		return nil, &Refusal{Reason: fmt.Sprintf("there is no %s %s; `pagurus %s ls` lists them", what, name, what)}
@@ -105,7 +105,7 @@ func (e *explainer) guest(g fleet.Guest) []string {
 	return out
 }
 
-// migration says how far a move of one guest is.
+// migration describes a migration's progress.
 func (e *explainer) migration(m fleet.Migration) []string {
 	if m.ID == "" {
 		return []string{"The move that has it is not known any more."}
@@ -141,7 +141,7 @@ func (e *explainer) migration(m fleet.Migration) []string {
 	return out
 }
 
-// ask is the placement question for a guest that leaves alone.
+// ask is the placement question for a guest that moves alone.
 func (e *explainer) ask(g fleet.Guest) placement.Ask {
 	out := []placement.Ask{placement.Leaving(e.s, g)}
 	affinityIn(state.ViewOf(e.s), e.room(), []fleet.Guest{g}, out)
@@ -185,7 +185,7 @@ func (e *explainer) leaving(g fleet.Guest) []string {
 	return append(out, e.price(g)...)
 }
 
-// lastCause finds why the guest's latest move came to nothing.
+// lastCause returns why the guest's latest move failed.
 func (e *explainer) lastCause(g fleet.Guest) string {
 	var last fleet.Migration
 	for _, m := range e.s.Migrations {
@@ -199,7 +199,7 @@ func (e *explainer) lastCause(g fleet.Guest) string {
 	return ", the last one because " + last.Cause
 }
 
-// price says what its next move would cost; nothing while that is not known.
+// price says what the guest's next move would cost, if known.
 func (e *explainer) price(g fleet.Guest) []string {
 	if (history{state.NewIndex(e.s, e.p.Policy)}).profileOf(e.s.Hosts[g.Home], g.ID) == nil {
 		return nil
@@ -209,7 +209,7 @@ func (e *explainer) price(g fleet.Guest) []string {
 		return []string{fmt.Sprintf("A move of it would be refused: %s.", no.Reason)}
 	}
 	if err != nil || len(f.Migrations) != 1 {
-		return nil // why it cannot leave has been said
+		return nil // the reason was already given
 	}
 	p := f.Migrations[0].Prediction
 	if !p.Converges {
@@ -334,7 +334,7 @@ func (e *explainer) host(h fleet.Host) []string {
 	return out
 }
 
-// onHost says in one line what a guest does on a host.
+// onHost describes in one line what a guest does on a host.
 func (e *explainer) onHost(g fleet.Guest, h fleet.Host) string {
 	m := desired.Live(e.s, g)
 	switch {

@@ -13,8 +13,8 @@ import (
 	"pagurus/fleet"
 )
 
-// foresee notes on every migration that this Step begins what it is expected
-// to cost, so that it can be held against what it does cost.
+// foresee stores a prediction with every migration that this Step starts, for comparison
+// with its outcome.
 func (d *draft) foresee() {
 	var begun []fleet.Migration
 	for i := range d.Migrations.Changes() {
@@ -42,7 +42,7 @@ func (d *draft) foresee() {
 	}
 }
 
-// predict says what a migration in the snapshot will cost if it goes in a mode.
+// predict predicts the cost of a migration in a mode.
 func predict(s *state.View, past history, m fleet.Migration, mode fleet.Mode) fleet.Prediction {
 	m.Mode = mode
 	g, home := s.Guests.At(m.Guest), s.Hosts.At(m.From)
@@ -61,7 +61,7 @@ func predict(s *state.View, past history, m fleet.Migration, mode fleet.Mode) fl
 	return p
 }
 
-// share is how many copies of one move use the same link.
+// share is the number of copies of one move on the same link.
 func share(s *state.View, m fleet.Migration) int {
 	from, to := 0, 0
 	for _, id := range s.Moves.At(m.Move).Migrations {
@@ -76,9 +76,9 @@ func share(s *state.View, m fleet.Migration) int {
 	return max(from, to, 1)
 }
 
-// Foresee says what a request to move guests would lead to, and what that would
-// cost, were it made now. It thinks the request through as Step does and
-// changes nothing; what Step would refuse it refuses, with a *Refusal.
+// Foresee says what a request to move guests would do and cost if it were made now. It
+// works as Step does and changes nothing; what Step would refuse it refuses, with a
+// *Refusal.
 func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, error) {
 	d := newDraft(p, state.NewIndex(s, p.Policy))
 	defer d.free()
@@ -99,7 +99,7 @@ func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, er
 		case err != nil && r.Verb == fleet.Migrate:
 			return fleet.Forecast{}, err
 		case err != nil && len(part.Guests) > 1:
-			for _, g := range part.Guests { // not together: a drain lets those go that can
+			for _, g := range part.Guests { // one by one: a drain moves those that can leave
 				one := part
 				one.Guests = []fleet.GuestID{g}
 				parts = append(parts, one)
@@ -130,10 +130,10 @@ func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, er
 	return out, nil
 }
 
-// apart gives the requests that a request comes to: emptying a host is moving
-// its guests, those of one job together.
+// apart splits a request into moves: to empty a host is to move its guests, those of one
+// job together.
 func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
-	r.ID = "" // a dry run is never the answer to what was asked before
+	r.ID = "" // a dry run never repeats an earlier answer
 	switch r.Verb {
 	case fleet.Migrate:
 		return []fleet.Request{r}, nil
@@ -159,7 +159,7 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 		}
 		out[i].Guests = append(out[i].Guests, g.ID)
 		if len(out[i].Guests) > 1 && out[i].Limits.Compress == fleet.CompressOn {
-			out[i].Limits.Compress = "" // a drain does not refuse to do without
+			out[i].Limits.Compress = "" // a drain goes on without compression
 		}
 	}
 	if len(out) == 0 {
@@ -169,7 +169,7 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 	return out, nil
 }
 
-// join adds the members of one more move, which follows the others: moves off
+// join adds the members of one more move. It comes after the others, because moves off
 // one host go one at a time. Members of one move go together.
 func join(f fleet.Forecast, members []fleet.Migration) fleet.Forecast {
 	var together fleet.Range[time.Duration]
@@ -193,7 +193,7 @@ func longest(a, b fleet.Range[time.Duration]) fleet.Range[time.Duration] {
 	return fleet.Range[time.Duration]{Value: max(a.Value, b.Value), Low: max(a.Low, b.Low), High: max(a.High, b.High)}
 }
 
-// Score says how well past predictions met their outcomes.
+// Score compares past predictions with their outcomes.
 func (p *Planner) Score(s fleet.Snapshot) fleet.Calibration {
 	return cost.Score(slices.Collect(maps.Values(s.Migrations)))
 }

@@ -10,7 +10,7 @@ import (
 	"pagurus/fleet"
 )
 
-// profiled lets every host say how its guests use their memory.
+// profiled makes every host report this profile for its guests.
 func (w *world) profiled(p fleet.Profile) {
 	for id, h := range w.s.Hosts {
 		h.Facts.Guests = map[fleet.GuestID]fleet.GuestFacts{}
@@ -21,8 +21,7 @@ func (w *world) profiled(p fleet.Profile) {
 	}
 }
 
-// idleProfile is a guest that changes next to nothing, wild one that changes all it
-// has faster than any link.
+// idleProfile changes almost no memory; wild changes all of it faster than any link.
 func idleProfile(at time.Time) fleet.Profile {
 	return fleet.Profile{At: at, MemoryBytes: 512 << 20, FilledBytes: 300 << 20, Changed: []fleet.Changed{{Within: time.Second, Bytes: 1 << 20}}}
 }
@@ -126,8 +125,8 @@ func TestForeseeSaysWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// TestPredictionsAreKept: on every migration, by whatever request it began, and
-// beside its outcome; the next ones learn from it.
+// TestPredictionsAreKept: every migration keeps its prediction beside its outcome,
+// whatever request began it, and later ones learn from it.
 func TestPredictionsAreKept(t *testing.T) {
 	w, _ := running(t, 2, "host1", "host2", "host3")
 	w.profiled(idleProfile(w.now))

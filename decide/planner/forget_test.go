@@ -11,7 +11,7 @@ import (
 	"pagurus/fleet"
 )
 
-// What moves taught stays when they and their jobs are forgotten; all else goes.
+// Data for learning survives when moves and jobs are forgotten; all else is removed.
 func TestWhatMovesTaughtIsKept(t *testing.T) {
 	w, j := running(t, 2, "host1", "host2", "host3")
 	learnt := func() string {
@@ -58,8 +58,8 @@ func TestWhatMovesTaughtIsKept(t *testing.T) {
 	}
 }
 
-// Of what is kept to be learnt from only the latest stays; what did not converge is
-// counted by itself.
+// Learning data is limited to the latest; migrations that did not converge are counted
+// separately.
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	s := fleet.NewSnapshot()
 	s.At = t0

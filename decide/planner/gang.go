@@ -15,8 +15,8 @@ import (
 	"pagurus/fleet"
 )
 
-// migrate begins the move of one or more guests that switch together. All of
-// them go or none.
+// migrate begins the move of one or more guests that switch together. Either all move or
+// none.
 func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	if before, asked := d.asked(r); asked {
 		return before, nil
@@ -51,7 +51,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s", reason)
 	}
 	limits := r.Limits
-	limits.AwaitGang, limits.Preempt = false, false // a task's own
+	limits.AwaitGang, limits.Preempt = false, false // these are per task
 	v := fleet.Move{Request: r.ID, Why: fmt.Sprintf("asked for by uid %d", r.By.UID), Limits: limits}
 	v = owners.SignMove(v, d.Hosts.At(r.Host))
 	c := d.choose(guests, to, v, func() (map[fleet.GuestID]placement.Choice, bool) {
@@ -67,7 +67,8 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	return answer, nil
 }
 
-// named gives the guests that a request to migrate names, each once.
+// named returns the guests named in a request to migrate, without duplicates, if the
+// caller may move them.
 func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 	no := func(format string, args ...any) ([]fleet.Guest, error) {
 		_, err := refuse(r, format, args...)
@@ -108,8 +109,8 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 	return out, nil
 }
 
-// bound parts the guests that are to go to the host or site asked for from those
-// that are there already.
+// bound separates the guests that must move to the requested host or site from those
+// already there.
 func (d *draft) bound(r fleet.Request, guests []fleet.Guest) (rest, there []fleet.Guest, err error) {
 	to, place, err := d.goal(r)
 	if err != nil {
@@ -133,8 +134,8 @@ func (d *draft) bound(r fleet.Request, guests []fleet.Guest) (rest, there []flee
 	return nil, nil, err
 }
 
-// goal gives the hosts that a request names, itself or by their site, and which
-// of the two it is; none: any will do.
+// goal returns the hosts that a request names, directly or by site, and the name of that
+// place; none: any host.
 func (d *draft) goal(r fleet.Request) (hosts []fleet.HostID, place string, err error) {
 	if r.To != "" {
 		if _, ok := d.Hosts.Find(r.To); !ok {
@@ -162,7 +163,7 @@ func (d *draft) goal(r fleet.Request) (hosts []fleet.HostID, place string, err e
 	return hosts, "site", err
 }
 
-// homesOf names the hosts of guests, each once.
+// homesOf returns the hosts of guests, without duplicates.
 func homesOf(guests []fleet.Guest) (homes []string) {
 	for _, g := range guests {
 		homes = append(homes, string(g.Home))
@@ -179,14 +180,14 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// mostTurns bounds the search for room for a gang. Each turn serves first who
-// found none the last time; guests of a job are mostly alike, so a few turns
-// find what there is to be found.
+// mostTurns limits the search for room for a gang. Each turn begins with the guest that
+// found no room in the last one. Guests of a job are mostly alike, so a few turns are
+// enough.
 const mostTurns = 8
 
-// together chooses a host for every guest, each with regard to those before
-// it: the largest first, and who finds no room that way is served before all
-// others in the next turn. The error is a *Refusal.
+// together chooses a host for every guest, considering earlier choices. The largest guest
+// is first; one that finds no room is placed first in the next turn. The error is a
+// *Refusal.
 func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.GuestID]placement.Choice, error) {
 	order := slices.Clone(guests)
 	slices.SortStableFunc(order, func(a, b fleet.Guest) int { return cmp.Compare(b.Need.MemoryBytes, a.Need.MemoryBytes) })
@@ -196,7 +197,7 @@ func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.Guest
 		for _, g := range order {
 			asks = append(asks, d.askFor(g, r))
 		}
-		if turn == 0 { // nothing is refused for the sake of a site
+		if turn == 0 { // no guest is refused because of a site
 			affinityIn(d.View, d.room(), order, asks)
 		}
 		seats, stuck := d.room().Clone().PlaceAll(asks)
@@ -216,16 +217,16 @@ func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.Guest
 	return nil, no
 }
 
-// askFor is the placement question for a guest that runs and shall go to what a
-// request names, if it does, in the mode that is.
+// askFor is the placement question for a running guest that should move where a request
+// says, in the request's mode.
 func (d *draft) askFor(g fleet.Guest, r fleet.Request) placement.Ask {
 	a := placement.Leaving(d.base, g)
 	a.Alive.PostCopy = r.Limits.Mode == fleet.PostCopy
-	a.Only, _, _ = d.goal(r) // a name that means nothing was refused before
+	a.Only, _, _ = d.goal(r) // an invalid name was refused before
 	return a
 }
 
-// crowded is the refusal to move guests because one of them found no room.
+// crowded is the refusal to move guests because one found no room.
 func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
 	a := d.askFor(g, r)
 	if to, ok := d.Hosts.Find(r.To); ok {
@@ -244,7 +245,7 @@ func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
 		Reason: fmt.Sprintf("no host can take guest %s now; free a host or add one, then ask again", g.ID)}
 }
 
-// depart begins a move of guests, for which it was chosen how they go.
+// depart begins a move of guests in the chosen way.
 func (d *draft) depart(guests []fleet.Guest, v fleet.Move, how choice) fleet.MoveID {
 	c := d.counters()
 	v.ID, v.Begun, v.Choice = fleet.MoveID(fmt.Sprintf("m%d", c.NextMove)), d.at, how.why
@@ -262,8 +263,7 @@ func (d *draft) depart(guests []fleet.Guest, v fleet.Move, how choice) fleet.Mov
 	return v.ID
 }
 
-// cancelMove ends a move before its point of no return. For one that was called
-// off before it is not an error.
+// cancelMove cancels a move before its switch. Cancelling it again is not an error.
 func (d *draft) cancelMove(r fleet.Request) (fleet.Answer, error) {
 	v, ok := d.Moves.Find(r.Move)
 	if !ok {
@@ -289,8 +289,8 @@ func (d *draft) cancelMove(r fleet.Request) (fleet.Answer, error) {
 	return answer, nil
 }
 
-// cancelDrainMoves cancels what the drain of a host began and may still be
-// cancelled, and says, for people, what became of each.
+// cancelDrainMoves cancels the moves of a host's drain that can still be cancelled, and
+// describes the result of each for people.
 func (d *draft) cancelDrainMoves(id fleet.HostID) []string {
 	var notes []string
 	for _, v := range d.underWay() {
@@ -309,7 +309,7 @@ func (d *draft) cancelDrainMoves(id fleet.HostID) []string {
 	return notes
 }
 
-// underWay gives the moves that have not ended, in the order they began.
+// underWay returns the unfinished moves in order of their beginning.
 func (d *draft) underWay() []fleet.Move {
 	open := d.l.OpenMoves()
 	out := make([]fleet.Move, 0, len(open))
@@ -324,8 +324,8 @@ func (d *draft) underWay() []fleet.Move {
 	return out
 }
 
-// conduct lets the members of every move begin to copy whose turn it is, applies
-// the moves' deadlines, and turns back those that owners have made pointless.
+// conduct advances moves: it starts copies whose turn has come, applies deadlines, and
+// cancels moves that owners have made pointless.
 func (d *draft) conduct() {
 	for _, v := range d.underWay() {
 		v, members, turned := owners.CancelForOwner(v, d.membersOf(v), owners.RecallView{At: d.at, Host: d.Hosts.At, Guest: d.Guests.At})
@@ -340,21 +340,20 @@ func (d *draft) conduct() {
 	}
 }
 
-// left gives how many bytes of a guest its first pass has still to send.
+// left is how many bytes a guest's first pass still has to send.
 func (d *draft) left(m fleet.Migration) int64 {
 	_, left := owners.BytesLeft(d.base.Hosts[m.From], d.Guests.At(m.Guest), m)
 	return left
 }
 
-// aloneAfter is after how many moves in a row that came to nothing a guest
-// leaves a draining host by itself: the rest of its gang may have been why.
+// aloneAfter is the number of consecutive failed moves after which a guest leaves a
+// draining host alone: its gang may have been the cause.
 const aloneAfter = 2
 
-// drain begins the next moves off draining hosts. From each such host goes one
-// gang at a time, and each other takes in one at a time: moves that share a
-// link starve each other and then none converges. The guests of one job go
-// together, because one that is suspended makes all of them wait: once is
-// better than one time for each.
+// drain begins the next moves off draining hosts. Each draining host sends one gang at a
+// time, and each target receives one at a time, because moves that share a link slow each
+// other until none converges. A job's guests move together: one suspended guest makes all
+// of them wait, and one wait is better than several.
 func (d *draft) drain() {
 	hosts := d.l.Draining()
 	for i := range d.Hosts.Changes() {
@@ -371,7 +370,7 @@ func (d *draft) drain() {
 	}
 }
 
-// leaving gives the guests that could, and shall, leave a host now, by job and index.
+// leaving returns the guests that should leave a host and can now, by job and index.
 func (d *draft) leaving(id fleet.HostID) []fleet.Guest {
 	var out []fleet.Guest
 	for _, id := range d.l.GuestsAt(id) {
@@ -385,10 +384,10 @@ func (d *draft) leaving(id fleet.HostID) []fleet.Guest {
 	return out
 }
 
-// drainOne begins the move of the first gang that other hosts can take now: of
-// the guests of one job all that find room.
+// drainOne begins the move of the first gang that has room elsewhere: of one job all
+// guests that find room.
 func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
-	nowhere := map[want]bool{} // asked already in this Step; guests of a host are mostly alike
+	nowhere := map[want]bool{} // already asked in this Step; a host's guests are mostly alike
 	for len(guests) > 0 {
 		n := 1
 		for n < len(guests) && guests[n].Job == guests[0].Job && guests[0].Aborts < aloneAfter && guests[n].Aborts < aloneAfter {
@@ -404,14 +403,14 @@ func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
 	}
 }
 
-// want is what tells guests of one host apart when room is looked for.
+// want distinguishes the guests of a host when searching for room.
 type want struct {
 	need fleet.Resources
 	kind fleet.Kind
 }
 
-// fitting gives those of the guests that find room on hosts which take in no
-// other move, and where. It adds to nowhere what found none.
+// fitting returns the guests that find room on hosts that receive no other move, with
+// their hosts. It adds those without room to nowhere.
 func (d *draft) fitting(guests []fleet.Guest, nowhere map[want]bool) ([]fleet.Guest, map[fleet.GuestID]placement.Choice) {
 	room, to := d.room().Clone(), map[fleet.GuestID]placement.Choice{}
 	guests = slices.DeleteFunc(slices.Clone(guests), func(g fleet.Guest) bool { return nowhere[want{g.Need, g.Kind}] })
@@ -430,7 +429,7 @@ func (d *draft) fitting(guests []fleet.Guest, nowhere map[want]bool) ([]fleet.Gu
 		}
 		best, found := room.Best(asks[i])
 		if !found {
-			nowhere[w] = true // room only shrinks while the others of the gang get theirs, and a gang that fits ends the search
+			nowhere[w] = true // room only shrinks while a gang is placed, and a gang that fits ends the search
 			continue
 		}
 		to[g.ID] = best
@@ -440,8 +439,7 @@ func (d *draft) fitting(guests []fleet.Guest, nowhere map[want]bool) ([]fleet.Gu
 	return gang, to
 }
 
-// deadlineOf gives when a move is cancelled at the latest, for people; zero:
-// there is no such time.
+// deadlineOf is when a move is cancelled at the latest, for people; zero: never.
 func deadlineOf(v fleet.Move) time.Time {
 	if v.Limits.Deadline <= 0 {
 		return time.Time{}

@@ -11,8 +11,7 @@ import (
 	"pagurus/fleet"
 )
 
-// spread gives a world with a running job whose guests are on the hosts given,
-// and three hosts more.
+// spread makes a world with a running job on the given hosts, and three more hosts.
 func spread(t checker, guests int, on ...fleet.HostID) *world {
 	w := newWorld(t, "host1", "host2", "host3", "host4")
 	r := submission(guests)
@@ -22,12 +21,12 @@ func spread(t checker, guests int, on ...fleet.HostID) *world {
 	return w
 }
 
-// member is the migration of a guest with the first move.
+// member returns the migration of a guest in the first move.
 func (w *world) member(g fleet.GuestID) fleet.Migration {
 	return w.s.Migrations[fleet.MigrationID("m1."+string(g))]
 }
 
-// answerVerb answers the first order of that kind for the guest.
+// answerVerb answers the guest's first order of that kind.
 func (w *world) answerVerb(v fleet.Verb, g fleet.GuestID) {
 	w.t.Helper()
 	i := slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Verb == v && o.Guest == g })
@@ -80,9 +79,9 @@ func TestGangSwitchesTogether(t *testing.T) {
 	}
 }
 
-// A guest that is killed while it waits for its gang ends its job as soon as the
-// gang switches: its host says for certain that it has not switched. No time has
-// to pass, and nobody is asked again.
+// A guest that is killed while it waits for its gang ends its job as soon as the gang
+// switches: its host says for certain that it has not switched. This takes no time and no
+// further order.
 func TestGangMemberThatDiesWhileItWaits(t *testing.T) {
 	w := spread(t, 2, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1", To: "host3"})
@@ -112,7 +111,7 @@ func TestGangMemberThatDiesWhileItWaits(t *testing.T) {
 	}
 }
 
-// Those there already stay, with a word; all others go or none.
+// Guests already there stay, with a note; the others move together or not at all.
 func TestGangIsAllOrNone(t *testing.T) {
 	w := spread(t, 3, "host1", "host2", "host3")
 	a := w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1", To: "host3"})
@@ -170,7 +169,7 @@ func TestGangRefuses(t *testing.T) {
 	}
 }
 
-// Who finds no room at first is served first in the next turn.
+// A guest that finds no room at first is placed first in the next turn.
 func TestGangFindsTheRoomThereIs(t *testing.T) {
 	w := newWorld(t, "host1", "host2")
 	for i, on := range []fleet.HostID{"host1", "host1", "host1", "host2", "host2", "host2"} {
@@ -179,7 +178,7 @@ func TestGangFindsTheRoomThereIs(t *testing.T) {
 		w.must(r)
 	}
 	w.answerAll()
-	// One slot is free on each: only a swap fits, each to the other's host.
+	// One slot is free on each host: only a swap fits.
 	w.must(fleet.Request{Verb: fleet.Migrate, Guests: []fleet.GuestID{"j1g0", "j4g0"}})
 	w.answerAll()
 	if w.s.Guests["j1g0"].Home != "host2" || w.s.Guests["j4g0"].Home != "host1" {
@@ -217,7 +216,8 @@ func TestLimitsReachTheCopies(t *testing.T) {
 	}
 }
 
-// The longest is copied first; the small one begins when as much is left of it.
+// The longest is copied first; a small guest's copy begins when the longest has as much
+// left.
 func TestSmallGuestsBeginLater(t *testing.T) {
 	w := spread(t, 2, "host1")
 	h := w.s.Hosts["host1"]
@@ -268,7 +268,7 @@ func TestDeadlineDecidesWhoGoes(t *testing.T) {
 	if m := w.member("j1g1"); m.Phase != fleet.Aborted || m.Cause != "it was not ready within the deadline of 30s, and the others went without it" {
 		t.Errorf("%+v", m)
 	}
-	// One alone is cancelled.
+	// A guest that moves alone is cancelled.
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g1", Limits: fleet.Limits{Deadline: time.Second}})
 	w.answerVerb(fleet.Receive, "j1g1")
 	w.tick(2 * time.Second)
@@ -278,8 +278,8 @@ func TestDeadlineDecidesWhoGoes(t *testing.T) {
 	}
 }
 
-// A move is cancelled at every moment before its gang switches, and both
-// sides are clean; after that the answer is no.
+// A move can be cancelled at any moment before its gang switches, and both hosts are
+// clean; later it cannot.
 func TestCallOffAtEveryMoment(t *testing.T) {
 	for guests := 1; guests <= 3; guests++ {
 		steps := 0
@@ -348,7 +348,7 @@ func TestDrainMovesAJobTogether(t *testing.T) {
 	}
 }
 
-// Of a job that does not fit elsewhere whole those go that find room.
+// If a job does not fit elsewhere as a whole, the guests that find room move.
 func TestDrainMovesWhoFits(t *testing.T) {
 	w := newWorld(t, "host1", "host2")
 	for i, on := range []fleet.HostID{"host2", "host1"} {
@@ -367,7 +367,7 @@ func TestDrainMovesWhoFits(t *testing.T) {
 	}
 }
 
-// A gang whose moves come to nothing leaves one guest at a time.
+// After failed gang moves, guests leave one at a time.
 func TestDrainGivesUpOnGangs(t *testing.T) {
 	w := spread(t, 2, "host1")
 	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
@@ -403,7 +403,7 @@ func TestUndrainCallsOff(t *testing.T) {
 	if len(w.guests["host1"]) != 2 || len(w.s.Moves) != 1 || w.member("j1g0").Cause != "host1 no longer drains" {
 		t.Errorf("%v %+v", w.guests, w.s.Moves)
 	}
-	// What was asked for goes on, and so does what has begun to switch.
+	// Requested moves and moves that switch go on.
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"})
 	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
 	if a := w.must(fleet.Request{Verb: fleet.Undrain, Host: "host1"}); len(a.Notes) != 0 {

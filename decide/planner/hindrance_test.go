@@ -11,8 +11,7 @@ import (
 
 const socket = "perl (process 7 in the container) uses a socket that cannot move: let it close it"
 
-// hinder has a guest's host see something in it that cannot move; nothing takes
-// it back.
+// hinder makes a guest's host report an obstacle to moving it, until further notice.
 func (w *world) hinder(id fleet.GuestID, what ...string) {
 	w.t.Helper()
 	facts := w.s.Hosts[w.s.Guests[id].Home].Facts
@@ -21,9 +20,8 @@ func (w *world) hinder(id fleet.GuestID, what ...string) {
 	facts.Guests[id] = f
 }
 
-// A guest with something in it that cannot move is not begun to be moved: who
-// asks for it is told what that is, a drain leaves it alone and takes the others,
-// and goes on as soon as nothing is seen any more.
+// A guest with an obstacle is not moved. A request is refused with the obstacle. A drain
+// moves the other guests, and this one when the obstacle is gone.
 func TestHinderedGuestStays(t *testing.T) {
 	w := newWorld(t, "host1", "host2")
 	r := submission(2)

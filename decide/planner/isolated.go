@@ -1,5 +1,5 @@
-// This file says which CPUs of a host may be kept for guests alone. It must not
-// know how that is done. Its tests are of hosts of several shapes.
+// This file decides which CPUs of a host may be isolated. It must not know how that is
+// done. Its tests use hosts of several shapes.
 
 package planner
 
@@ -10,8 +10,8 @@ import (
 	"pagurus/fleet"
 )
 
-// amendIsolated gives the host as a request to keep CPUs for guests wants it, with notes,
-// or why that cannot be; both for people.
+// amendIsolated applies a request for isolated CPUs to a host. It returns the host and
+// notes, or the reason for a refusal, both for people.
 func amendIsolated(h fleet.Host, r fleet.Request) (out fleet.Host, notes []string, reason string) {
 	switch f := h.Facts; {
 	case r.Isolation == nil:
@@ -69,7 +69,7 @@ func invalid(id fleet.HostID, want, all fleet.CPUSet) string {
 	return ""
 }
 
-// siblings says which cores are not quiet as a whole.
+// siblings names the cores of which only some threads are isolated.
 func siblings(t fleet.Topology, want fleet.CPUSet) (notes []string) {
 	for _, n := range t.Nodes {
 		for _, c := range n.Cores {

@@ -8,7 +8,7 @@ import (
 	"pagurus/fleet"
 )
 
-// host has four cores of two threads, numbered as Linux does: 0 and 4 are one.
+// host has four cores of two threads, numbered as Linux does: 0 and 4 are siblings.
 func host() fleet.Host {
 	t := fleet.Topology{Nodes: []fleet.Node{{Cores: []fleet.Core{{CPUs: []int{0, 4}}, {CPUs: []int{1, 5}}}}, {ID: 1, Cores: []fleet.Core{{CPUs: []int{2, 6}}, {CPUs: []int{3, 7}}}}}}
 	return fleet.Host{ID: "h", Facts: fleet.Facts{SeenAt: time.Unix(1, 0), Topology: &t, Isolation: &fleet.Isolation{}}}
@@ -57,7 +57,7 @@ func TestWhatIsRefused(t *testing.T) {
 		if got, _, reason := ask(t, h, ""); !strings.Contains(reason, want) || got.IsolatedCPUs != nil {
 			t.Errorf("want %q: %q", want, reason)
 		}
-		// To put back is never refused.
+		// Turning isolation off is never refused.
 		h.IsolatedCPUs = fleet.CPUSet{1}
 		if got, _, reason := amendIsolated(h, fleet.Request{Isolation: &fleet.IsolationRequest{}}); reason != "" || got.IsolatedCPUs != nil {
 			t.Errorf("off: %q", reason)

@@ -1,9 +1,8 @@
-// This file is the body of the loop around planner.Step: take an event,
-// think, commit, tell. The live controller and the simulator differ only in
-// whose hands carry it out.
+// This file is the loop around planner.Step: take an event, decide, commit, send. The
+// live controller and the simulator differ only in their Hands.
 //
-// It must not know stores, connections or clocks, and holds no decision of its
-// own. Its tests are those of the two that use it.
+// It must not know stores, connections or clocks, and decides nothing. The tests of its
+// two users cover it.
 
 package planner
 
@@ -14,32 +13,31 @@ import (
 	"pagurus/fleet"
 )
 
-// Hands carry out what was decided.
+// Hands carry out a decision.
 type Hands interface {
-	// Commit makes a change to revision from, whole or not at all, and says the
-	// new revision. After an error the loop goes on as if it had not been made.
+	// Commit applies a change to revision from, whole or not at all, and returns the new
+	// revision. After an error the loop continues as if the change had not been made.
 	Commit(from int64, c fleet.Changeset) (int64, error)
-	// Committed does what follows from a change outside of the snapshot.
+	// Committed handles the effects of a change outside of the snapshot.
 	Committed(c fleet.Changeset)
-	// Send tells hosts what to do. They may not be there: what is pending is sent
-	// again when they come.
+	// Send sends orders to hosts. Hosts may be disconnected: pending orders are sent
+	// again when they connect.
 	Send([]fleet.Order)
 }
 
-// Loop is a cluster's brain with its memory.
+// Loop is a cluster's controller with its memory.
 type Loop struct {
 	Planner *Planner
 	Index   *state.Index
 }
 
-// NewLoop makes the loop of a cluster as it is stored.
+// NewLoop makes the loop for a stored cluster.
 func NewLoop(p *Planner, s fleet.Snapshot) *Loop {
 	return &Loop{Planner: p, Index: state.NewIndex(s, p.Policy)}
 }
 
-// HandleEvent is one event: think, commit, tell. Nothing is told that was not
-// committed, and after an error nothing has changed: it is the planner's, as it
-// is, or that of Commit.
+// HandleEvent handles one event: decide, commit, send. It sends only what is committed.
+// After an error, from the planner or from Commit, nothing has changed.
 func (l *Loop) HandleEvent(ev fleet.Event, at time.Time, h Hands) (fleet.Answer, error) {
 	l.Index.At(at)
 	d, err := l.Planner.StepOn(l.Index, ev)

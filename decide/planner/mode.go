@@ -9,20 +9,19 @@ import (
 	"pagurus/fleet"
 )
 
-// choice is how the guests of a move go, and where.
+// choice is the mode and hosts of a move's guests.
 type choice struct {
 	mode fleet.Mode
 	to   map[fleet.GuestID]placement.Choice
-	why  string // for people; empty: it was asked for
-	no   string // why no mode fits what is asked, and what would help; mode then tries all the same
+	why  string // for people; empty: it was requested
+	no   string // why no mode meets the limits, and what would help; mode is the one to try anyway
 }
 
-// choose settles the mode in which the guests of a move go, one for all of
-// them. Left to itself it takes pre-copy if that is expected to be ready within
-// the limits, since nothing is at risk then; else post-copy if every target
-// can, since it always comes to its end; else stop-and-copy if the guests may
-// setSuspended still for that long. late looks for hosts that take in guests by
-// post-copy where those chosen do not; nil: these it is.
+// choose settles one mode for all guests of a move. Without a request it takes pre-copy
+// if that is expected to be ready within the limits, since that risks nothing. Otherwise
+// it takes post-copy if every target can, since that always finishes. Otherwise it takes
+// stop-and-copy if the guests may be suspended that long. late looks for hosts that
+// support post-copy if the chosen ones do not; nil: do not look.
 func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move,
 	late func() (map[fleet.GuestID]placement.Choice, bool)) choice {
 	if v.Limits.Mode != "" {
@@ -64,14 +63,14 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	return c
 }
 
-// allTakePostCopy reports whether all hosts take in guests by post-copy.
+// allTakePostCopy reports whether all hosts support post-copy.
 func (d *draft) allTakePostCopy(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice) bool {
 	return !anyHuge(d.base.Jobs, guests) && !slices.ContainsFunc(guests, func(g fleet.Guest) bool {
 		return !d.base.Hosts[to[g.ID].Host].Facts.Abilities[g.Kind].PostCopy
 	})
 }
 
-// expect says what the move would cost each guest in one mode.
+// expect predicts the move's cost for each guest in one mode.
 func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move, mode fleet.Mode) []fleet.Prediction {
 	v.ID = "imagined"
 	imagined := newDraft(d.p, d.l)
@@ -93,9 +92,9 @@ func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	return out
 }
 
-// bereave gives up guests that went by post-copy and can never be whole: their
-// source, which is heard from, has lost them, and their target does not answer.
-// A QEMU that waits for memory may answer nothing at all.
+// bereave gives up post-copy guests that can never be complete: their connected source
+// has lost them, and their target does not answer. A QEMU that waits for memory may
+// answer nothing at all.
 func (d *draft) bereave() {
 	for _, id := range d.l.MovingBy(fleet.PostCopy) {
 		m := d.base.Migrations[id]

@@ -10,14 +10,15 @@ import (
 	"pagurus/fleet"
 )
 
-// cannotPostCopy makes a host one that takes in no guest by post-copy.
+// cannotPostCopy makes a host unable to receive post-copy.
 func (w *world) cannotPostCopy(id fleet.HostID) {
 	h := w.s.Hosts[id]
 	h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: "tcg", NoPostCopy: "userfaultfd is not allowed"}}
 	w.s.Hosts[id] = h
 }
 
-// TestModeIsChosen: by what is predicted, what is asked and what hosts can.
+// TestModeIsChosen: the choice depends on predictions, the request and the hosts'
+// abilities.
 func TestModeIsChosen(t *testing.T) {
 	slow := fleet.Limits{BytesPerSecond: 100 << 20}
 	for _, c := range []struct {
@@ -70,8 +71,8 @@ func TestModeIsChosen(t *testing.T) {
 	}
 }
 
-// TestHugePagesGoByPostCopyOnlyIfAsked: whether the target has such pages for it nobody
-// knows before, and QEMU wants the same.
+// TestHugePagesGoByPostCopyOnlyIfAsked: it is unknown whether the target has the same
+// huge pages, which QEMU requires.
 func TestHugePagesGoByPostCopyOnlyIfAsked(t *testing.T) {
 	for asked, want := range map[fleet.Mode]fleet.Mode{"": "", fleet.PostCopy: fleet.PostCopy} {
 		w, _ := running(t, 1, "host1", "host2")
@@ -86,8 +87,8 @@ func TestHugePagesGoByPostCopyOnlyIfAsked(t *testing.T) {
 	}
 }
 
-// TestPostCopyFindsHosts: where the first choice takes in nobody by post-copy,
-// another does; a drain goes on with what there is.
+// TestPostCopyFindsHosts: if the first choice does not support post-copy, another host
+// does; a drain goes on anyway.
 func TestPostCopyFindsHosts(t *testing.T) {
 	w, _ := running(t, 1, "host1", "host2", "host3")
 	w.profiled(wild(w.now))
@@ -116,7 +117,7 @@ func TestPostCopyGoesThroughEveryPhase(t *testing.T) {
 			i++
 		}
 	}
-	// A controller that has just begun has heard from no host what it can do.
+	// A restarted controller does not know the hosts' abilities yet.
 	forgetful := w.s
 	forgetful.Hosts = maps.Clone(w.s.Hosts)
 	for id, h := range forgetful.Hosts {
@@ -144,8 +145,8 @@ func TestPostCopyGoesThroughEveryPhase(t *testing.T) {
 	}
 }
 
-// TestPostCopyLosesItsSource: the guest cannot be whole any more, its job fails
-// and nothing is left of it.
+// TestPostCopyLosesItsSource: the guest can never be complete; its job fails and is
+// cleaned up.
 func TestPostCopyLosesItsSource(t *testing.T) {
 	w, j := running(t, 1, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", Limits: fleet.Limits{Mode: fleet.PostCopy}})
@@ -166,9 +167,8 @@ func TestPostCopyLosesItsSource(t *testing.T) {
 	}
 }
 
-// A target whose mechanism hangs, since what it waits for is gone with its
-// source, answers nothing. The guest is given up, but not as long as the source
-// is not heard from.
+// A target that hangs because its source is gone answers nothing. The guest is given up,
+// but only once the source is connected.
 func TestPostCopyTargetThatNeverAnswers(t *testing.T) {
 	w, j := running(t, 1, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", Limits: fleet.Limits{Mode: fleet.PostCopy}})
@@ -179,7 +179,7 @@ func TestPostCopyTargetThatNeverAnswers(t *testing.T) {
 			}
 		}
 	}
-	w.tick(6 * time.Minute) // nobody answers: w.answer is not called
+	w.tick(6 * time.Minute) // no answers: w.answer is not called
 	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Activating {
 		t.Fatalf("given up though its source has it: %+v", m)
 	}

@@ -10,14 +10,14 @@ import (
 	"pagurus/fleet"
 )
 
-// owner makes a host's sensors say where its owner is.
+// owner sets the owner's state that a host's sensors report.
 func (w *world) owner(id fleet.HostID, s fleet.OwnerState) {
 	h := w.s.Hosts[id]
 	h.Facts.Owner = &fleet.Owner{State: s, Present: s.There(), Since: w.now}
 	w.s.Hosts[id] = h
 }
 
-// copies answers what begins a move, until a copy is under way.
+// copies answers orders until a copy is running.
 func (w *world) copies() {
 	w.t.Helper()
 	for i := 0; i < len(w.wire); i++ {
@@ -28,7 +28,7 @@ func (w *world) copies() {
 	}
 }
 
-// An owner who stays gets the host, and it is a host again when they go.
+// A host drains for its owner who stays, and takes guests again when they go.
 func TestOwnerStays(t *testing.T) {
 	w := spread(t, 2, "host1")
 	for _, s := range []fleet.OwnerState{fleet.OwnerAbsent, fleet.OwnerReturning, fleet.OwnerAbsent} {
@@ -71,8 +71,8 @@ func TestOwnerStays(t *testing.T) {
 	}
 }
 
-// leaves has the owner of host1 come until two guests are copied to others, of
-// which so many MiB of 512 are left to send each, and then go.
+// leaves simulates host1's owner: they come, two guests are copied until left MiB of 512
+// remain each, and they go.
 func (w *world) leaves(left int64) {
 	w.t.Helper()
 	w.owner("host1", fleet.OwnerPresent)
@@ -97,7 +97,7 @@ func (w *world) leaves(left int64) {
 	w.tick(time.Second)
 }
 
-// An owner who goes while guests are copied keeps them if little was sent.
+// If an owner goes during copies of which little was sent, the guests stay.
 func TestOwnerGoesMeanwhile(t *testing.T) {
 	w := spread(t, 2, "host1")
 	w.leaves(450)
@@ -112,7 +112,7 @@ func TestOwnerGoesMeanwhile(t *testing.T) {
 	}
 }
 
-// What a guest does for its host's owner is explained.
+// Explain describes what a guest does for its host's owner.
 func TestExplainGivingWay(t *testing.T) {
 	for want, f := range map[string]fleet.GuestFacts{
 		"It is suspended while the owner of host1 is there.":                    {Run: fleet.Suspended, Suspended: true, ReclaimedBytes: 1 << 30},
@@ -128,7 +128,7 @@ func TestExplainGivingWay(t *testing.T) {
 	}
 }
 
-// A guest that is slow because somebody asked for that says so.
+// Explain says that a guest is slow because of a requested cap.
 func TestExplainCap(t *testing.T) {
 	w, _ := running(t, 1, "host1")
 	j := w.s.Jobs["j1"]
@@ -139,8 +139,7 @@ func TestExplainCap(t *testing.T) {
 	}
 }
 
-// What is nearly done is finished though the owner has gone, and stays so
-// whatever they do; explain says why.
+// A move that is nearly finished goes on, whatever the owner does; explain says why.
 func TestOwnerGoesTooLate(t *testing.T) {
 	w := spread(t, 2, "host1")
 	w.leaves(50)
@@ -158,8 +157,7 @@ func TestOwnerGoesTooLate(t *testing.T) {
 	}
 }
 
-// Of an owner who comes and goes all the time guests are called back once; the
-// next time they leave.
+// If an owner comes and goes repeatedly, guests stay once; the next time they leave.
 func TestOwnerComesAndGoes(t *testing.T) {
 	w := spread(t, 2, "host1")
 	for range 2 {
@@ -172,8 +170,7 @@ func TestOwnerComesAndGoes(t *testing.T) {
 	}
 }
 
-// Who goes because somebody asked for it, or has the host drain, goes on when
-// the owner does.
+// Requested moves and drains go on when the owner goes.
 func TestNotForTheOwner(t *testing.T) {
 	for _, r := range []fleet.Request{{Verb: fleet.Migrate, Job: "j1"}, {Verb: fleet.Drain, Host: "host1"}} {
 		w := spread(t, 2, "host1")
@@ -187,8 +184,7 @@ func TestNotForTheOwner(t *testing.T) {
 	}
 }
 
-// What is on its way to a host whose owner comes turns round, unless it has
-// begun to switch.
+// A move to a host whose owner comes is cancelled, unless it has begun to switch.
 func TestOwnerOfATargetComes(t *testing.T) {
 	w := spread(t, 1, "host1")
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"})
@@ -218,7 +214,7 @@ func TestOwnerOfATargetComes(t *testing.T) {
 	}
 }
 
-// Owners who agreed to less, and drains that people asked for.
+// Owners with their own policies, and requested drains.
 func TestOwnerAgreedToOtherwise(t *testing.T) {
 	w := spread(t, 1, "host1")
 	for _, vacate := range []fleet.Vacate{fleet.Stay, fleet.Suspend} {
@@ -239,7 +235,7 @@ func TestOwnerAgreedToOtherwise(t *testing.T) {
 	if len(w.s.Moves) != 1 || !w.s.Hosts["host1"].ForOwner {
 		t.Fatalf("agreed to leave: %+v", w.s.Moves)
 	}
-	// A person's drain outlives the owner's stay.
+	// A requested drain outlives the owner's stay.
 	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
 	w.owner("host1", fleet.OwnerAbsent)
 	w.answerAll()
@@ -261,8 +257,8 @@ func TestOwnerAgreedToOtherwise(t *testing.T) {
 	}
 }
 
-// All owners back at once: nobody has anywhere to go, nothing is lost, and the
-// first to go gets the guests.
+// All owners come back at once: guests have nowhere to go, none is lost, and the first
+// host that is free again gets them.
 func TestAllOwnersAtOnce(t *testing.T) {
 	w := spread(t, 2, "host1")
 	for id := range w.s.Hosts {
@@ -281,7 +277,7 @@ func TestAllOwnersAtOnce(t *testing.T) {
 	}
 }
 
-// stays has an owner stay under the cluster's rules.
+// stays simulates an owner who stays under the cluster's rules.
 func (w *world) stays(id fleet.HostID, r fleet.Rules) {
 	w.t.Helper()
 	w.must(fleet.Request{Verb: fleet.SetRules, Rules: &r, By: fleet.Caller{Admin: true}})
@@ -289,7 +285,7 @@ func (w *world) stays(id fleet.HostID, r fleet.Rules) {
 	w.tick(time.Second)
 }
 
-// anywhere is a job that began on host1 and may begin again on any.
+// anywhere is a job that began on host1 and may restart on any host.
 func anywhere(t checker) *world {
 	w := spread(t, 2, "host1")
 	j := w.s.Jobs["j1"]
@@ -298,9 +294,8 @@ func anywhere(t checker) *world {
 	return w
 }
 
-// Under each policy of the cluster the guests of an owner who stays do as it is
-// called, as long as the host's owner did not say otherwise; and it ends when
-// the owner goes.
+// Under each cluster policy, guests of a present owner behave as the policy says, unless
+// the host's owner chose another. It ends when the owner goes.
 func TestPolicyOfTheCluster(t *testing.T) {
 	for _, p := range fleet.VacatePolicies {
 		for _, own := range []fleet.Vacate{"", fleet.Stay} {
@@ -340,8 +335,8 @@ func TestPolicyOfTheCluster(t *testing.T) {
 	}
 }
 
-// Who cannot leave is suspended until somebody has room; while it is not known
-// whether the owner goes nothing changes.
+// Guests that cannot leave are suspended until there is room. While it is unknown whether
+// the owner goes, nothing changes.
 func TestWhoCannotLeaveIsSuspended(t *testing.T) {
 	w := spread(t, 2, "host1")
 	for _, id := range []fleet.HostID{"host1", "host2", "host3", "host4"} {
@@ -355,7 +350,7 @@ func TestWhoCannotLeaveIsSuspended(t *testing.T) {
 		}
 	}
 	w.owner("host2", fleet.OwnerAbsent)
-	w.tick(2 * time.Second) // with the first it takes guests again, with the second they know
+	w.tick(2 * time.Second) // the first tick lets it take guests again, the second informs them
 	w.answerAll()
 	if g := w.s.Guests["j1g0"]; g.Suspended || g.Home != "host2" {
 		why, _ := w.p.Explain(w.s, Subject{Host: "host1"})
@@ -363,8 +358,8 @@ func TestWhoCannotLeaveIsSuspended(t *testing.T) {
 	}
 }
 
-// Who cannot leave runs on where the host's owner has agreed to that, and leaves
-// as soon as there is room.
+// Guests that cannot leave run on if the host's owner agreed to that, and leave as soon
+// as there is room.
 func TestWhoCannotLeaveRunsOn(t *testing.T) {
 	w := spread(t, 2, "host1")
 	w.must(fleet.Request{Verb: fleet.SetPolicy, Host: "host1", Policy: &fleet.OwnerPolicy{Owned: true, Nowhere: fleet.Stay}})
@@ -383,9 +378,8 @@ func TestWhoCannotLeaveRunsOn(t *testing.T) {
 	}
 }
 
-// One job's guests leave a host whose owner stays, those of another are suspended
-// there, since leaving would cost it more than to wait: each as it was judged.
-// Who has the host drained by hand has it emptied of all.
+// The guests of one job leave for a present owner; those of another are suspended,
+// because leaving would cost it more than waiting. A requested drain moves all of them.
 func TestEachJobAsItWasJudged(t *testing.T) {
 	dear := func() *world {
 		w := spread(t, 1, "host1")
@@ -431,7 +425,7 @@ func TestEachJobAsItWasJudged(t *testing.T) {
 	}
 }
 
-// A job that begins again waits for room, however long that takes.
+// A requeued job waits for room without limit.
 func TestRequeueWaitsForRoom(t *testing.T) {
 	w := anywhere(t)
 	all := []fleet.HostID{"host1", "host2", "host3", "host4"}
@@ -455,7 +449,7 @@ func TestRequeueWaitsForRoom(t *testing.T) {
 	}
 }
 
-// Rules are for administrators and made of words that mean something.
+// Only administrators may set rules, and only valid ones.
 func TestRulesRefused(t *testing.T) {
 	w := spread(t, 1, "host1")
 	var no *Refusal
@@ -470,8 +464,8 @@ func TestRulesRefused(t *testing.T) {
 	}
 }
 
-// A guest whose host holds its whole job back leaves for one that has more, and
-// none of them again for some minutes.
+// A guest whose slow host delays its whole job moves to a better one; the job's guests
+// then stay for some minutes.
 func TestHeldBack(t *testing.T) {
 	w := spread(t, 3, "host1", "host2")
 	short := func(id fleet.HostID, cpus int) {
@@ -501,7 +495,7 @@ func TestHeldBack(t *testing.T) {
 		short(id, 4)
 	}
 	h := w.s.Hosts["host2"]
-	h.Facts.Owner = &fleet.Owner{LoadCPUs: 3.8} // nobody's, but others use it
+	h.Facts.Owner = &fleet.Owner{LoadCPUs: 3.8} // no owner, but other users
 	w.s.Hosts["host2"] = h
 	w.tick(4 * time.Minute)
 	if len(w.s.Moves) != 1 {

@@ -9,9 +9,9 @@ import (
 	"pagurus/fleet"
 )
 
-// evaluateOwners does what hosts' owners bring about: hosts drain for those who stay,
-// guests without a better choice are suspended, jobs restart, each as the
-// policy in force says; all of it ends when they go.
+// evaluateOwners applies the owners' policies: hosts drain for owners who stay, guests
+// with no better choice are suspended, and jobs restart. All of this ends when the owners
+// go.
 func (d *draft) evaluateOwners() {
 	still := map[fleet.GuestID]bool{}
 	for _, id := range d.attended() {
@@ -41,16 +41,15 @@ func (d *draft) evaluateOwners() {
 	}
 }
 
-// attended gives the hosts that may need a note: those that
-// say another address, whose owner is there beside guests, or that drain, maybe
-// for an owner who has gone.
+// attended returns the hosts to check: their address changed, their owner is present
+// beside guests, or they drain, perhaps for an owner who has gone.
 func (d *draft) attended() []fleet.HostID {
 	ids := slices.Concat(d.l.Readdressed(), d.l.Attended(), d.l.Draining())
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
 
-// setSuspended suspends a guest, or ends that.
+// setSuspended suspends or resumes a guest for its host's owner.
 func (d *draft) setSuspended(id fleet.GuestID, still bool) {
 	if g, ok := d.Guests.Find(id); ok && g.Suspended != still {
 		g.Suspended = still
@@ -58,7 +57,7 @@ func (d *draft) setSuspended(id fleet.GuestID, still bool) {
 	}
 }
 
-// requeue ends a job that is to begin again.
+// requeue ends a job that is to start again.
 func (d *draft) requeue(id fleet.JobID, host fleet.HostID) {
 	j, changed := lifecycle.Cancel(d.Jobs.At(id), d.at, 0, fmt.Sprintf("the owner of %s is there; it begins again where there is room", host))
 	if !changed {
@@ -69,7 +68,7 @@ func (d *draft) requeue(id fleet.JobID, host fleet.HostID) {
 	d.settleJob(id)
 }
 
-// requeued lets the jobs begin again that have ended for it and find room.
+// requeued starts the requeued jobs that have ended and find room.
 func (d *draft) requeued() {
 	for _, id := range d.l.Requeued() {
 		j := d.Jobs.At(id)
@@ -87,7 +86,7 @@ func (d *draft) requeued() {
 	}
 }
 
-// relieve begins the moves that let a whole job go faster.
+// relieve begins the moves that speed up a whole job.
 func (d *draft) relieve() {
 	if !owners.ReliefDue(d.l, d.at) {
 		return
@@ -98,7 +97,7 @@ func (d *draft) relieve() {
 	}
 }
 
-// rule changes what holds in the whole cluster.
+// rule changes the cluster's rules.
 func (d *draft) rule(r fleet.Request) (fleet.Answer, error) {
 	if reason := owners.Invalid(r.Rules); reason != "" {
 		return refuse(r, "%s", reason)

@@ -10,9 +10,9 @@ import (
 	"pagurus/fleet"
 )
 
-// Pending gives every order that is waited for, in a fixed order, those of one
-// host together. A leader that takes over, and a controller whose agent calls
-// again, sends them as they are: what has been carried out is answered again.
+// Pending returns all outstanding orders in a fixed order, grouped by host. A new leader
+// sends them unchanged, and so does a controller whose agent reconnects. Orders already
+// carried out are answered again.
 func Pending(s fleet.Snapshot) []fleet.Order {
 	var waits []pending
 	of := func(id fleet.MigrationID) fleet.Migration { return s.Migrations[id] }
@@ -36,8 +36,8 @@ func Pending(s fleet.Snapshot) []fleet.Order {
 	return out
 }
 
-// Task gives an order with all that its host needs to carry it out, but for
-// what only the controller's spool knows (Have).
+// Task returns an order with everything its host needs, except Have, which only the
+// controller's spool knows.
 func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 	t := fleet.Task{Order: o, Guest: s.Guests[o.Guest], Job: s.Jobs[o.Job]}
 	if o.Guest == "" && t.Job.Spec.Guests > 0 { // a job's own orders are about its guest 0
@@ -51,8 +51,8 @@ func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 	return t
 }
 
-// copyLimits bounds one copy of a move. Those that leave the same host share
-// the ceiling by their size, so that they end together.
+// copyLimits are the limits of one copy of a move. Copies from one host share the
+// bandwidth limit by size, so that they end together.
 func copyLimits(s *state.View, m fleet.Migration) fleet.Limits {
 	v := s.Moves.At(m.Move)
 	l := v.Limits
@@ -78,7 +78,7 @@ func copyLimits(s *state.View, m fleet.Migration) fleet.Limits {
 	return l
 }
 
-// sortedGuests gives the guests that want says, job by job and by index.
+// sortedGuests returns the guests that want accepts, by job and index.
 func sortedGuests(s fleet.Snapshot, want func(fleet.Guest) bool) []fleet.Guest {
 	var out []fleet.Guest
 	for _, g := range s.Guests {

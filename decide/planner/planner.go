@@ -1,12 +1,10 @@
-// Package planner is the whole of the controller's thinking. Step is a pure
-// function from what is known and what just happened to what must change and
-// who must be told; what is outstanding follows from the states alone, so a
-// controller that died in between just sends it again.
+// Package planner makes all of the controller's decisions. Step is a pure function from
+// the stored state and an event to changes and orders. Outstanding orders follow from the
+// states alone, so a controller that was killed sends them again.
 //
-// It must not know the clock, the store or any connection: the live controller
-// and the simulator differ only in where events come from and where orders go.
-// Its tests run against a small world that answers orders by itself, in turn
-// well, badly and not at all.
+// It must not know the clock, the store or any connection: the live controller and the
+// simulator differ only in where events come from and where orders go. Its tests run
+// against a small simulated world that answers orders well, badly or not at all.
 package planner
 
 import (
@@ -19,28 +17,28 @@ import (
 	"pagurus/fleet"
 )
 
-// Planner is configuration only; it keeps nothing between two Steps. The zero
-// Planner spreads guests.
+// Planner is configuration only; it keeps nothing between two Steps. The zero Planner
+// spreads guests.
 type Planner struct {
 	Policy placement.Policy
 }
 
-// Decision is what one event leads to: commit Change, then send Orders, then
-// give Answer to the caller.
+// Decision is the result of one event: commit Change, then send Orders, then return
+// Answer to the caller.
 type Decision struct {
 	Change fleet.Changeset
 	Orders []fleet.Order
 	Answer fleet.Answer
 }
 
-// Refusal is a Request that cannot be met. It is an answer, not a fault.
+// Refusal is the answer to a Request that cannot be met, not a fault.
 type Refusal struct {
 	Request fleet.Request
 	Reason  string          // one sentence that ends with what to do next
-	Hosts   []placement.Why // why each host was left out, when room was looked for
+	Hosts   []placement.Why // why each host was rejected, if room was searched
 }
 
-// Error is the reason, with that of every host.
+// Error is the reason, with the hosts' reasons.
 func (r *Refusal) Error() string {
 	if words := placement.Words(r.Hosts); words != "" {
 		return r.Reason + " (" + words + ")"
@@ -48,16 +46,15 @@ func (r *Refusal) Error() string {
 	return r.Reason
 }
 
-// Step decides what one event leads to. It makes an index of the snapshot
-// first; a caller that takes many events keeps one, see StepOn.
+// Step handles one event. It makes an index of the snapshot first; a caller with many
+// events keeps one, see StepOn.
 func (p *Planner) Step(s fleet.Snapshot, ev fleet.Event) (Decision, error) {
 	return p.StepOn(state.NewIndex(s, p.Policy), ev)
 }
 
-// StepOn decides what one event leads to. It only reads the index, by whose
-// policy guests are placed. An error that is a *Refusal is the
-// answer to the request; any other says that the event itself is nonsense.
-// After either nothing is to be changed or sent.
+// StepOn handles one event. It only reads the index, whose policy places guests. A
+// *Refusal is the answer to the request; any other error means that the event is invalid.
+// After either, nothing may be changed or sent.
 func (p *Planner) StepOn(l *state.Index, ev fleet.Event) (Decision, error) {
 	if one, is := ev.(fleet.Report); is {
 		ev = fleet.Reports{one}
@@ -103,8 +100,7 @@ type pending struct {
 	since time.Time
 }
 
-// programOrder adds what a job waits for, whose guest 0 is given with the
-// migration that has it.
+// programOrder appends a job's outstanding order, given guest 0 and its migration.
 func programOrder(to []pending, j fleet.Job, guest0 fleet.Guest, m fleet.Migration) []pending {
 	if o, waits := lifecycle.JobOrder(j, guest0, m); waits {
 		since := j.Since
@@ -116,7 +112,7 @@ func programOrder(to []pending, j fleet.Job, guest0 fleet.Guest, m fleet.Migrati
 	return to
 }
 
-// guestOrders adds what a guest waits for, itself and by the migration that has it.
+// guestOrders appends the outstanding orders of a guest and of its migration.
 func guestOrders(to []pending, g *fleet.Guest, of func(fleet.MigrationID) fleet.Migration) []pending {
 	if o, waits := lifecycle.GuestOrder(*g); waits {
 		to = append(to, pending{o, g.Since})
@@ -130,14 +126,13 @@ func guestOrders(to []pending, g *fleet.Guest, of func(fleet.MigrationID) fleet.
 	return to
 }
 
-// affinityIn has the asks of guests that go together prefer the sites where they are
-// near the rest of their jobs.
+// affinityIn makes guests that move together prefer sites near the rest of their jobs.
 func affinityIn(v *state.View, room *placement.Survey, guests []fleet.Guest, asks []placement.Ask) {
 	site := func(id fleet.GuestID) string { return siteOf(v, id) }
 	placement.MarkAffinity(room, placement.AffinityView{Job: v.Jobs.At, Site: site}, guests, asks)
 }
 
-// siteOf is where a guest is, or is on its way to.
+// siteOf is the site where a guest is, or to which it moves.
 func siteOf(v *state.View, id fleet.GuestID) string {
 	g := v.Guests.At(id)
 	at := g.Home

@@ -12,10 +12,9 @@ import (
 	"pagurus/fleet"
 )
 
-// Anything may happen in any order: requests, answers, refusals, lost and
-// unheard ones, silent hosts, dying guests, a controller that starts again.
-// world.sound holds after every step; and once all is well again and every job
-// cancelled, nothing is left.
+// Random sequences of requests, answers, failures, lost orders, silent hosts, dying
+// guests and controller restarts. world.sound holds after every step. When all hosts are
+// well and all jobs cancelled, nothing is left.
 func TestAnythingInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, "host1", "host2", "host3")
@@ -99,8 +98,8 @@ func TestAnythingInAnyOrder(t *testing.T) {
 	})
 }
 
-// canRefuse reports whether a host could truthfully promise that an order has
-// had no effect and that the guest is still where it was.
+// canRefuse reports whether a host can truthfully promise that an order had no effect and
+// that the guest is where it was.
 func (w *world) canRefuse(o fleet.Order) bool {
 	switch o.Verb {
 	case fleet.Watch, fleet.Revert:
@@ -113,7 +112,7 @@ func (w *world) canRefuse(o fleet.Order) bool {
 	return true
 }
 
-// die ends a guest where it runs.
+// die ends a guest on its host.
 func (w *world) die(g fleet.GuestID) {
 	for _, here := range w.guests {
 		if here[g] == fleet.Running {
@@ -122,8 +121,8 @@ func (w *world) die(g fleet.GuestID) {
 	}
 }
 
-// mendAll makes all hosts well, cancels all jobs and checks that everything
-// comes to an end and nothing stays behind.
+// mendAll makes all hosts well, cancels all jobs, and checks that everything ends and
+// nothing is left.
 func (w *world) mendAll() {
 	w.t.Helper()
 	for _, id := range slices.Sorted(maps.Keys(w.guests)) {

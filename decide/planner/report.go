@@ -8,8 +8,8 @@ import (
 	"pagurus/fleet"
 )
 
-// heard takes in the answers of hosts that came together. Of a job that starts or
-// stops many guests say so: it is brought in line with them once.
+// heard handles reports that arrived together. If many guests of a job report, the job is
+// settled once.
 func (d *draft) heard(all []fleet.Report) error {
 	for _, r := range all {
 		r.At = orElse(r.At, d.base.At)
@@ -23,7 +23,7 @@ func (d *draft) heard(all []fleet.Report) error {
 	return nil
 }
 
-// align brings jobs in line with the guests that answered.
+// align settles the jobs whose guests answered.
 func (d *draft) align() {
 	slices.Sort(d.unaligned)
 	for _, id := range slices.Compact(d.unaligned) {
@@ -32,13 +32,13 @@ func (d *draft) align() {
 	d.unaligned = d.unaligned[:0]
 }
 
-// report takes a host's answer to the machine it belongs to. One that is about
-// nothing that is waited for is stale and changes nothing.
+// report applies a report to its state machine. A report on no outstanding order is stale
+// and changes nothing.
 func (d *draft) report(r fleet.Report) error {
 	if r.Order.Migration == "" && r.Order.Verb != fleet.Run && r.Order.Verb != fleet.End {
 		return d.reportGuest(r)
 	}
-	d.align() // these may be about a job
+	d.align() // the following reports may be about a job
 	if r.Order.Migration != "" {
 		return d.reportMigration(r)
 	}

@@ -13,8 +13,7 @@ import (
 	"pagurus/fleet"
 )
 
-// hostName is what a host may be called: what works as a DNS label, a file
-// name and a column of a table.
+// hostName matches valid names: usable as a DNS label, a file name and a table column.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
 // request answers what a person or program asks.
@@ -68,8 +67,7 @@ func refuse(r fleet.Request, format string, args ...any) (fleet.Answer, error) {
 	return fleet.Answer{}, &Refusal{Request: r, Reason: fmt.Sprintf(format, args...)}
 }
 
-// amend changes what the owner of a host has agreed to, or what of it is for guests
-// alone.
+// amend changes a host's owner policy or isolated CPUs.
 func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
 	h, err := d.namedHost(r)
 	if err != nil {
@@ -89,8 +87,8 @@ func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
 	return out, nil
 }
 
-// observe keeps the stall of a migration that has ended, or the traffic of a job that
-// runs. A migration that is unknown or was measured before stays as it is.
+// observe stores the stall of an ended migration, or a running job's traffic. It ignores
+// migrations that are unknown or already have a stall.
 func (d *draft) observe(o fleet.Observation) {
 	m, ok := d.Migrations.Find(o.Migration)
 	if ok && o.Stall != nil && m.Stall == nil && m.Phase.Ended() {
@@ -127,8 +125,8 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 	return fleet.Answer{Job: j.ID}, nil
 }
 
-// signal sees whether a job may be sent a signal. Nothing of it is stored: the
-// controller hands it on and says how that went.
+// signal checks whether a job may be sent a signal. It stores nothing: the controller
+// delivers the signal and reports the result.
 func (d *draft) signal(r fleet.Request) (fleet.Answer, error) {
 	j, ok := d.Jobs.Find(r.Job)
 	if !ok {
@@ -146,7 +144,7 @@ func (d *draft) signal(r fleet.Request) (fleet.Answer, error) {
 	return fleet.Answer{Job: j.ID}, nil
 }
 
-// asked gives the answer to a request that began moves before.
+// asked returns the answer to a repeated request that began moves.
 func (d *draft) asked(r fleet.Request) (fleet.Answer, bool) {
 	var out fleet.Answer
 	if r.ID != "" {
@@ -155,7 +153,7 @@ func (d *draft) asked(r fleet.Request) (fleet.Answer, bool) {
 	return out, len(out.Moves) > 0
 }
 
-// unmovable says why a guest cannot begin to move at all; empty: it can.
+// unmovable says why a guest cannot begin a move; empty: it can.
 func (d *draft) unmovable(g fleet.Guest) string {
 	switch g.State {
 	case fleet.GuestStarting:
@@ -189,7 +187,7 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 	}
 	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
 	if changed || now.Leave != leave || now.ForOwner {
-		now.Leave, now.ForOwner = leave, false // the owner's going does not undo it now
+		now.Leave, now.ForOwner = leave, false // the owner's leaving no longer ends the drain
 		d.Hosts.Put(h.ID, now)
 		h = now
 	}
@@ -205,15 +203,15 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 	return out, nil
 }
 
-// remaining says, for people, what becomes of the guests still on a draining
-// host, as far as it can be foreseen.
+// remaining describes, for people, what is expected to become of the guests still on a
+// draining host.
 func (d *draft) remaining(h fleet.Host) []string {
 	var notes []string
 	follow := 0
 	if placement.Silence(d.base, h.ID, d.at) > 0 {
 		notes = append(notes, fmt.Sprintf("%s has not been heard from: its guests can leave only once its agent runs again", h.ID))
 	}
-	room := d.newRoom() // its own: what is taken below is only foreseen
+	room := d.newRoom() // a separate survey, because the placements below are only predictions
 	var here []fleet.Guest
 	for _, id := range d.l.GuestsAt(h.ID) {
 		here = append(here, d.Guests.At(id))
@@ -243,8 +241,7 @@ func (d *draft) remaining(h fleet.Host) []string {
 	return notes
 }
 
-// undrainHost lets a host take guests again. What its drain began ends, as far
-// as it can.
+// undrainHost lets a host take guests again. It cancels the drain's moves where possible.
 func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	h, err := d.namedHost(r)
 	if err != nil {
@@ -270,8 +267,8 @@ func (d *draft) namedHost(r fleet.Request) (fleet.Host, error) {
 	return h, nil
 }
 
-// join enlists a host whose agent calls for the first time. One that is known
-// stays as it is: an agent that was restarted must not undo a drain.
+// join adds a host whose agent connects for the first time. A known host is unchanged: a
+// restarted agent must not undo a drain.
 func (d *draft) join(r fleet.Request) (fleet.Answer, error) {
 	if !hostName.MatchString(string(r.Host)) {
 		return refuse(r, "%q cannot be the name of a host; give the agent one of letters, digits, dots and hyphens with --%s", r.Host, fleet.HostFlag)
@@ -282,7 +279,7 @@ func (d *draft) join(r fleet.Request) (fleet.Answer, error) {
 	return fleet.Answer{}, nil
 }
 
-// forget removes a host that is gone for good.
+// forget removes a host that never comes back.
 func (d *draft) forget(r fleet.Request) (fleet.Answer, error) {
 	h, err := d.namedHost(r)
 	if err != nil {

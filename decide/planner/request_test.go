@@ -11,7 +11,7 @@ import (
 	"pagurus/fleet"
 )
 
-// Every refusal is a sentence that says what is wrong and what to do.
+// Every refusal says what is wrong and what to do.
 func TestSubmitRefuses(t *testing.T) {
 	for want, change := range map[string]func(*fleet.Request){
 		"a job cannot have 0 ranks; ask for one or more with -n":                                                                                                                                                func(r *fleet.Request) { r.Spec.Ranks = 0 },
@@ -56,10 +56,10 @@ func TestSubmitRefuses(t *testing.T) {
 	}
 }
 
-// The longest program that is taken fits a message into a guest, and so does
-// all that the largest job's guests are told.
+// The longest accepted program fits into a message to a guest, and so does the setup of
+// the largest job.
 func TestWhatIsTakenFits(t *testing.T) {
-	const message = 64<<10 - 1<<10 // what is around it takes less than a KiB
+	const message = 64<<10 - 1<<10 // the rest of the message takes less than a KiB
 	w := newWorld(t, "host1")
 	r := submission(1)
 	r.Spec.Args = append(r.Spec.Args, strings.Repeat("x", ProgramBytes-200))

@@ -29,7 +29,7 @@ func TestMoveToASite(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", c.request, err, c.want)
 		}
 	}
-	// Who is in the site stays, the other goes to some host of it.
+	// The guest in the site stays, the other moves to a host of it.
 	a := w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1", ToSite: "cellar"})
 	if len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "j1g1 is already on host2") {
 		t.Errorf("%q", a.Notes)
@@ -43,7 +43,7 @@ func TestMoveToASite(t *testing.T) {
 	}
 }
 
-// sited puts hosts into sites.
+// sited assigns hosts to sites.
 func (w *world) sited(sites map[fleet.HostID]string) {
 	for id, site := range sites {
 		h := w.s.Hosts[id]
@@ -65,8 +65,8 @@ func (w *world) sitesOf(j fleet.JobID) map[string]int {
 	return out
 }
 
-// TestJobsStayInASite: a job starts in one site that has room for it, in two where
-// none has, and guests that leave a host go to the site where the others are.
+// TestJobsStayInASite: a job starts in one site with room for it, otherwise in two, and
+// guests that leave a host move to the site of the others.
 func TestJobsStayInASite(t *testing.T) {
 	w := newWorld(t, "host1", "host2", "host3", "host4")
 	w.sited(twoSites)
@@ -93,8 +93,8 @@ func TestJobsStayInASite(t *testing.T) {
 	}
 }
 
-// TestJobsAcrossSites: where no site has room for all, few are used and
-// neighbours stay together; nothing is refused for the sake of a site.
+// TestJobsAcrossSites: if no site has room for all, few are used and neighbours stay
+// together; sites never cause a refusal.
 func TestJobsAcrossSites(t *testing.T) {
 	w := newWorld(t, "host1", "host2", "host3", "host4")
 	w.sited(twoSites)
@@ -115,8 +115,8 @@ func TestJobsAcrossSites(t *testing.T) {
 	}
 }
 
-// TestOwnersComeBeforeSites: a site is left alone whose owners have been away for
-// much shorter, not one whose owners have been for a little.
+// TestOwnersComeBeforeSites: a site is avoided if its owners have been away much shorter,
+// but not if only a little shorter.
 func TestOwnersComeBeforeSites(t *testing.T) {
 	for away, want := range map[time.Duration]fleet.HostID{8 * time.Hour: "host3", 2 * time.Hour: "host4"} {
 		w := newWorld(t, "host1", "host2", "host3", "host4")
@@ -138,8 +138,8 @@ func TestOwnersComeBeforeSites(t *testing.T) {
 	}
 }
 
-// TestGangsKeepTrafficTogether: guests that have to go to two sites go by who talks
-// to whom, once their ranks have said so.
+// TestGangsKeepTrafficTogether: guests that must move to two sites are grouped by their
+// traffic, once it is known.
 func TestGangsKeepTrafficTogether(t *testing.T) {
 	for _, talks := range []bool{false, true} {
 		w := newWorld(t, "host1", "host2", "host3", "host4")
@@ -154,7 +154,7 @@ func TestGangsKeepTrafficTogether(t *testing.T) {
 		r.Spec.On = []fleet.HostID{"host1"}
 		w.must(r)
 		w.answerAll()
-		if talks { // the even among themselves, and the odd
+		if talks { // even guests among themselves, and odd ones
 			talk := []fleet.Traffic{}
 			for a := range 6 {
 				for b := a + 2; b < 6; b += 2 {

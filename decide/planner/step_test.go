@@ -12,7 +12,7 @@ import (
 	"pagurus/fleet"
 )
 
-// running gives a world with one running job.
+// running makes a world with one running job.
 func running(t checker, guests int, hosts ...fleet.HostID) (*world, fleet.JobID) {
 	w := newWorld(t, hosts...)
 	j := w.must(submission(guests)).Job
@@ -90,9 +90,9 @@ func TestMigrateGoesThroughEveryPhase(t *testing.T) {
 	}
 }
 
-// Every order of a move fails once, or its host is silent for a while before
-// or after it has carried it out; the guests are always somewhere. Gangs of up
-// to four, the fault at the first or the last of their orders of that kind.
+// Every order of a move fails once, or its host is silent before or after carrying it
+// out; the guests always exist. Gangs of up to four, with the fault at the first or the
+// last order of its kind.
 func TestMoveWithEveryFault(t *testing.T) {
 	for guests := 1; guests <= 4; guests++ {
 		for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Retire} {
@@ -108,12 +108,12 @@ func TestMoveWithEveryFault(t *testing.T) {
 	}
 }
 
-// The same by post-copy, with the order there is only then.
+// The same in post-copy, with its additional order.
 func TestPostCopyWithEveryFault(t *testing.T) {
 	for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Fetch, fleet.Retire} {
 		for _, fault := range []string{"failed", "before", "after", "restart"} {
 			if verb == fleet.Fetch && fault == "failed" {
-				continue // a promise that it never will be whole
+				continue // a promise that it will never be complete
 			}
 			t.Run(fmt.Sprintf("%s_%s", verb, fault), func(t *testing.T) { moveWithFault(t, 2, verb, fault, 1, fleet.PostCopy) })
 		}
@@ -162,8 +162,7 @@ func moveWithFault(t *testing.T, guests int, verb fleet.Verb, fault string, nth 
 	}
 }
 
-// fault answers orders until the verb comes, and lets that one go wrong, or
-// well.
+// fault answers orders up to verb, and makes that one fail, or succeed.
 func (w *world) fault(verb fleet.Verb, how string) {
 	for range 100 {
 		i := slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Migration != "" })
@@ -198,8 +197,8 @@ func (w *world) fault(verb fleet.Verb, how string) {
 	}
 }
 
-// TestSourceLosesAGuestThatSwitches: it goes on at its target if it has arrived whole,
-// and is lost otherwise.
+// TestSourceLosesAGuestThatSwitches: it goes on at its target if it has arrived
+// completely, and is lost otherwise.
 func TestSourceLosesAGuestThatSwitches(t *testing.T) {
 	for _, arrived := range []bool{true, false} {
 		w, j := running(t, 1, "host1", "host2")
@@ -216,7 +215,7 @@ func TestSourceLosesAGuestThatSwitches(t *testing.T) {
 			}
 		}
 		if arrived {
-			w.carry(w.wire[switching()]) // and its answer is lost with the guest
+			w.carry(w.wire[switching()]) // its answer is lost with the guest
 		}
 		delete(w.guests["host1"], "j1g0")
 		w.answer(switching())
@@ -231,7 +230,7 @@ func TestSourceLosesAGuestThatSwitches(t *testing.T) {
 	}
 }
 
-// minute lets a minute pass in which everything is answered at once.
+// minute advances time by a minute in which all orders are answered at once.
 func (w *world) minute() {
 	for range 60 {
 		w.answerAll()
@@ -273,7 +272,7 @@ func TestDrainWithNowhereToGo(t *testing.T) {
 	}
 }
 
-// A move that comes to nothing is tried again later, ever later.
+// A failed move is retried after growing pauses.
 func TestDrainBacksOff(t *testing.T) {
 	w, _ := running(t, 1, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Drain, Host: w.s.Guests["j1g0"].Home})
@@ -315,7 +314,7 @@ func TestCancelInEveryPhaseOfAMove(t *testing.T) {
 	}
 }
 
-// A target that never answers again must not keep a job that was cancelled.
+// A target that never answers must not keep a cancelled job alive.
 func TestCancelWhenTheTargetIsGoneForGood(t *testing.T) {
 	w, j := running(t, 1, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"})
@@ -343,7 +342,7 @@ func TestGuestThatDiesFailsTheJob(t *testing.T) {
 	}
 }
 
-// A host that is silent for long loses nothing by it.
+// A long silence of a host loses nothing.
 func TestSilentHostKeepsItsGuests(t *testing.T) {
 	w, j := running(t, 2, "host1", "host2")
 	w.cut("host1")
@@ -362,8 +361,8 @@ func TestSilentHostKeepsItsGuests(t *testing.T) {
 	}
 }
 
-// What stands and was answered with "nobody knows" is asked again: without
-// that nobody would hear of the program's end.
+// A standing order that was answered with unknown is sent again. Otherwise the program's
+// end would never be reported.
 func TestStandingOrdersAreSentAgain(t *testing.T) {
 	w, _ := running(t, 1, "host1")
 	for _, o := range Pending(w.s) {
@@ -385,8 +384,8 @@ func TestStandingOrdersAreSentAgain(t *testing.T) {
 	}
 }
 
-// A controller that was restarted gives agents time to call before it counts
-// any order as unknown, and keeps their addresses until then.
+// A restarted controller gives agents time to connect before orders count as unknown, and
+// keeps their addresses until then.
 func TestRestartedControllerWaitsForAgents(t *testing.T) {
 	w, _ := running(t, 2, "host1", "host2", "host3")
 	w.tick(time.Second)
@@ -427,8 +426,8 @@ func TestStuckOrdersBecomeUnknown(t *testing.T) {
 	}
 }
 
-// TestAllIsSentInItsTime: a guest that is suspended for its whole copy may do so for
-// as long as that takes; one that was copied before is asked about again.
+// TestAllIsSentInItsTime: in stop-and-copy the switch may take as long as the whole copy;
+// after a copy it is asked again sooner.
 func TestAllIsSentInItsTime(t *testing.T) {
 	for mode, tries := range map[fleet.Mode]bool{fleet.StopAndCopy: false, fleet.PreCopy: true} {
 		w, _ := running(t, 1, "host1", "host2")
@@ -458,8 +457,7 @@ func TestNoMoreThanSoManyEndedJobs(t *testing.T) {
 	}
 }
 
-// Hosts make a port for what the guest is; a virtual machine's is not named, as
-// agents of before have it.
+// Ports have the guest's kind; a virtual machine's is omitted for older agents.
 func TestPortsAreOfTheirGuestsKind(t *testing.T) {
 	w, _ := running(t, 2, "host1", "host2")
 	for kind, port := range map[fleet.Kind]fleet.Kind{fleet.VM: "", fleet.Container: fleet.Container} {
@@ -516,7 +514,7 @@ func TestWantedFollowsAMove(t *testing.T) {
 	}
 }
 
-// Reports that come together are what they are one after the other.
+// Reports that arrive together have the same effect as one by one.
 func TestReportsTogether(t *testing.T) {
 	one, all := newWorld(t, "host1", "host2", "host3"), newWorld(t, "host1", "host2", "host3")
 	for _, w := range []*world{one, all} {
@@ -545,7 +543,7 @@ func TestReportsTogether(t *testing.T) {
 	if all.s.Jobs["j1"].State != fleet.JobEnded {
 		t.Fatalf("%+v", all.s.Jobs)
 	}
-	// One that makes no sense spoils them all: whoever sends them takes each by itself then.
+	// One invalid report fails all of them; the sender then sends them one by one.
 	one.must(submission(2))
 	if _, err := one.p.Step(one.s, fleet.Reports{{Order: one.wire[0], Outcome: fleet.Done}, {Order: one.wire[1], Outcome: "perhaps"}}); err == nil {
 		t.Error("nonsense was taken for a report")

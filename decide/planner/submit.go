@@ -10,10 +10,10 @@ import (
 	"pagurus/fleet"
 )
 
-// requestBytes bounds the ID of a request.
+// requestBytes limits the ID of a request.
 const requestBytes = 128
 
-// submit places a new job's guests, all of them or none.
+// submit places all guests of a new job, or none.
 func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	if len(r.ID) > requestBytes {
 		return refuse(r, "the request's ID has %d bytes; give it one of %d or fewer", len(r.ID), requestBytes)
@@ -58,12 +58,12 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	return fleet.Answer{Job: j.ID, Notes: placement.Kinds(spec.Kind, desired.GuestIDs(j), chosen)}, nil
 }
 
-// invalid says what is wrong with a job and how to put it right; empty: nothing.
+// invalid says what is wrong with a job and how to fix it; empty: nothing.
 func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 	if reason := invalidJob(s, image); reason != "" {
 		return reason
 	}
-	if len(s.On) > len(d.base.Hosts) { // the loop below bounds the names
+	if len(s.On) > len(d.base.Hosts) { // the loop below limits the names
 		return fmt.Sprintf("%d hosts are named and the cluster has %d; name each host once", len(s.On), len(d.base.Hosts))
 	}
 	for _, id := range s.On {
@@ -74,8 +74,7 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 	return ""
 }
 
-// place chooses a host for every guest of a job, each with regard to those
-// before it.
+// place chooses a host for every guest of a job, considering earlier choices.
 func (d *draft) place(r fleet.Request, s fleet.JobSpec) ([]placement.Choice, error) {
 	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Files: s.Machine}
 	asks, all := slices.Repeat([]placement.Ask{a}, s.Guests), make([]fleet.Guest, s.Guests)
@@ -92,8 +91,8 @@ func (d *draft) place(r fleet.Request, s fleet.JobSpec) ([]placement.Choice, err
 	return chosen, nil
 }
 
-// shareHost chooses the host that serves the job's files: one on the machine
-// where they are, best one that has a guest of the job.
+// shareHost chooses the host that serves the job's files: one on the machine that has
+// them, preferably with a guest of the job.
 func (d *draft) shareHost(s fleet.JobSpec, chosen []placement.Choice) (fleet.HostID, string) {
 	var found fleet.HostID
 	for _, id := range d.l.Room().On(s.Machine) { // by ID
@@ -114,8 +113,8 @@ func (d *draft) shareHost(s fleet.JobSpec, chosen []placement.Choice) (fleet.Hos
 	return found, ""
 }
 
-// subnet finds a network that no job in the store has, beginning where the
-// last search ended, so that a number is used again as late as possible.
+// subnet finds a free network. It starts where the last search ended, so that numbers
+// are reused as late as possible.
 func (d *draft) subnet() (fleet.Subnet, bool) {
 	for i := range int(fleet.MaxSubnet) + 1 {
 		n := fleet.Subnet((int(d.base.Cluster.NextSubnet) + i) % (int(fleet.MaxSubnet) + 1))

@@ -12,24 +12,23 @@ import (
 )
 
 const (
-	// askAgain is how long an order to a silent host has to be out before it
-	// counts as unknown: an agent that is restarted comes back within it.
+	// askAgain is how long an order to a silent host is outstanding before it counts as
+	// unknown. A restarted agent reconnects within it.
 	askAgain = 10 * time.Second
-	// slowest and window pace the tries after a refused one: the n-th waits n
-	// seconds, no more than slowest, and is sent with every Tick of the window,
-	// so that a Tick that comes late does not lose it. Sent twice is sent once.
-	// An order that stands is sent every slowest seconds from then on: when it
-	// was answered is not known.
+	// slowest and window pace retries after a failed order. The n-th waits n seconds, at
+	// most slowest. It is sent with every Tick of the window, so that a late Tick does
+	// not skip it; duplicates are harmless. A standing order is then sent every slowest
+	// seconds, because it is unknown when it was answered.
 	slowest = 10
 	window  = 2 * time.Second
-	// Ended jobs are kept for people to look at: an hour, and no more of them
-	// than fit in a long listing. Ended moves of jobs that go on for longer.
+	// Ended jobs are kept for an hour for people to look at, and no more than fit a long
+	// listing. Ended moves of running jobs are kept longer.
 	keepJobs  = time.Hour
 	mostJobs  = 200
 	keepMoves = 24 * time.Hour
 )
 
-// tick does what only time brings about.
+// tick does what depends only on time.
 func (d *draft) tick() error {
 	d.evaluateOwners()
 	d.overrun()
@@ -39,7 +38,7 @@ func (d *draft) tick() error {
 		return err
 	}
 	d.bereave()
-	d.noRetry = false // these hosts were silent, nothing is gained by waiting longer
+	d.noRetry = false // these hosts were silent, so waiting longer gains nothing
 	d.conduct()
 	d.requeued()
 	d.forgetJobs()
@@ -49,7 +48,7 @@ func (d *draft) tick() error {
 	return nil
 }
 
-// overrun stops the jobs whose programs have had their grace.
+// overrun stops the jobs whose grace is over.
 func (d *draft) overrun() {
 	jobs, _ := d.l.Restless(d.at)
 	slices.Sort(jobs)
@@ -61,13 +60,12 @@ func (d *draft) overrun() {
 	}
 }
 
-// due gives the orders that count as unknown by now, as reports, and those
-// whose next try is to be sent now, both in a fixed order.
+// due returns reports for the orders that count as unknown now, and the orders to send
+// again now, both in a fixed order.
 func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 	var late []fleet.Report
 	var resend []fleet.Order
-	// Of the others nothing can become unknown, and nothing is tried again: no limit is
-	// as short as askAgain.
+	// Other orders cannot become unknown or be retried: no limit is as short as askAgain.
 	jobs, guests := d.l.Restless(d.at.Add(-askAgain))
 	var waits []pending
 	for _, id := range jobs {
@@ -92,7 +90,7 @@ func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 	return late, resend
 }
 
-// again reports whether a further try is to be sent now, out after the last.
+// again reports whether to send another try now; out is the time since the last.
 func again(o fleet.Order, out time.Duration) bool {
 	if o.Verb == fleet.Run || o.Verb == fleet.Watch || o.Verb == fleet.End {
 		return out%(slowest*time.Second) < window
@@ -101,13 +99,13 @@ func again(o fleet.Order, out time.Duration) bool {
 	return out >= pace && out < pace+window
 }
 
-// whyUnknown says why an order that has been out for so long is not going to be
-// answered; empty: it may yet be.
+// whyUnknown says why an order that is outstanding for so long will not be answered;
+// empty: it may be.
 func (d *draft) whyUnknown(o fleet.Order, out time.Duration) string {
 	switch o.Verb {
 	case fleet.Watch, fleet.Run, fleet.End:
-		// They stand until their host speaks again or somebody gives it up:
-		// another try would only be another number.
+		// They are outstanding until their host reconnects or a person gives it up. A
+		// retry would only change the number.
 		return ""
 	}
 	if quiet := placement.Silence(d.base, o.Host, d.at); quiet > 0 {
@@ -119,7 +117,7 @@ func (d *draft) whyUnknown(o fleet.Order, out time.Duration) string {
 		}
 		return fmt.Sprintf("%s has not been heard from for %s", o.Host, d.at.Sub(d.base.Hosts[o.Host].Facts.SeenAt).Round(time.Second))
 	}
-	// An agent answers sooner itself; this is for one that is stuck.
+	// An agent answers sooner itself; this is for stuck agents.
 	if limit := o.Verb.Patience(d.base.Migrations[o.Migration].Mode); limit > 0 && out >= limit {
 		return fmt.Sprintf("%s did not answer the order to %s within %s", o.Host, o.Verb, limit)
 	}
@@ -130,7 +128,7 @@ func (d *draft) whyUnknown(o fleet.Order, out time.Duration) string {
 func (d *draft) forgetJobs() {
 	for _, id := range d.l.OldJobs(d.at.Add(-keepJobs), mostJobs) {
 		if d.Jobs.At(id).Requeue {
-			continue // it is still to begin again
+			continue // it still has to be requeued
 		}
 		d.Jobs.Drop(id)
 		for _, g := range desired.GuestIDs(d.base.Jobs[id]) {
@@ -156,7 +154,7 @@ func (d *draft) forgetMoves() {
 	}
 }
 
-// forgetMigrations removes all of them but what they still teach.
+// forgetMigrations removes migrations, but keeps what is useful for learning.
 func (d *draft) forgetMigrations(ids []fleet.MigrationID) {
 	for _, id := range ids {
 		if m, teaches := d.l.Lesson(id); teaches {

@@ -9,40 +9,39 @@ import (
 	"pagurus/fleet"
 )
 
-// packs decides whether a migration's memory is sent compressed, once: the
-// target is told when it makes room and the source when it copies, and both
-// must do the same.
+// packs decides once whether a migration's memory is compressed. Target and source learn
+// it at different times, and both must do the same.
 func packs(s *state.View, past history, m fleet.Migration) bool {
 	if unable(s, m.Guest, m.From, m.To) != "" {
 		return false
 	}
-	l := copyLimits(s, m) // by post-copy QEMU cannot
+	l := copyLimits(s, m) // QEMU cannot compress in post-copy
 	return l.Mode != fleet.PostCopy && past.model(s, m).Packs(cost.Link{Share: share(s, m), Limits: l})
 }
 
-// decided is how a migration is copied once that is decided.
+// decided adds the decisions stored with a migration to its limits.
 func decided(l fleet.Limits, m fleet.Migration) fleet.Limits {
 	l.Compress = fleet.CompressOff
 	if m.Packed {
 		l.Compress = fleet.CompressOn
 	}
-	// One that is held is sent slowly on purpose; of one that is compressed QEMU holds
-	// memory that was changed against less than was sent.
+	// A copy that waits for its gang is slowed on purpose. With compression QEMU compares
+	// changed memory with less than was sent, and so throttles wrongly.
 	hopeless := m.Predicted != nil && !m.Predicted.Converges
 	l.Slow = hopeless && m.Mode == fleet.PreCopy && !m.Packed && !l.AwaitGang
 	return l
 }
 
-// preempts reports whether what a guest that goes by post-copy waits for comes on
-// a line of its own. Source and target have to agree, or the target waits for that
-// line for ever: so it is decided once, since what a host says that it can do is
-// missing while its agent restarts.
+// preempts decides whether post-copy sends requested pages over a separate connection.
+// Source and target must agree, or the target waits for that connection for ever. It is
+// decided once, because a host's abilities are unknown while its agent restarts.
 func preempts(s *state.View, m fleet.Migration) bool {
 	can := func(h fleet.HostID) bool { return s.Hosts.At(h).Facts.Abilities[s.Guests.At(m.Guest).Kind].Preempt }
 	return m.Mode == fleet.PostCopy && can(m.From) && can(m.To)
 }
 
-// unable says which of two hosts cannot compress a guest's memory; empty: none.
+// unable returns the first of two hosts that cannot compress a guest's memory; empty:
+// none.
 func unable(s *state.View, g fleet.GuestID, hosts ...fleet.HostID) fleet.HostID {
 	for _, id := range hosts {
 		if !s.Hosts.At(id).Facts.Abilities[s.Guests.At(g).Kind].Compress {
@@ -52,20 +51,20 @@ func unable(s *state.View, g fleet.GuestID, hosts ...fleet.HostID) fleet.HostID 
 	return ""
 }
 
-// history is what past moves teach.
+// history is the data about past moves.
 type history struct{ l *state.Index }
 
-// model is what they teach about one migration.
+// model is the cost model for one migration.
 func (o history) model(s *state.View, m fleet.Migration) cost.Model {
 	g := s.Guests.At(m.Guest)
 	return o.l.History().Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: m.From, To: m.To, ForOwner: forOwner(s, m)})
 }
 
-// forOwner reports whether a migration leaves a host to its owner.
+// forOwner reports whether a migration vacates a host for its owner.
 func forOwner(s *state.View, m fleet.Migration) bool { return s.Moves.At(m.Move).ForOwner != "" }
 
-// profileOf gives what its host last saw of a guest, or, if it has come only just
-// now, what the host saw that it left last; nil if there is no sample.
+// profileOf is a guest's latest profile. If it has just arrived, that is the profile from
+// its last host; nil if there is none.
 func (o history) profileOf(home fleet.Host, g fleet.GuestID) *fleet.Profile {
 	if p := home.Facts.Guests[g].Profile; p != nil {
 		return p
@@ -73,8 +72,8 @@ func (o history) profileOf(home fleet.Host, g fleet.GuestID) *fleet.Profile {
 	return o.l.ProfileOf(g)
 }
 
-// unpackable says why guests cannot be sent compressed that somebody wants
-// compressed; empty: they can, or nobody does.
+// unpackable says why guests cannot be compressed as requested; empty: they can, or it
+// was not requested.
 func (d *draft) unpackable(l fleet.Limits, guests []fleet.Guest, to func(fleet.GuestID) fleet.HostID) string {
 	switch {
 	case l.Compress != fleet.CompressOn:

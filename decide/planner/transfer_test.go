@@ -8,7 +8,7 @@ import (
 	"pagurus/fleet"
 )
 
-// packing gives a world whose hosts can compress, but for those named.
+// packing makes a world whose hosts can compress, except those named.
 func packing(t checker, not ...fleet.HostID) *world {
 	w, _ := running(t, 2, "host1", "host2", "host3")
 	for id, h := range w.s.Hosts {
@@ -23,8 +23,8 @@ func packing(t checker, not ...fleet.HostID) *world {
 	return w
 }
 
-// TestBothHostsCompressOrNone: what is decided when a move begins is what
-// target and source are told, whatever is learnt meanwhile.
+// TestBothHostsCompressOrNone: target and source get the decision from the beginning of
+// the move, whatever is learnt meanwhile.
 func TestBothHostsCompressOrNone(t *testing.T) {
 	slow, fast := int64(20<<20), int64(0)
 	for _, c := range []struct {
@@ -88,7 +88,7 @@ func TestBothHostsCompressOrNone(t *testing.T) {
 	}
 }
 
-// TestDrainKeepsWhatItWasTold: each of its moves is made so, until undrain.
+// TestDrainKeepsWhatItWasTold: a drain's limits apply to all of its moves until undrain.
 func TestDrainKeepsWhatItWasTold(t *testing.T) {
 	w := packing(t)
 	r := fleet.Request{Verb: fleet.Drain, Host: "host1", By: fleet.Caller{Admin: true},

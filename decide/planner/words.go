@@ -1,6 +1,5 @@
-// This file puts numbers and names into sentences for people.
-//
-// It must not know what the sentences are about. Its tests are tables.
+// This file formats numbers and names for sentences. It must not know the sentences. Its
+// tests are tables.
 
 package planner
 
@@ -9,7 +8,7 @@ import (
 	"time"
 )
 
-// plural chooses between a word for one and a word for several, or none.
+// plural chooses the form of a word for n.
 func plural(n int, one, many string) string {
 	if n == 1 {
 		return one
@@ -17,10 +16,10 @@ func plural(n int, one, many string) string {
 	return many
 }
 
-// counted puts a number before a word, which gets an s unless it is one.
+// counted formats a number with a word, adding an s unless it is one.
 func counted(n int, what string) string { return fmt.Sprintf("%d %s", n, plural(n, what, what+"s")) }
 
-// orNone makes a name visible that is empty.
+// orNone makes an empty name visible.
 func orNone[S ~string](name S) string {
 	if name == "" {
 		return `""`
@@ -28,7 +27,7 @@ func orNone[S ~string](name S) string {
 	return string(name)
 }
 
-// aboutDuration rounds what is only expected.
+// aboutDuration rounds an expected duration.
 func aboutDuration(d time.Duration) time.Duration {
 	if d < time.Second {
 		return d.Round(10 * time.Millisecond)

@@ -17,14 +17,14 @@ import (
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// checker is what a test and a property test have in common.
+// checker is the common part of *testing.T and *rapid.T.
 type checker interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// world is a cluster that answers orders: hosts that have guests in them,
-// a wire that can lose what is sent, and the controller's loop.
+// world is a simulated cluster: hosts with guests that answer orders, a network that can
+// lose orders, and the controller's loop.
 type world struct {
 	t       checker
 	p       *Planner
@@ -32,8 +32,8 @@ type world struct {
 	now     time.Time
 	silent  map[fleet.HostID]bool
 	guests  map[fleet.HostID]map[fleet.GuestID]fleet.RunState
-	whole   map[fleet.HostID]map[fleet.GuestID]bool   // paused there, but complete
-	missing map[fleet.GuestID]fleet.HostID            // some of its memory is only there
+	whole   map[fleet.HostID]map[fleet.GuestID]bool   // suspended there, but complete
+	missing map[fleet.GuestID]fleet.HostID            // the host that has some of its memory alone
 	exited  map[fleet.JobID]bool                      // its program has ended
 	refused map[fleet.Order]bool                      // promised never to be carried out
 	saw     map[fleet.HostID]map[fleet.GuestID]uint64 // newest generation
@@ -64,7 +64,7 @@ func newWorld(t checker, hosts ...fleet.HostID) *world {
 	return w
 }
 
-// hear lets every host that is not silent say that it is there.
+// hear makes every connected host report.
 func (w *world) hear() {
 	w.s.At = w.now
 	for id, h := range w.s.Hosts {
@@ -83,7 +83,7 @@ func (w *world) hear() {
 	}
 }
 
-// step thinks twice, compares, commits, checks and sends.
+// step decides twice, compares, commits, checks and sends.
 func (w *world) step(ev fleet.Event) (Decision, error) {
 	w.t.Helper()
 	w.hear()
@@ -165,7 +165,7 @@ func submission(guests int) fleet.Request {
 	}
 }
 
-// apply makes a host destroy what is not wanted there, as agents do.
+// apply makes a host destroy what is not in Wanted, as agents do.
 func (w *world) apply() {
 	all := desired.New(w.s)
 	for id, here := range w.guests {
@@ -182,8 +182,8 @@ func (w *world) apply() {
 	}
 }
 
-// carry carries an order out on its host. It gives the answer, and false if
-// there is none yet.
+// carry carries an order out on its host. It returns the answer, and false if there is
+// none yet.
 func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 	here, peer := w.guests[o.Host], w.guests[o.Peer]
 	r := fleet.Report{Order: o, Outcome: fleet.Done}
@@ -288,7 +288,7 @@ func (w *world) answer(i int) bool {
 	return true
 }
 
-// together answers some orders in one step. Those that are not ready stay.
+// together answers some orders in one step. Orders without an answer stay.
 func (w *world) together(orders []fleet.Order) {
 	w.t.Helper()
 	var all fleet.Reports
@@ -303,7 +303,7 @@ func (w *world) together(orders []fleet.Order) {
 	w.apply()
 }
 
-// settleJob answers everything on the wire until only standing orders are left.
+// answerAll answers everything on the wire until only standing orders are left.
 func (w *world) answerAll() {
 	w.t.Helper()
 	for range 10000 {
@@ -321,7 +321,7 @@ func (w *world) answerAll() {
 	w.t.Fatalf("never comes to rest: %v", w.wire)
 }
 
-// tick lets time pass, a second a Tick.
+// tick advances time with a Tick every second.
 func (w *world) tick(d time.Duration) {
 	w.t.Helper()
 	for end := w.now.Add(d); w.now.Before(end); {
@@ -331,15 +331,15 @@ func (w *world) tick(d time.Duration) {
 	}
 }
 
-// sleep lets a long time pass without any Tick, and then one come.
+// sleep advances time without Ticks, followed by one.
 func (w *world) sleep(d time.Duration) {
 	w.t.Helper()
 	w.now = w.now.Add(d)
 	w.tick(time.Second)
 }
 
-// reconnect sends a host all it has to do, as the controller does when its
-// agent calls.
+// reconnect sends a host all outstanding orders, as the controller does when its agent
+// connects.
 func (w *world) reconnect(id fleet.HostID) {
 	w.silent[id] = false
 	w.wire = slices.DeleteFunc(w.wire, func(o fleet.Order) bool { return o.Host == id })
@@ -352,13 +352,13 @@ func (w *world) reconnect(id fleet.HostID) {
 	}
 }
 
-// silence cuts a host off; what it was told is lost or carried out unheard.
+// cut disconnects a host; its orders are lost or carried out without an answer.
 func (w *world) cut(id fleet.HostID) {
 	w.silent[id] = true
 	w.wire = slices.DeleteFunc(w.wire, func(o fleet.Order) bool { return o.Host == id })
 }
 
-// sound checks what must be so after every step.
+// sound checks the invariants that hold after every step.
 func (w *world) sound() {
 	w.t.Helper()
 	w.soundOrders()
@@ -424,8 +424,8 @@ func (w *world) soundOrders() {
 	}
 }
 
-// soundHosts: no host has promised more memory than it has, no guest runs
-// twice, and every guest is where frames for it are sent.
+// soundHosts: no host has promised more memory than it has, no guest runs twice, and
+// frames for every guest are sent where it is.
 func (w *world) soundHosts() {
 	w.t.Helper()
 	used, running := map[fleet.HostID]int64{}, map[fleet.GuestID]int{}

@@ -1,12 +1,10 @@
-// Package presence tells from what a host's sensors see whether its owner is
-// there: a small state machine, one table, with hysteresis and grace times as
-// settings.
+// Package presence decides from a host's sensors whether its owner is present: a small
+// state machine in one table, with hysteresis and grace times as settings.
 //
-// It is pure: what time it is comes in with each sample, as a time that only
-// ever goes forward; the wall clock counts for the hours of the day and nothing
-// else, so a clock that jumps makes nobody come or go. It must not know what
-// becomes of guests. Its tests enumerate the table and let owners come and go
-// in all the ways that hurt.
+// It is pure: each sample has its time, from a clock that never goes back. The wall clock
+// is used only for the hours of the day, so a clock that jumps changes no owner's state.
+// It must not know what becomes of guests. Its tests enumerate the table, and let owners
+// come and go in difficult ways.
 package presence
 
 import (
@@ -17,19 +15,19 @@ import (
 	"pagurus/fleet"
 )
 
-// event is what leads from one state to the next.
+// event leads from one state to the next.
 type event string
 
 const (
-	seen    event = "seen"    // there is a sign of the owner
-	insists event = "insists" // there is one that leaves no doubt
-	stayed  event = "stayed"  // there were signs for Grace
-	noSign  event = "no sign" // there was no sign for LeavingAfter
-	gone    event = "gone"    // there was no sign for IdleAfter
-	freed   event = "freed"   // the owner says so by hand
+	seen    event = "seen"    // a sign of the owner
+	insists event = "insists" // a sign without doubt
+	stayed  event = "stayed"  // signs for Grace
+	noSign  event = "no sign" // no sign for LeavingAfter
+	gone    event = "gone"    // no sign for IdleAfter
+	freed   event = "freed"   // released by hand
 )
 
-// arrow is one line of the table. Of those that fit the first counts.
+// arrow is one line of the table. The first one that matches counts.
 type arrow struct {
 	from fleet.OwnerState
 	on   event
@@ -51,31 +49,30 @@ var arrows = []arrow{
 	{fleet.OwnerLeaving, gone, fleet.OwnerAbsent},
 }
 
-// Moment is one sample and when it was taken.
+// Moment is one sample with its time.
 type Moment struct {
-	At     time.Duration // since any moment; never goes back
+	At     time.Duration // since any fixed time; never goes back
 	Clock  time.Time     // the host's wall clock, for the hours
 	CPUs   int           // of the host
 	Sample fleet.OwnerSample
 }
 
-// Watch is what is remembered from one sample to the next. The zero Watch
-// knows nothing.
+// Watch is the state between samples. The zero Watch knows nothing.
 type Watch struct {
 	in       fleet.OwnerState
-	present  time.Duration // when it last changed whether guests have to give way
+	present  time.Duration // when guests last had to start or stop yielding
 	entered  time.Duration
 	lastSign time.Duration
-	busy     bool          // others use more than they should, by the hysteresis
-	busyFrom time.Duration // since when
-	claimed  bool          // as of the last sample
-	deafTo   time.Duration // input until then is that of the owner saying they go
+	busy     bool          // others use too much CPU, with hysteresis
+	busyFrom time.Duration // start of busy
+	claimed  bool          // in the last sample
+	deafTo   time.Duration // until then input counts as the owner's release
 	why      string
 	load     float64
 	deaf     []string
 }
 
-// Next gives what is so after one more sample.
+// Next returns the state after one more sample.
 func Next(w Watch, p fleet.OwnerPolicy, m Moment) Watch {
 	s := Of(p)
 	if m.Sample.NonGuestCPUs != nil {
@@ -86,9 +83,8 @@ func Next(w Watch, p fleet.OwnerPolicy, m Moment) Watch {
 		return Watch{load: w.load, deaf: w.deaf, claimed: false}
 	}
 	if w.in == "" {
-		// Nobody knows yet who was here a minute ago; an agent that is started
-		// again must not send guests to an owner who is reading. Input that is
-		// old enough tells otherwise at once.
+		// It is unknown who was here before. A restarted agent must not give up guests
+		// for an owner who is only reading. Old enough input settles it at once.
 		w = Watch{in: fleet.OwnerLeaving, load: w.load, deaf: w.deaf, entered: m.At, present: m.At, lastSign: m.At}
 		if idle := m.Sample.Idle; idle != nil {
 			w.lastSign = m.At - *idle
@@ -114,7 +110,7 @@ func Next(w Watch, p fleet.OwnerPolicy, m Moment) Watch {
 	return w
 }
 
-// events gives what is so at this moment, by the table's words.
+// events returns the present events of the table.
 func (w Watch) events(s Settings, at time.Duration, signs signs, let bool) map[event]bool {
 	some := len(signs.words) > 0
 	silence := at - w.lastSign
@@ -128,7 +124,7 @@ func (w Watch) events(s Settings, at time.Duration, signs signs, let bool) map[e
 	}
 }
 
-// Owner gives what is known, as a host tells it, at a moment of its clock.
+// Owner returns what is known for a report by the host, at a moment of its clock.
 func (w Watch) Owner(at time.Duration, clock time.Time) *fleet.Owner {
 	o := &fleet.Owner{Present: w.in.There(), LoadCPUs: w.load, Why: w.why, State: w.in, Deaf: w.deaf, SaidAt: clock}
 	if w.in == "" {
@@ -137,23 +133,23 @@ func (w Watch) Owner(at time.Duration, clock time.Time) *fleet.Owner {
 	ago := func(t time.Duration) time.Time { return clock.Add(t - at) }
 	o.Since, o.Entered, o.LastSign = ago(w.present), ago(w.entered), ago(w.lastSign)
 	if !o.Present {
-		// Long idle is long idle, whenever the agent began to look.
+		// The idle time before the agent's start counts, too.
 		o.Since = ago(min(w.present, w.lastSign))
 	}
 	return o
 }
 
-// signs are what tells of the owner at one moment.
+// signs are the signs of the owner at one moment.
 type signs struct {
 	words []string
-	sure  bool // they leave no doubt
+	sure  bool // without doubt
 }
 
 func (s *signs) add(format string, args ...any) {
 	s.words = append(s.words, fmt.Sprintf(format, args...))
 }
 
-// findSigns finds the signs in a sample, and notes when the last was.
+// findSigns finds the signs in a sample, and records the time of the last.
 func (w *Watch) findSigns(s Settings, p fleet.OwnerPolicy, m Moment) signs {
 	var out signs
 	x := m.Sample
@@ -175,20 +171,20 @@ func (w *Watch) findSigns(s Settings, p fleet.OwnerPolicy, m Moment) signs {
 	if x.Available != nil && *x.Available < s.MemoryLeast {
 		out.add("other programs leave %.0f %% of the memory", 100**x.Available)
 	}
-	// Where nobody else works it is guests who wait for what they were promised.
+	// If no others work, the guests compete among themselves.
 	if x.Starved != nil && *x.Starved > s.StarvedMost && x.NonGuestCPUs != nil && *x.NonGuestCPUs > s.IdleCPUs {
 		out.add("everybody waits for memory %.0f %% of the time", 100**x.Starved)
 	}
 	switch {
 	case len(out.words) == 1 && inUse:
-		w.lastSign = max(w.lastSign, m.At-*x.Idle) // input was when it was, not when it was looked at
+		w.lastSign = max(w.lastSign, m.At-*x.Idle) // the time of the input, not of the sample
 	case len(out.words) > 0:
 		w.lastSign = m.At
 	}
 	return out
 }
 
-// input reports whether somebody is at the machine.
+// input reports whether a person uses the machine.
 func (w *Watch) input(out *signs, s Settings, m Moment) bool {
 	idle := m.Sample.Idle
 	if idle == nil || *idle >= s.InputWithin || m.At-*idle <= w.deafTo && w.deafTo > 0 {
@@ -198,8 +194,8 @@ func (w *Watch) input(out *signs, s Settings, m Moment) bool {
 	return true
 }
 
-// noteBusy notes whether others' programs are at work. What is busy stays so until
-// it is below a lower bound.
+// noteBusy records whether others' programs are busy. They stay busy until they are below
+// a lower threshold.
 func (w *Watch) noteBusy(out *signs, s Settings, m Moment, inUse bool) {
 	used := m.Sample.NonGuestCPUs
 	if used == nil {

@@ -15,7 +15,7 @@ var states = []fleet.OwnerState{fleet.OwnerAbsent, fleet.OwnerReturning, fleet.O
 // noon is within every working day.
 var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 
-// world is a host whose sensors say what a test wants.
+// world is a host with simulated sensors.
 type world struct {
 	t      *testing.T
 	policy fleet.OwnerPolicy
@@ -26,7 +26,7 @@ type world struct {
 	moves  []fleet.OwnerState
 }
 
-// idleFor makes a host whose owner has long been away.
+// idleFor makes a host whose owner has been away for d.
 func idleFor(t *testing.T, d time.Duration, p fleet.OwnerPolicy) *world {
 	p.Owned = true
 	w := &world{t: t, policy: p, at: d}
@@ -41,7 +41,7 @@ func idleFor(t *testing.T, d time.Duration, p fleet.OwnerPolicy) *world {
 
 func (w *world) load(cpus float64) { w.sample.NonGuestCPUs = &cpus }
 
-// step lets time pass and takes a sample.
+// step advances time and takes a sample.
 func (w *world) step(d time.Duration) {
 	w.at += d
 	idle := w.at - w.typed
@@ -53,7 +53,7 @@ func (w *world) step(d time.Duration) {
 	}
 }
 
-// pass lets time pass by the second.
+// pass advances time second by second.
 func (w *world) pass(d time.Duration) {
 	for range int(d / time.Second) {
 		w.step(time.Second)
@@ -68,8 +68,8 @@ func (w *world) is(want ...fleet.OwnerState) {
 	w.moves = nil
 }
 
-// Every state has a way to present and a way to absent, no line is there twice,
-// and none leads to where it comes from.
+// Every state has a path to present and to absent, no line is duplicated, and none leads
+// to its own state.
 func TestTable(t *testing.T) {
 	ways := map[fleet.OwnerState]map[fleet.OwnerState]bool{}
 	lines := map[[2]string]bool{}
@@ -110,7 +110,7 @@ func TestOwnerComesStaysAndGoes(t *testing.T) {
 	w.is()
 	w.pass(2 * time.Second)
 	w.is(fleet.OwnerPresent)
-	w.load(0.2) // less, but not little enough
+	w.load(0.2) // less, but above the lower threshold
 	w.pass(time.Minute)
 	w.is()
 	w.load(0)
@@ -120,7 +120,7 @@ func TestOwnerComesStaysAndGoes(t *testing.T) {
 	w.is(fleet.OwnerLeaving)
 	w.load(1)
 	w.step(time.Second)
-	w.is(fleet.OwnerPresent) // who was here a moment ago is not asked to prove it
+	w.is(fleet.OwnerPresent) // an owner who was just there need not prove it again
 	w.load(0)
 	w.pass(15*time.Minute - 2*time.Second)
 	w.is(fleet.OwnerLeaving)
@@ -128,7 +128,7 @@ func TestOwnerComesStaysAndGoes(t *testing.T) {
 	w.is(fleet.OwnerAbsent)
 }
 
-// One touch of the mouse makes guests give way and moves nobody.
+// One touch of the mouse makes guests yield and moves none.
 func TestOneTouch(t *testing.T) {
 	w := idleFor(t, time.Hour, fleet.OwnerPolicy{})
 	w.typed = w.at + time.Second
@@ -136,8 +136,8 @@ func TestOneTouch(t *testing.T) {
 	w.is(fleet.OwnerReturning, fleet.OwnerAbsent)
 }
 
-// An owner who comes and goes every few seconds is one who stays: one coming,
-// one going.
+// An owner who comes and goes every few seconds counts as staying: one arrival, one
+// departure.
 func TestOwnerWhoFlickers(t *testing.T) {
 	for _, period := range []time.Duration{2, 3, 5, 9} {
 		w := idleFor(t, time.Hour, fleet.OwnerPolicy{})
@@ -161,16 +161,16 @@ func TestClaimAndRelease(t *testing.T) {
 	w.pass(time.Hour)
 	w.is()
 	w.step(700 * time.Millisecond)
-	w.typed = w.at - 300*time.Millisecond // the key that said so
+	w.typed = w.at - 300*time.Millisecond // the key press of the release itself
 	w.policy.Claimed = false
 	w.step(0)
 	w.is(fleet.OwnerAbsent)
 	w.pass(time.Minute)
 	w.is()
-	w.typed = w.at // but a key after that counts
+	w.typed = w.at // a later key press counts
 	w.step(time.Second)
 	w.is(fleet.OwnerReturning)
-	// Who says they go while their program runs has forgotten it.
+	// A release while the owner's program runs is overridden.
 	w = idleFor(t, time.Hour, fleet.OwnerPolicy{Claimed: false})
 	w.policy.Claimed = true
 	w.load(3)
@@ -178,7 +178,7 @@ func TestClaimAndRelease(t *testing.T) {
 	w.policy.Claimed = false
 	w.pass(5 * time.Second)
 	w.is(fleet.OwnerPresent)
-	// A host without an owner can be claimed all the same, and is free at once.
+	// A host without an owner can be claimed, and is free at once.
 	w = &world{t: t, policy: fleet.OwnerPolicy{Claimed: true}}
 	w.step(time.Second)
 	if !w.watch.in.There() {
@@ -207,22 +207,20 @@ func TestHours(t *testing.T) {
 	}
 }
 
-// Sensors that are missing, or fail, or lie in ways that can be seen, make
-// nobody come or stay.
+// Sensors that are missing, fail, or are visibly wrong do not make an owner come or stay.
 func TestSensorsThatFail(t *testing.T) {
 	w := idleFor(t, time.Hour, fleet.OwnerPolicy{})
 	w.load(2)
 	w.pass(time.Minute)
 	w.is(fleet.OwnerReturning, fleet.OwnerPresent)
-	w.sample = fleet.OwnerSample{Deaf: []string{"CPUs used by others: gone"}} // and with it the one sign
+	w.sample = fleet.OwnerSample{Deaf: []string{"CPUs used by others: gone"}} // with the only sign
 	w.pass(16 * time.Minute)
 	w.is(fleet.OwnerLeaving, fleet.OwnerAbsent)
 	o := w.watch.Owner(w.at, noon)
 	if len(o.Deaf) != 1 || o.Present {
 		t.Errorf("it says %+v", o)
 	}
-	// With no sensor at all a host is idle once it has been watched for long
-	// enough, and not before.
+	// Without sensors a host is idle once it was watched long enough, and not before.
 	p := fleet.OwnerPolicy{Owned: true}
 	watch := Next(Watch{}, p, Moment{At: time.Hour})
 	if watch.in != fleet.OwnerLeaving {
@@ -233,7 +231,7 @@ func TestSensorsThatFail(t *testing.T) {
 	}
 }
 
-// The wall clock may say what it likes.
+// The wall clock does not matter.
 func TestClockThatJumps(t *testing.T) {
 	w := idleFor(t, time.Hour, fleet.OwnerPolicy{})
 	w.load(1)
@@ -244,7 +242,7 @@ func TestClockThatJumps(t *testing.T) {
 		if o := w.watch.Owner(w.at, noon.Add(jump)); !o.Present || o.ThereFor(noon.Add(jump)) > 2*time.Minute {
 			t.Errorf("after a jump by %s the owner is there for %s", jump, o.ThereFor(noon.Add(jump)))
 		}
-		// The controller has a clock of its own.
+		// The controller has its own clock.
 		if o := w.watch.Owner(w.at, noon.Add(jump)).By(noon); o.ThereFor(noon) != w.at-w.watch.present {
 			t.Errorf("by another clock the owner is there for %s, want %s", o.ThereFor(noon), w.at-w.watch.present)
 		}
@@ -255,19 +253,19 @@ func TestPresets(t *testing.T) {
 	condor := idleFor(t, time.Hour, fleet.OwnerPolicy{Preset: "condor"})
 	condor.load(0.6)
 	condor.pass(119 * time.Second)
-	condor.is() // two minutes of load first
+	condor.is() // requires two minutes of load
 	condor.pass(3 * time.Second)
-	condor.is(fleet.OwnerReturning) // suspended
+	condor.is(fleet.OwnerReturning) // guests are suspended
 	condor.pass(10*time.Minute - 3*time.Second)
 	condor.is()
 	condor.pass(5 * time.Second)
-	condor.is(fleet.OwnerPresent) // vacated
+	condor.is(fleet.OwnerPresent) // guests are evicted
 	condor = idleFor(t, time.Hour, fleet.OwnerPolicy{Preset: "condor"})
 	condor.typed = condor.at
 	condor.step(time.Second)
 	condor.is(fleet.OwnerReturning)
 	condor.pass(5 * time.Minute)
-	condor.is(fleet.OwnerAbsent) // goes on
+	condor.is(fleet.OwnerAbsent) // guests run again
 	boinc := idleFor(t, time.Hour, fleet.OwnerPolicy{Preset: "boinc"})
 	boinc.load(1.5) // of 4: less than half
 	boinc.pass(time.Minute)
@@ -288,7 +286,7 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// Every sign is named, and each alone is enough.
+// Every sign is named, and each is enough alone.
 func TestSigns(t *testing.T) {
 	half, some := 0.5, 0.2
 	for want, s := range map[string]fleet.OwnerSample{
@@ -305,19 +303,19 @@ func TestSigns(t *testing.T) {
 			t.Errorf("%q: the owner is %s, %q", want, w.watch.in, w.watch.why)
 		}
 	}
-	// Waiting alone is our own guests' doing, for CPUs and for memory.
+	// Waiting alone, for CPUs or memory, is caused by our own guests.
 	w := idleFor(t, time.Hour, fleet.OwnerPolicy{})
 	full := 1.0
 	w.sample.Waiting, w.sample.Starved = &full, &full
 	w.pass(time.Minute)
 	w.is()
-	w.sample.NonGuestCPUs = nil // nobody knows whether others work
+	w.sample.NonGuestCPUs = nil // unknown whether others work
 	w.pass(time.Minute)
 	w.is()
 }
 
-// Whatever the sensors say, from anywhere a quarter of an hour of silence ends
-// in absent and a minute of noise in present, and it is left by the table only.
+// From any state, a quarter of an hour without signs leads to absent, and a minute with
+// signs to present, only through the table.
 func TestAnything(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 5))

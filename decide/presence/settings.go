@@ -7,42 +7,42 @@ import (
 	"pagurus/fleet"
 )
 
-// Settings are the thresholds and times. A threshold of 0 is never reached.
+// Settings are thresholds and times. A threshold of 0 is never reached.
 type Settings struct {
-	InputWithin time.Duration // input that is younger is a sign
+	InputWithin time.Duration // younger input is a sign
 
-	BusyCPUs      float64       // others who use more CPUs are a sign
-	BusyShare     float64       // or, where set, more than this part of all, while somebody is at the machine,
-	BusyShareAway float64       // and while nobody is
-	IdleCPUs      float64       // and are one until they use no more than this; 0: the same
-	BusyFor       time.Duration // once they have done so for this long
+	BusyCPUs      float64       // more non-guest CPUs are a sign
+	BusyShare     float64       // or, if set, more than this share of all CPUs while a person is at the machine,
+	BusyShareAway float64       // or while none is
+	IdleCPUs      float64       // and they stay a sign until they are at most this; 0: the same
+	BusyFor       time.Duration // only after they have lasted this long
 
-	WaitingMost float64 // others who work at all are a sign when somebody waits for a CPU for more than this part of the time
-	MemoryLeast float64 // others who leave less of the memory, what guests hold being left, are a sign
-	StarvedMost float64 // and so are others who work while everybody waits for it for more than this part of the time
-	Battery     bool    // so is running on a battery
+	WaitingMost float64 // non-guest load is a sign if some task waits for a CPU more than this share of the time
+	MemoryLeast float64 // a smaller available share of memory is a sign; guests' memory counts as available
+	StarvedMost float64 // non-guest load is a sign if all tasks wait for memory more than this share of the time
+	Battery     bool    // running on battery is a sign
 
-	Grace        time.Duration // signs for so long, and the owner stays
-	LeavingAfter time.Duration // no sign for so long, and they are going, or were never there for good
-	IdleAfter    time.Duration // no sign for so long, and they are gone
+	Grace        time.Duration // after signs for this long the owner stays
+	LeavingAfter time.Duration // after no sign for this long the owner is leaving, or only looked in
+	IdleAfter    time.Duration // after no sign for this long the owner is absent
 }
 
-// never is a part of the time that nothing exceeds.
+// never is a share that is never exceeded.
 const never = 2
 
 // presets are the settings by name; the empty name is our own.
 //
-// Our own give way at once, which costs guests little, and send them off only
-// when the owner has stayed for a while, which costs a move.
+// Our own yield at once, which costs guests little. They move guests only when the owner
+// has stayed for a while, because moves cost more.
 //
-// condor is HTCondor's default policy of a desktop: a keyboard used within the
-// minute, or a load by others of 0.5 for two minutes, suspends; 10 minutes of
-// that evicts; 5 minutes below 0.3 and without keys let it go on; a machine that
-// was vacated is used again after 15 minutes without keys.
+// condor is HTCondor's default policy for desktops. A key press within the last minute,
+// or non-guest load of 0.5 for two minutes, suspends. 10 minutes of that evicts. 5
+// minutes below 0.3 without keys resume. An evicted machine is used again after 15
+// minutes without keys.
 //
-// boinc is BOINC's: in use is who gave input within 3 minutes, and it is not
-// only suspended but stopped at once; more than 25 % of all CPUs by others stop
-// it while in use, 50 % while not; so do batteries.
+// boinc is BOINC's. Input within 3 minutes means that the machine is in use, which stops
+// work at once instead of only suspending it. Non-guest load above 25 % of all CPUs while
+// in use, or 50 % otherwise, also stops it, and so does battery power.
 var presets = map[string]Settings{
 	"": {
 		InputWithin: 10 * time.Second, BusyCPUs: 0.3, IdleCPUs: 0.15, WaitingMost: 0.5, MemoryLeast: 0.05, StarvedMost: 0.1, Battery: true,
@@ -58,7 +58,7 @@ var presets = map[string]Settings{
 	},
 }
 
-// Presets names the presets there are, beside our own.
+// Presets names the presets other than our own.
 func Presets() []string {
 	var out []string
 	for name := range presets {
@@ -70,8 +70,8 @@ func Presets() []string {
 	return out
 }
 
-// Of gives the settings of a policy. A preset that there is not is our own: an
-// agent may be older than the controller.
+// Of returns a policy's settings. An unknown preset is our own: the agent may be older
+// than the controller.
 func Of(p fleet.OwnerPolicy) Settings {
 	s, ok := presets[p.Preset]
 	if !ok {
@@ -85,13 +85,12 @@ func Of(p fleet.OwnerPolicy) Settings {
 	return s
 }
 
-// suspended is the part of a host's CPUs that guests keep which shall stand
-// still: enough to answer when they are asked, so that nobody takes them for
-// dead.
+// suspended is the share of CPUs for guests that should be suspended: enough to answer
+// requests, so that they do not count as dead.
 const suspended = 0.01
 
-// Share is what part of a host's CPUs guests may use together; nil: no less than
-// without an owner. 0 is no ceiling but what the owner leaves over.
+// Share is the share of a host's CPUs that guests may use together; nil: as without an
+// owner; 0: only what the owner leaves.
 func Share(s fleet.OwnerState, p fleet.OwnerPolicy) *float64 {
 	if !s.There() {
 		return nil

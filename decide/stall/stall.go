@@ -1,13 +1,12 @@
-// Package stall finds out what the ranks of a job saw of a move, and why, from
-// what their guests say and when their moves suspended guests.
+// Package stall finds what a job's ranks saw of a move, and why, from their traces and
+// the times of suspensions.
 //
-// A virtual machine's clock stands still with it, so the ranks of one that is moved
-// do not see that; those of a container see most of it, and those of the others wait
-// for them and see it all. Guests' clocks are a little apart from each other and from
-// the hosts'.
+// A virtual machine's clock stops with it, so ranks in a moved one do not see the
+// suspension. Ranks in a container see most of it. Other ranks wait for them and see all
+// of it. Guests' clocks differ slightly from each other and from the hosts'.
 //
-// It must not know how traces are made, nor ask anybody. Its tests are tables
-// of gaps and moves.
+// It must not know how traces are made, nor query them. Its tests are tables of gaps and
+// moves.
 package stall
 
 import (
@@ -20,27 +19,28 @@ import (
 )
 
 const (
-	// around is how far from the pause a gap may be and still be the move's:
-	// what is lost at the switch is sent again within it.
+	// around is how far from the suspension a gap of the move may be: segments lost at
+	// the switch are sent again within it.
 	around = time.Second
-	// mostPostCopy is how long after the switch a gap may be the move's by post-copy:
-	// what a guest uses most it has waited for by then.
+	// mostPostCopy is the same after a post-copy switch: by then a guest has fetched the
+	// memory that it uses most.
 	mostPostCopy = 10 * time.Second
-	// apart is how far a guest's clock may be from its host's, which sets it;
-	// what the guest agent tolerates, with some room.
+	// apart is the maximum difference between the clocks of a guest and its host: what
+	// the guest agent tolerates, with a margin.
 	apart = 100 * time.Millisecond
-	// restless is how long after a move its traces are still seen: connections
-	// that had lost segments come back to their speed.
+	// restless is how long a move still affects traces: connections that lost segments
+	// recover their speed.
 	restless = 2 * time.Second
-	// mostCauses bounds what is said of one gap.
+	// mostCauses limits the causes of one gap.
 	mostCauses = 6
-	// together is how much of a gap another rank's has to share to be its cause.
+	// together is the divisor for how much of a gap another rank's gap must overlap to be
+	// its cause.
 	together = 2 // half of it
 )
 
-// Measure gives what a job's ranks saw of one of its migrations, going by
-// their traces of around its switch; moves are all migrations of the job.
-// false: no rank saw anything, or nobody knows when the switch was.
+// Measure returns what a job's ranks saw of a migration, from their traces around its
+// switch; moves are all migrations of the job. false: no rank saw anything, or the time
+// of the switch is unknown.
 func Measure(m fleet.Migration, moves []fleet.Migration, traces []fleet.Trace) (fleet.Stall, bool) {
 	q, ok := Window(m)
 	if !ok {
@@ -65,7 +65,7 @@ func Measure(m fleet.Migration, moves []fleet.Migration, traces []fleet.Trace) (
 	return out, true
 }
 
-// Window is the time around a migration's switch in which gaps are its own.
+// Window is the time around a migration's switch in which gaps belong to it.
 func Window(m fleet.Migration) (fleet.TraceQuery, bool) {
 	at := suspendedAt(m)
 	if at.IsZero() {
@@ -74,8 +74,7 @@ func Window(m fleet.Migration) (fleet.TraceQuery, bool) {
 	return fleet.TraceQuery{From: at.Add(-around), To: at.Add(m.BlackoutTime() + postCopyTime(m) + around)}, true
 }
 
-// postCopyTime is how long the guest ran without all of its memory, by post-copy, and
-// had to wait for what it touched.
+// postCopyTime is how long the guest ran without all of its memory, in post-copy.
 func postCopyTime(m fleet.Migration) time.Duration {
 	for i, e := range m.Entered {
 		if e.Phase.Traits().PostCopies() && i+1 < len(m.Entered) {
@@ -85,22 +84,23 @@ func postCopyTime(m fleet.Migration) time.Duration {
 	return 0
 }
 
-// suspendedAt is when the guest was paused: by its host, else by the controller.
+// suspendedAt is when the guest was suspended, by its host's clock or else the
+// controller's.
 func suspendedAt(m fleet.Migration) time.Time {
 	if !m.Cost.SuspendedAt.IsZero() {
 		return m.Cost.SuspendedAt
 	}
 	for _, e := range m.Entered {
-		if e.Phase.Traits().Committed { // the first of these phases is the switch
+		if e.Phase.Traits().Committed { // the first committed phase is the switch
 			return e.At
 		}
 	}
 	return time.Time{}
 }
 
-// Explain gives the traces with the causes of their gaps completed: that a
-// guest was suspended for a move, and for a rank that waited inside of a call,
-// what other ranks went through meanwhile. What is given is left as it is.
+// Explain completes the causes of gaps: suspensions by moves, and for ranks that waited
+// inside of a call, causes of other ranks' gaps meanwhile. It does not change its
+// arguments.
 func Explain(traces []fleet.Trace, moves []fleet.Migration) []fleet.Trace {
 	out := slices.Clone(traces)
 	for i := range out {
@@ -111,7 +111,7 @@ func Explain(traces []fleet.Trace, moves []fleet.Migration) []fleet.Trace {
 			}
 		}
 	}
-	own := slices.Clone(out) // as they are before any rank is blamed for what it only waited for itself
+	own := slices.Clone(out) // before other ranks' causes are added
 	for i := range own {
 		own[i].Gaps = slices.Clone(out[i].Gaps)
 	}
@@ -126,8 +126,7 @@ func Explain(traces []fleet.Trace, moves []fleet.Migration) []fleet.Trace {
 	return out
 }
 
-// addBlackout adds the time the guest was suspended to the longest of its gaps that
-// can have been interrupted by it.
+// addBlackout adds the guest's blackout to the longest gap that can include it.
 func addBlackout(gaps []fleet.Gap, m fleet.Migration) {
 	at, still := m.Cost.SuspendedAt, m.BlackoutTime()
 	if at.IsZero() || still <= 0 {
@@ -147,10 +146,9 @@ func addBlackout(gaps []fleet.Gap, m fleet.Migration) {
 	g.Why = append([]fleet.Cause{{What: fleet.GuestSuspended, Took: still}}, g.Why...)
 }
 
-// unseen is how much of the time that the guest stood still its own clock did not
-// count, of which a gap has what it did. A virtual machine's stops with it. A
-// container's goes on but for the time from when CRIU wrote it down until it set it
-// anew, which nobody knows: a sixth of the whole. Its gap was no shorter than that.
+// unseen is the part of a suspension that the guest's clock did not count and its gap
+// lacks. A virtual machine's clock stops. A container's clock only loses the unknown time
+// between its dump and its restore, a sixth of the suspension: its gap had the rest.
 func unseen(m fleet.Migration, still, seen time.Duration) time.Duration {
 	if m.Predicted != nil && !m.Predicted.Kind.Traits().OwnClock {
 		return max(0, still-seen)
@@ -158,13 +156,13 @@ func unseen(m fleet.Migration, still, seen time.Duration) time.Duration {
 	return still
 }
 
-// on reports whether a gap can have gone on at some moment of a time.
+// on reports whether a gap can overlap a time interval.
 func on(g fleet.Gap, at time.Time, length time.Duration) bool {
 	return g.At.Before(at.Add(length+apart)) && g.End().After(at.Add(-apart))
 }
 
-// blame adds to a gap's causes those of other ranks' gaps of the same time.
-// Of each kind the worst counts.
+// blame returns a gap's causes from other ranks' simultaneous gaps, the worst of each
+// kind.
 func blame(g fleet.Gap, rank int, all []fleet.Trace) []fleet.Cause {
 	out := slices.Clone(g.Why)
 	for _, t := range all {
@@ -188,8 +186,7 @@ func blame(g fleet.Gap, rank int, all []fleet.Trace) []fleet.Cause {
 	return out[:min(len(out), mostCauses)]
 }
 
-// shared reports whether two gaps are of the same time, as far as the clocks
-// of two guests can tell.
+// shared reports whether two gaps overlap, within the accuracy of two guests' clocks.
 func shared(g, other fleet.Gap) bool {
 	from, to := g.At, g.End()
 	if other.At.After(from) {
@@ -201,8 +198,8 @@ func shared(g, other fleet.Gap) bool {
 	return to.Sub(from)+min(apart, g.Took/(2*together)) >= g.Took/together
 }
 
-// worst takes a cause in, unless there is one of its kind that is worse, or
-// the gap's own rank went through the same.
+// worst adds a cause, unless there is a worse one of its kind, or the gap's own rank has
+// the same.
 func worst(list []fleet.Cause, c fleet.Cause) []fleet.Cause {
 	for i, old := range list {
 		if old.What != c.What {
@@ -216,7 +213,7 @@ func worst(list []fleet.Cause, c fleet.Cause) []fleet.Cause {
 	return append(list, c)
 }
 
-// weights orders causes: the first explain the most.
+// weights orders causes, most relevant first.
 var weights = []fleet.Reason{
 	fleet.GuestSuspended, fleet.RankStopped, fleet.TCPTimeout, fleet.TCPProbe, fleet.VCPUStolen, fleet.CPUShared, fleet.TCPResent, fleet.TCPDelayed, fleet.Computing,
 }
@@ -228,8 +225,8 @@ func weight(r fleet.Reason) int {
 	return len(weights)
 }
 
-// undisturbed is the median of the longest gap of any rank in times as long as
-// a window in which nothing of the job moved.
+// undisturbed is the median longest gap of any rank in windows of the same length without
+// a move of the job.
 func undisturbed(traces []fleet.Trace, moves []fleet.Migration, window time.Duration) time.Duration {
 	longest := map[int64]time.Duration{}
 	for _, t := range traces {
@@ -260,13 +257,13 @@ func undisturbed(traces []fleet.Trace, moves []fleet.Migration, window time.Dura
 	return medianOf(longest, int64((window+time.Second-1)/time.Second))
 }
 
-// medianOf gives the median of the maxima of as many seconds in a row. Times
-// come from guests and may be anything, so only what is there is walked over.
+// medianOf returns the median of the maxima over row successive seconds. Guests may
+// report any times, so only existing ones are visited.
 func medianOf(longest map[int64]time.Duration, row int64) time.Duration {
 	seconds := slices.Sorted(maps.Keys(longest))
 	var all []time.Duration
 	for i := 0; row > 0 && int64(i)+row <= int64(len(seconds)); {
-		if seconds[int64(i)+row-1]-seconds[i] != row-1 { // one between them is missing
+		if seconds[int64(i)+row-1]-seconds[i] != row-1 { // a second between them is missing
 			i++
 			continue
 		}
@@ -275,7 +272,7 @@ func medianOf(longest map[int64]time.Duration, row int64) time.Duration {
 			most = max(most, longest[seconds[i]])
 			i++
 		}
-		if most > 0 { // else no rank made calls then
+		if most > 0 { // otherwise no rank made calls then
 			all = append(all, most)
 		}
 	}

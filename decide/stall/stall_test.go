@@ -15,7 +15,7 @@ const ms = time.Millisecond
 
 var at = time.Unix(5000, 0).UTC()
 
-// moved is a migration of guest j1g1 that paused it at `at`.
+// moved is a migration of guest j1g1, suspended at `at`.
 func moved() fleet.Migration {
 	return fleet.Migration{ID: "m1.j1g1", Guest: "j1g1", Job: "j1", Phase: fleet.Finished,
 		Cost:    fleet.Progress{SuspendedAt: at, Downtime: 20 * ms},
@@ -91,18 +91,17 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// The undisturbed longest gap is that of as long a time, not of all times, and
-// no move is in it.
+// The undisturbed longest gap is for windows of the same length, without moves.
 func TestUndisturbed(t *testing.T) {
 	a, b := trace(0, "j1g0", gap(0, 60*ms, true)), trace(1, "j1g1")
 	a.Seconds, b.Seconds = make([]time.Duration, 40), make([]time.Duration, 40)
-	for i := range 40 { // the last one is 3 s after the pause
+	for i := range 40 { // the last one is 3 s after the suspension
 		a.Seconds[i], b.Seconds[i] = 10*ms, 12*ms
 		if i > 30 {
-			a.Seconds[i] = 500 * ms // of the move
+			a.Seconds[i] = 500 * ms // caused by the move
 		}
 	}
-	b.Seconds[3] = 90 * ms // once, for whatever reason
+	b.Seconds[3] = 90 * ms // a single outlier
 	got, ok := Measure(moved(), []fleet.Migration{moved()}, []fleet.Trace{a, b})
 	if !ok || got.Undisturbed != 12*ms {
 		t.Errorf("%v %+v", ok, got.Undisturbed)
@@ -123,7 +122,7 @@ func TestExplainLeavesWhatItIsGiven(t *testing.T) {
 	}
 }
 
-// Guests may say anything.
+// Guests may report anything.
 func TestAnyTraces(t *testing.T) {
 	number := rapid.OneOf(rapid.Int64Range(-5, 5000), rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64, 1 << 50}))
 	rapid.Check(t, func(t *rapid.T) {
@@ -142,7 +141,7 @@ func TestAnyTraces(t *testing.T) {
 	})
 }
 
-// By post-copy a guest waits for its memory after it runs, too.
+// In post-copy a guest waits for memory after it runs, too.
 func TestWindowOfPostCopy(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	m := fleet.Migration{Cost: fleet.Progress{SuspendedAt: at, Downtime: 50 * time.Millisecond}}
@@ -155,13 +154,13 @@ func TestWindowOfPostCopy(t *testing.T) {
 	}
 }
 
-// What a guest's own clock did not count ends when its target lets it run, and
-// not when its source has handed it over. A container's counts most of that.
+// The time that a guest's clock does not count ends when its target resumes it, not when
+// its source has handed it over. A container's clock counts most of it.
 func TestPauseEndsWhenTheTargetLetsItRun(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind    fleet.Kind
-		resumed time.Duration // after the pause, by the target's clock
-		seen    time.Duration // the gap, by its own clock
+		resumed time.Duration // after the suspension, by the target's clock
+		seen    time.Duration // the gap, by the guest's clock
 		still   time.Duration
 		want    time.Duration
 	}{

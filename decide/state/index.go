@@ -12,46 +12,46 @@ import (
 	"pagurus/fleet"
 )
 
-// Index is a cluster that changes. Commit, Learn and Reload change it; all
-// else only reads. It is not safe to read while it changes.
+// Index is a changing cluster. Commit, Learn and Reload change it; all else only reads.
+// It must not be read while it changes.
 type Index struct {
 	snap   fleet.Snapshot
 	shared shared
 	room   *placement.Index
-	policy placement.Policy // nil: the cluster's rules say
+	policy placement.Policy // nil: the cluster's rules decide
 
 	homes       map[fleet.HostID][]fleet.GuestID // guests that have not ended, by Home
 	draining    map[fleet.HostID]bool
-	readdressed map[fleet.HostID]bool            // hosts that say another address than is stored
-	attended    map[fleet.HostID]bool            // hosts whose owner is there, that have guests, which may not just stay
-	suspended   map[fleet.GuestID]bool           // guests to be suspended for one
-	requeued    map[fleet.JobID]bool             // jobs that are to begin again
-	waiting     map[int64]map[fleet.GuestID]bool // guests that wait for the first answer to an order of their own that does not stand, by since when, in nanoseconds: those of a job since one time
-	restless    map[fleet.GuestID]bool           // guests that wait for any other, or for one that was not answered well
-	refused     map[fleet.JobID]bool             // jobs of which the order to run was not answered well
+	readdressed map[fleet.HostID]bool            // hosts whose reported address is not the stored one
+	attended    map[fleet.HostID]bool            // hosts with guests that must yield to a present owner, unless they may just stay
+	suspended   map[fleet.GuestID]bool           // guests to be suspended for an owner
+	requeued    map[fleet.JobID]bool             // jobs to be requeued
+	waiting     map[int64]map[fleet.GuestID]bool // guests that wait for the first answer to their start or stop order, by time in nanoseconds: starts of one job share a time
+	restless    map[fleet.GuestID]bool           // guests that wait for any other order except a standing one, or whose order did not succeed
+	refused     map[fleet.JobID]bool             // jobs whose run order did not succeed
 	tallies     map[fleet.JobID]lifecycle.Tally
 	open        map[fleet.MoveID]bool
-	over        line[fleet.MoveID] // moves that have ended
-	done        line[fleet.JobID]  // jobs that have ended
+	over        line[fleet.MoveID] // ended moves
+	done        line[fleet.JobID]  // ended jobs
 	submitted   map[fleet.RequestID]fleet.JobID
 	asked       map[fleet.RequestID][]fleet.MoveID
-	subnets     map[fleet.Subnet]int // of jobs that go on
+	subnets     map[fleet.Subnet]int // of unfinished jobs
 	byJob       map[fleet.JobID][]fleet.MigrationID
 	finished    line[fleet.MigrationID]
-	alone       line[fleet.MigrationID]             // of those the ones whose move is forgotten
-	missed      line[fleet.MigrationID]             // those that did not finish whose move is forgotten
-	history     *cost.History                       // of finished, as they were at learnt; nil: nobody has asked
-	learnt      int                                 // how many have come since
-	scratch     scratch                             // of Commit
+	alone       line[fleet.MigrationID]             // finished ones whose move is forgotten
+	missed      line[fleet.MigrationID]             // aborted or lost ones whose move is forgotten
+	history     *cost.History                       // of finished, as of learnt; nil: not needed yet
+	learnt      int                                 // how many have been added since
+	scratch     scratch                             // for Commit
 	spare       []*View                             // see View
-	profiledBy  map[fleet.GuestID]fleet.MigrationID // the one whose prediction has the guest's latest profile
+	profiledBy  map[fleet.GuestID]fleet.MigrationID // the migration whose prediction has the guest's latest profile
 }
 
-// shared says which maps of the snapshot somebody else may be reading.
+// shared says which maps of the snapshot may have other readers.
 type shared struct{ hosts, guests, jobs, moves, migrations bool }
 
-// NewIndex makes the index of a snapshot; its hosts may have facts. From now on the
-// snapshot must not be changed by anybody, and the index does not either.
+// NewIndex makes the index of a snapshot, whose hosts may have facts. The snapshot must
+// not change any more, and the index does not change it.
 func NewIndex(s fleet.Snapshot, p placement.Policy) *Index {
 	l := &Index{
 		snap: s, shared: shared{true, true, true, true, true}, policy: p, room: placement.NewIndex(s, placement.InForce(p, s.Cluster.Rules)),
@@ -79,21 +79,20 @@ func NewIndex(s fleet.Snapshot, p placement.Policy) *Index {
 	return l
 }
 
-// Snapshot gives the cluster for reading until the next change.
+// Snapshot returns the cluster for reading until the next change.
 func (l *Index) Snapshot() fleet.Snapshot { return l.snap }
 
-// Share gives the cluster for reading at any time. The next change copies what
-// it changes of it.
+// Share returns the cluster for reading at any time. The next change copies the maps that
+// it changes.
 func (l *Index) Share() fleet.Snapshot {
 	l.shared = shared{true, true, true, true, true}
 	return l.snap
 }
 
-// At says what time it is.
+// At sets the time.
 func (l *Index) At(at time.Time) { l.snap.At = at }
 
-// Reload takes a snapshot as it is stored in place of what there was. Facts of
-// hosts that are still there stay.
+// Reload replaces the cluster by the stored snapshot. Facts of remaining hosts stay.
 func (l *Index) Reload(s fleet.Snapshot) {
 	s.At, s.LedSince = l.snap.At, l.snap.LedSince
 	hosts := make(map[fleet.HostID]fleet.Host, len(s.Hosts))
@@ -105,8 +104,7 @@ func (l *Index) Reload(s fleet.Snapshot) {
 	*l = *NewIndex(s, l.policy)
 }
 
-// Learn takes in what a host's agent says. Of a host that is not known nothing
-// is kept.
+// Learn stores an agent's facts. It ignores unknown hosts.
 func (l *Index) Learn(id fleet.HostID, f fleet.Facts) {
 	h, known := l.snap.Hosts[id]
 	if !known {
@@ -119,7 +117,7 @@ func (l *Index) Learn(id fleet.HostID, f fleet.Facts) {
 	l.room.Host(&h)
 }
 
-// Commit takes in a change that was stored as revision. Facts stay as they are.
+// Commit applies a change that was stored as revision. Facts stay.
 func (l *Index) Commit(c fleet.Changeset, revision int64) {
 	l.snap.Revision = revision
 	ruled := false
@@ -208,7 +206,7 @@ func (l *Index) commitGuests(c fleet.Changeset) {
 	}
 }
 
-// own gives a map that nobody else reads.
+// own returns a map without other readers.
 func own[K comparable, V any](m map[K]V, shared *bool) map[K]V {
 	if *shared || m == nil {
 		m, *shared = maps.Clone(m), false
@@ -219,7 +217,7 @@ func own[K comparable, V any](m map[K]V, shared *bool) map[K]V {
 	return m
 }
 
-// apply changes a map and has count told what goes, by -1, and what comes.
+// apply changes a map and tells count what is removed, by -1, and what is added.
 func apply[K comparable, V any](m map[K]V, put []V, gone []K, id func(V) K, count func(V, int)) {
 	for _, v := range put {
 		k := id(v)
@@ -245,7 +243,7 @@ func set[K comparable](m map[K]bool, k K, in bool) {
 	}
 }
 
-// add counts in a map that holds no zeros.
+// add counts in a map without zeros.
 func add[K comparable](m map[K]int, k K, by int) {
 	if n := m[k] + by; n != 0 {
 		m[k] = n
@@ -254,7 +252,7 @@ func add[K comparable](m map[K]int, k K, by int) {
 	}
 }
 
-// list keeps lists in a map that holds no empty ones.
+// list keeps lists in a map without empty ones.
 func list[K, V comparable](m map[K][]V, k K, v V, by int) {
 	if by > 0 {
 		m[k] = append(m[k], v)
@@ -276,13 +274,13 @@ func (l *Index) host(h *fleet.Host) {
 	set(l.attended, h.ID, attended(h) && len(l.homes[h.ID]) > 0)
 }
 
-// attended reports whether the owner of a host is there, and has not agreed that
-// guests stay.
+// attended reports whether a host's owner is present, and has not agreed that guests
+// stay.
 func attended(h *fleet.Host) bool {
 	return h.Facts.Owner != nil && h.Facts.Owner.Present && h.Policy.Vacate != fleet.Stay
 }
 
-// noteOccupied notes that a host has guests, or has none any more.
+// noteOccupied records whether a host has guests.
 func (l *Index) noteOccupied(id fleet.HostID) {
 	if len(l.homes[id]) == 0 {
 		delete(l.attended, id)
@@ -292,8 +290,8 @@ func (l *Index) noteOccupied(id fleet.HostID) {
 	set(l.attended, id, attended(&h))
 }
 
-// guest notes what a guest was and what it is; nil: it is not there. Most of it
-// stays as it was.
+// guest records a guest's change; nil: it does not exist. Usually most of it is
+// unchanged.
 func (l *Index) guest(was, is *fleet.Guest) {
 	switch {
 	case was == nil:
@@ -334,7 +332,7 @@ func (l *Index) guest(was, is *fleet.Guest) {
 	}
 }
 
-// wait notes that a guest waits, or no longer.
+// wait records whether a guest waits.
 func (l *Index) wait(g *fleet.Guest, waits bool) {
 	since := g.Since.UnixNano()
 	of := l.waiting[since]
@@ -347,8 +345,8 @@ func (l *Index) wait(g *fleet.Guest, waits bool) {
 	}
 }
 
-// waits reports whether a guest waits for the first answer to an order of its
-// own, restless whether it waits for any other that does not stand.
+// waits reports whether a guest waits for the first answer to its own order; restless,
+// whether it waits for any other except a standing one.
 func waits(g *fleet.Guest) bool {
 	return (g.State == fleet.GuestStarting || g.State == fleet.GuestStopping) && g.Attempt == 0
 }
@@ -357,7 +355,7 @@ func restless(g *fleet.Guest) bool {
 	return !g.State.Ended() && !waits(g) && (g.State != fleet.GuestRunning || g.Attempt > 0)
 }
 
-// tally counts a guest among those of its job.
+// tally counts a guest for its job.
 func (l *Index) tally(g fleet.Guest, by int) {
 	t := l.tallies[g.Job]
 	if t.Count(g.State, by); t == (lifecycle.Tally{}) {
@@ -411,7 +409,7 @@ func (l *Index) migration(m fleet.Migration, by int) {
 	}
 }
 
-// ended says when a migration ended; false: it has not, or nobody noted it.
+// ended returns when a migration ended; false: not yet, or unknown.
 func ended(m fleet.Migration) (time.Time, bool) {
 	if !m.Phase.Ended() || len(m.Entered) == 0 {
 		return time.Time{}, false
@@ -419,7 +417,7 @@ func ended(m fleet.Migration) (time.Time, bool) {
 	return m.Entered[len(m.Entered)-1].At, true
 }
 
-// noteProfile keeps which migration knows a guest's memory best, of those that are not
+// noteProfile records which migration has a guest's latest profile, of those that are not
 // forgotten.
 func (l *Index) noteProfile(m fleet.Migration, by int) {
 	if m.Move == "" || m.Predicted == nil || m.Predicted.Profile == nil {
@@ -428,7 +426,7 @@ func (l *Index) noteProfile(m fleet.Migration, by int) {
 	last, known := l.profiledBy[m.Guest]
 	switch {
 	case by < 0 && last == m.ID:
-		delete(l.profiledBy, m.Guest) // it comes back at once, or was old
+		delete(l.profiledBy, m.Guest) // it is added again at once, or was old
 	case by > 0:
 		if p := l.snap.Migrations[last].Predicted; !known || p == nil || p.Profile == nil || !m.Predicted.Profile.At.Before(p.Profile.At) {
 			l.profiledBy[m.Guest] = m.ID
@@ -436,8 +434,8 @@ func (l *Index) noteProfile(m fleet.Migration, by int) {
 	}
 }
 
-// line is things in order of a time, equals by name. Things come mostly at its
-// end and go mostly at its beginning.
+// line is a list ordered by time, equals by name. Elements are mostly added at the end
+// and removed at the beginning.
 type line[K cmp.Ordered] []timed[K]
 
 type timed[K cmp.Ordered] struct {
@@ -462,5 +460,5 @@ func (l *line[K]) add(at time.Time, id K, by int) {
 	}
 }
 
-// last gives the last of them, so many at most.
+// last returns the last most elements.
 func (l line[K]) last(most int) line[K] { return l[max(0, len(l)-most):] }

@@ -13,9 +13,8 @@ import (
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// Whatever is committed and learnt, in whatever order: the index is what one
-// made again would be, the snapshot is what Apply makes of it, and what was
-// shared before stays as it was.
+// After any commits and facts, in any order, the index equals a newly made one, and the
+// snapshot equals Apply's. Shared snapshots do not change.
 func TestKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		plain := fleet.NewSnapshot()
@@ -67,7 +66,7 @@ func TestKept(t *testing.T) {
 				if !known(from) || !known(to) {
 					t.Skip("no such host")
 				}
-				n := pick("guest") // a migration is one guest's for ever
+				n := pick("guest") // a migration always belongs to one guest
 				m := fleet.Migration{ID: fleet.MigrationID(fmt.Sprint("m", n)), Job: "j1", From: from, To: to,
 					Phase:   rapid.SampledFrom([]fleet.Phase{fleet.Copying, fleet.Finished, fleet.Aborted}).Draw(t, "phase"),
 					Entered: []fleet.Entered{{At: at()}}}

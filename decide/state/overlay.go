@@ -5,29 +5,29 @@ import (
 	"slices"
 )
 
-// Overlay is a map with changes laid over it, and never changes the one below. A few
-// changes lie in a list, at less cost than in a map; more have an index.
+// Overlay is a map with changes on top, and never changes the map below. A few changes
+// are in a list, which is cheaper than a map; more have an index.
 type Overlay[K cmp.Ordered, V any] struct {
 	base    map[K]V
-	changes []Change[K, V] // each thing once
+	changes []Change[K, V] // one for each key
 	index   map[K]int      // into changes; empty while they are few
 }
 
-// Change is what one thing is now, or that it is gone.
+// Change is an element's new value, or its removal.
 type Change[K cmp.Ordered, V any] struct {
 	ID   K
 	Is   V
 	Gone bool
 }
 
-// FewChanges is how many changes are looked through faster than an index.
+// FewChanges is how many changes are searched faster without an index.
 const FewChanges = 20
 
-// roomy is for how many changes room is kept at the most.
+// roomy is the largest buffer of changes that is kept.
 const roomy = 64
 
-// Reuse begins again over a map, in the room that there is. What Changes gave
-// must not be read any more.
+// Reuse starts again over a map, with the existing buffers. Earlier results of Changes
+// become invalid.
 func (l *Overlay[K, V]) Reuse(base map[K]V) {
 	if cap(l.changes) > roomy {
 		*l = Overlay[K, V]{}
@@ -37,10 +37,10 @@ func (l *Overlay[K, V]) Reuse(base map[K]V) {
 	l.base, l.changes = base, l.changes[:0]
 }
 
-// Changes gives what has changed, in no order, for reading.
+// Changes returns the changes, unordered, for reading.
 func (l *Overlay[K, V]) Changes() []Change[K, V] { return l.changes }
 
-// Find gives a thing as it is now, and false if there is none.
+// Find returns an element's present value, and false if there is none.
 func (l *Overlay[K, V]) Find(k K) (V, bool) {
 	if i := l.place(k); i >= 0 {
 		return l.changes[i].Is, !l.changes[i].Gone
@@ -49,16 +49,16 @@ func (l *Overlay[K, V]) Find(k K) (V, bool) {
 	return v, ok
 }
 
-// At is Find for which nothing is the zero value.
+// At is Find with the zero value for a missing element.
 func (l *Overlay[K, V]) At(k K) V { v, _ := l.Find(k); return v }
 
-// Put has a thing be as it is given.
+// Put sets an element.
 func (l *Overlay[K, V]) Put(k K, v V) { *l.change(k) = Change[K, V]{ID: k, Is: v} }
 
-// Drop has a thing be gone.
+// Drop removes an element.
 func (l *Overlay[K, V]) Drop(k K) { *l.change(k) = Change[K, V]{ID: k, Gone: true} }
 
-// place is where in changes a thing is; -1: it has not changed.
+// place is an element's index in changes; -1: unchanged.
 func (l *Overlay[K, V]) place(k K) int {
 	if len(l.index) > 0 {
 		if i, changed := l.index[k]; changed {
@@ -74,13 +74,13 @@ func (l *Overlay[K, V]) place(k K) int {
 	return -1
 }
 
-// change gives room for what a thing is from now on.
+// change returns the place for an element's new value.
 func (l *Overlay[K, V]) change(k K) *Change[K, V] {
 	if i := l.place(k); i >= 0 {
 		return &l.changes[i]
 	}
 	i := len(l.changes)
-	if i == 1 { // more than one are mostly a whole job's
+	if i == 1 { // more than one usually means a whole job
 		l.changes = slices.Grow(l.changes, FewChanges)
 	}
 	l.changes = append(l.changes, Change[K, V]{})
@@ -99,8 +99,7 @@ func (l *Overlay[K, V]) change(k K) *Change[K, V] {
 	return &l.changes[i]
 }
 
-// Changed gives what there is that is new or different, and names what is gone,
-// both in order of ID.
+// Changed returns the new and changed elements and the removed keys, both sorted by ID.
 func (l *Overlay[K, V]) Changed() (put []V, gone []K) {
 	switch {
 	case len(l.changes) == 0:

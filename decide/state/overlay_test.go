@@ -8,14 +8,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A layer is what a map would be on which the same was done, with few changes
-// and with many.
+// An Overlay behaves as a map with the same changes, with few and with many.
 func TestMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"})
 		base := rapid.MapOf(name, rapid.Int()).Draw(t, "base")
 		l, plain := Overlay[string, int]{base: base}, maps.Clone(base)
-		if rapid.Bool().Draw(t, "reused") { // nothing of what was there before is seen
+		if rapid.Bool().Draw(t, "reused") { // earlier content is invisible
 			l = Overlay[string, int]{base: map[string]int{"a": 1}}
 			for range rapid.IntRange(0, 100).Draw(t, "before") {
 				l.Put(rapid.StringN(1, 2, 2).Draw(t, "other"), 2)

@@ -13,14 +13,14 @@ import (
 	"pagurus/fleet"
 )
 
-// names gives what is in a set, in order. Most sets are empty.
+// names returns a set's elements, sorted. Most sets are empty.
 func names[K cmp.Ordered](set map[K]bool) []K {
 	out := collect(nil, set)
 	slices.Sort(out)
 	return out
 }
 
-// collect adds what is in a set, in no order.
+// collect appends a set's elements, unordered.
 func collect[K comparable](to []K, set map[K]bool) []K {
 	to = slices.Grow(to, len(set))
 	for k := range set {
@@ -29,37 +29,36 @@ func collect[K comparable](to []K, set map[K]bool) []K {
 	return to
 }
 
-// Room is what hosts have promised, and whom they can take.
+// Room is the hosts' promised and free resources.
 func (l *Index) Room() *placement.Index { return l.room }
 
-// GuestsAt names the guests that a host may run, in order of ID.
+// GuestsAt names the guests that a host may run, sorted by ID.
 func (l *Index) GuestsAt(id fleet.HostID) []fleet.GuestID {
 	out := slices.Clone(l.homes[id])
 	slices.Sort(out)
 	return out
 }
 
-// Draining gives the hosts that drain, in order of ID.
+// Draining returns the draining hosts, sorted by ID.
 func (l *Index) Draining() []fleet.HostID { return names(l.draining) }
 
-// Readdressed gives the hosts that say another address than is stored.
+// Readdressed returns the hosts whose reported address is not the stored one.
 func (l *Index) Readdressed() []fleet.HostID { return names(l.readdressed) }
 
-// Attended gives the hosts whose owner is there and that have guests, unless the
-// owner has agreed that they stay, in order of ID.
+// Attended returns the hosts with guests whose owner is present and has not agreed that
+// guests stay, sorted by ID.
 func (l *Index) Attended() []fleet.HostID { return names(l.attended) }
 
-// Suspended gives the guests to be suspended for an owner, in order of ID.
+// Suspended returns the guests to be suspended for an owner, sorted by ID.
 func (l *Index) Suspended() []fleet.GuestID { return names(l.suspended) }
 
-// Requeued gives the jobs that are to begin again, in order of ID.
+// Requeued returns the jobs to be requeued, sorted by ID.
 func (l *Index) Requeued() []fleet.JobID { return names(l.requeued) }
 
-// Restless gives the jobs of which the order to run was not answered well or whose
-// program was told to end, and
-// the guests that wait for an order that does not stand as long as all is well, or
-// was not answered well; both in no order. Those that wait for the first answer
-// to one of their own are left out while they do so only since after a time.
+// Restless returns the jobs whose run order did not succeed or whose program was told to
+// end. It also returns the guests that wait for an order except a standing one, or whose
+// order did not succeed. Both are unordered. Guests that wait for the first answer to
+// their own order only since after the given time are excluded.
 func (l *Index) Restless(since time.Time) ([]fleet.JobID, []fleet.GuestID) {
 	guests := collect(nil, l.restless)
 	for at, of := range l.waiting {
@@ -73,10 +72,10 @@ func (l *Index) Restless(since time.Time) ([]fleet.JobID, []fleet.GuestID) {
 // Tally counts a job's guests.
 func (l *Index) Tally(id fleet.JobID) lifecycle.Tally { return l.tallies[id] }
 
-// OpenMoves gives the moves under way.
+// OpenMoves returns the moves in progress.
 func (l *Index) OpenMoves() []fleet.MoveID { return names(l.open) }
 
-// MovingBy gives the migrations that are under way in a mode.
+// MovingBy returns the migrations in progress in a mode.
 func (l *Index) MovingBy(mode fleet.Mode) (out []fleet.MigrationID) {
 	for v := range l.open {
 		for _, id := range l.snap.Moves[v].Migrations {
@@ -89,7 +88,7 @@ func (l *Index) MovingBy(mode fleet.Mode) (out []fleet.MigrationID) {
 	return out
 }
 
-// OldMoves gives the moves that ended before a time.
+// OldMoves returns the moves that ended before a time.
 func (l *Index) OldMoves(before time.Time) []fleet.MoveID {
 	var out []fleet.MoveID
 	for _, v := range l.over {
@@ -101,8 +100,8 @@ func (l *Index) OldMoves(before time.Time) []fleet.MoveID {
 	return out
 }
 
-// OldJobs gives the jobs that ended before a time, and those that are more than
-// so many, the oldest first.
+// OldJobs returns the jobs that ended before a time, and those beyond the newest most,
+// oldest first.
 func (l *Index) OldJobs(before time.Time, most int) []fleet.JobID {
 	var out []fleet.JobID
 	for i, j := range l.done {
@@ -114,27 +113,26 @@ func (l *Index) OldJobs(before time.Time, most int) []fleet.JobID {
 	return out
 }
 
-// Submitted gives the job that a request led to.
+// Submitted returns the job that a request created.
 func (l *Index) Submitted(r fleet.RequestID) (fleet.JobID, bool) {
 	id, ok := l.submitted[r]
 	return id, ok && r != ""
 }
 
-// Asked gives the moves that a request led to, in order of ID.
+// Asked returns the moves that a request created, sorted by ID.
 func (l *Index) Asked(r fleet.RequestID) []fleet.MoveID {
 	return slices.Sorted(slices.Values(l.asked[r]))
 }
 
-// Taken reports whether a job that goes on has a network.
+// Taken reports whether an unfinished job has a network.
 func (l *Index) Taken(s fleet.Subnet) bool { return l.subnets[s] > 0 }
 
-// MigrationsOf gives the migrations of a job's guests.
+// MigrationsOf returns the migrations of a job's guests.
 func (l *Index) MigrationsOf(id fleet.JobID) []fleet.MigrationID { return l.byJob[id] }
 
-// History is what the latest migrations that arrived teach. While there are many
-// a further one teaches little: it is got together anew when a tenth of
-// them is new. It is kept here, but nothing that can be seen of the index
-// changes by asking.
+// History is learnt from the latest migrations that arrived. With many of them one more
+// adds little, so it is updated only when a tenth is new. It is cached here; calling this
+// does not visibly change the index.
 func (l *Index) History() *cost.History {
 	last := l.finished.last(cost.Remembered)
 	if l.history != nil && l.learnt <= len(last)/10 {
@@ -148,8 +146,8 @@ func (l *Index) History() *cost.History {
 	return l.history
 }
 
-// Lesson gives what is kept of a migration when its move is forgotten: what can be
-// learnt from it, while it is among the latest; false: nothing.
+// Lesson returns what is kept for learning of a migration when its move is forgotten;
+// false: it is too old.
 func (l *Index) Lesson(id fleet.MigrationID) (fleet.Migration, bool) {
 	m := l.snap.Migrations[id]
 	last := l.finished.last(cost.Remembered)
@@ -158,8 +156,8 @@ func (l *Index) Lesson(id fleet.MigrationID) (fleet.Migration, bool) {
 	return m, over && cost.Teaches(m) && (len(last) < cost.Remembered || !at.Before(last[0].at))
 }
 
-// Faded gives the migrations that were only kept to be learnt from, and are
-// older than enough others of their kind.
+// Faded returns the migrations that were kept only for learning and have been replaced by
+// enough newer ones.
 func (l *Index) Faded() []fleet.MigrationID {
 	var out []fleet.MigrationID
 	for _, of := range []line[fleet.MigrationID]{l.alone, l.missed} {
@@ -170,8 +168,7 @@ func (l *Index) Faded() []fleet.MigrationID {
 	return out
 }
 
-// ProfileOf gives what was last seen of how a guest uses its memory, before it began
-// to move; nil: nobody looked.
+// ProfileOf returns a guest's latest profile from before it began to move; nil: none.
 func (l *Index) ProfileOf(id fleet.GuestID) *fleet.Profile {
 	m, known := l.profiledBy[id]
 	if !known {
@@ -180,14 +177,14 @@ func (l *Index) ProfileOf(id fleet.GuestID) *fleet.Profile {
 	return l.snap.Migrations[m].Predicted.Profile
 }
 
-// Check says in what the index differs from one made again; empty: in nothing.
-// It is for tests.
+// Check returns the differences between the index and a newly made one; empty: none. It
+// is for tests.
 func (l *Index) Check() string {
 	anew := NewIndex(l.snap, l.policy)
 	if wrong := l.room.Check(l.snap); wrong != "" {
 		return "room: " + wrong
 	}
-	for _, m := range []*Index{l, anew} { // lists are in no order, and empty is nil
+	for _, m := range []*Index{l, anew} { // lists are unordered, and empty is nil
 		for _, of := range m.homes {
 			slices.Sort(of)
 		}
@@ -222,8 +219,8 @@ func (l *Index) Check() string {
 	return ""
 }
 
-// Unsettled reports whether the passing of time alone may bring something about
-// soon: an answer is waited for, a move is under way, a host drains.
+// Unsettled reports whether time alone may soon cause a change: an answer is outstanding,
+// a move is in progress, or a host drains.
 func (l *Index) Unsettled() bool {
 	return len(l.waiting)+len(l.restless)+len(l.refused)+len(l.requeued)+len(l.open)+len(l.draining)+len(l.readdressed) > 0
 }

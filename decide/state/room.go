@@ -7,13 +7,13 @@ import (
 	"pagurus/fleet"
 )
 
-// stay is what a guest has of hosts' room: most changes leave it as it is.
+// stay is a guest's use of hosts; most changes do not affect it.
 type stay struct {
-	hosts [2]fleet.HostID // no guest is at more
+	hosts [2]fleet.HostID // a guest is at no more
 	need  fleet.Resources
 }
 
-// scratch is room for what a change is about, used again by the next.
+// scratch is buffers for changes, reused by the next.
 type scratch struct {
 	guests     []fleet.GuestID
 	migrations []fleet.MigrationID
@@ -21,7 +21,7 @@ type scratch struct {
 	from, to   []way
 }
 
-// stay gives what a guest has of hosts' room, as migrations are in the snapshot now.
+// stay returns a guest's use of hosts, with its migration in the present snapshot.
 func (l *Index) stay(g *fleet.Guest) stay {
 	s := stay{need: g.Need}
 	var m fleet.Migration
@@ -32,7 +32,7 @@ func (l *Index) stay(g *fleet.Guest) stay {
 	return s
 }
 
-// stays gives what guests have of hosts' room now, in the room given.
+// stays returns the present use of hosts by guests, in the given buffer.
 func (l *Index) stays(out []stay, guests []fleet.GuestID) []stay {
 	out = out[:0]
 	for _, id := range guests {
@@ -42,14 +42,14 @@ func (l *Index) stays(out []stay, guests []fleet.GuestID) []stay {
 	return out
 }
 
-// touched reports whether a migration of a guest changes too: it has its place when
-// both have changed.
+// touched reports whether the change includes a migration of a guest: its hosts are known
+// when both have changed.
 func (l *Index) touched(id fleet.GuestID) bool {
 	_, is := slices.BinarySearch(l.scratch.guests, id)
 	return is
 }
 
-// shift notes in the room where a guest has been and is.
+// shift updates the hosts' room for a guest's change.
 func (l *Index) shift(was, is stay) {
 	if was != is {
 		l.room.Occupy(was.hosts[:], was.need, -1)
@@ -57,10 +57,10 @@ func (l *Index) shift(was, is stay) {
 	}
 }
 
-// way is the two hosts of a migration that is under way; empty: it is over.
+// way is the hosts of a migration in progress; empty: it has ended.
 type way struct{ from, to fleet.HostID }
 
-// traffic gives the ways of migrations now, in the room given.
+// traffic returns the present ways of migrations, in the given buffer.
 func (l *Index) traffic(out []way, migrations []fleet.MigrationID) []way {
 	out = out[:0]
 	for _, id := range migrations {
@@ -73,7 +73,7 @@ func (l *Index) traffic(out []way, migrations []fleet.MigrationID) []way {
 	return out
 }
 
-// reroute notes in the room which migrations are over and which have begun.
+// reroute updates the hosts' room for migrations that have ended or begun.
 func (l *Index) reroute(was, is []way) {
 	for i := range was {
 		if was[i] != is[i] {
@@ -83,7 +83,7 @@ func (l *Index) reroute(was, is []way) {
 	}
 }
 
-// touch notes which migrations change, and the guests that they are of.
+// touch records which migrations change, with their guests.
 func (l *Index) touch(c fleet.Changeset) {
 	guests, migrations := l.scratch.guests[:0], append(l.scratch.migrations[:0], c.GoneMigrations...)
 	for i := range c.Migrations {

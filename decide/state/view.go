@@ -4,8 +4,7 @@ import (
 	"pagurus/fleet"
 )
 
-// View is a cluster as a snapshot has it, with changes laid over it that are
-// only thought of.
+// View is a snapshot with tentative changes.
 type View struct {
 	Hosts      Overlay[fleet.HostID, fleet.Host]
 	Guests     Overlay[fleet.GuestID, fleet.Guest]
@@ -16,10 +15,10 @@ type View struct {
 	Tokens     Overlay[fleet.TokenID, fleet.JoinToken]
 }
 
-// ViewOf lays no change over a snapshot yet.
+// ViewOf returns a snapshot's view without changes.
 func ViewOf(s fleet.Snapshot) *View { return new(View).over(s) }
 
-// over begins again over a snapshot, in the room that there is.
+// over starts again over a snapshot, with the existing buffers.
 func (v *View) over(s fleet.Snapshot) *View {
 	v.Hosts.Reuse(s.Hosts)
 	v.Guests.Reuse(s.Guests)
@@ -31,8 +30,8 @@ func (v *View) over(s fleet.Snapshot) *View {
 	return v
 }
 
-// View is ViewOf the index, in the room of one that was given back: whoever
-// takes a hundred thousand steps a second would otherwise mostly make room.
+// View is ViewOf the index, with the buffers of a returned view: at a hundred thousand
+// steps a second, allocation would dominate.
 func (l *Index) View() *View {
 	last := len(l.spare) - 1
 	if last < 0 {
@@ -43,5 +42,5 @@ func (l *Index) View() *View {
 	return v.over(l.snap)
 }
 
-// Return takes a view back. Nothing of it may be read any more.
+// Return takes a view back. It must not be used any more.
 func (l *Index) Return(v *View) { l.spare = append(l.spare, v.over(fleet.Snapshot{})) }

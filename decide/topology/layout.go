@@ -8,8 +8,8 @@ import (
 	"pagurus/fleet"
 )
 
-// Fit puts a guest's shape on a host, whatever that is made of, beside what other
-// guests have. What cannot be given is left out and said.
+// Fit places a guest's shape on any host, beside other guests. Parts that cannot be
+// provided are left out, with notes.
 func Fit(host fleet.Topology, s fleet.Shape, need fleet.Resources, tune fleet.Tune, taken Taken) (l fleet.Layout) {
 	nodes := s.Nodes
 	if len(nodes) == 0 {
@@ -41,15 +41,15 @@ func Fit(host fleet.Topology, s fleet.Shape, need fleet.Resources, tune fleet.Tu
 	return l
 }
 
-// fitting is a layout under way. Nodes are indices into the host's.
+// fitting is a layout in progress. Nodes are indices of the host's.
 type fitting struct {
 	host   fleet.Topology
 	tune   fleet.Tune
-	others Taken   // what other guests have
-	own    Taken   // what this one has so far
-	free   []share // what nobody else's CPUs are pinned to
-	at     []int   // by node of the guest so far: that of the host
-	busy   []int   // CPUs kept to by those of the guest that have none of their own
+	others Taken   // used by other guests
+	own    Taken   // used by this one so far
+	free   []share // cores without other guests' pins
+	at     []int   // by placed guest node: the host's node
+	busy   []int   // CPUs for guest CPUs without one of their own
 	notes  []string
 }
 
@@ -60,9 +60,9 @@ func (f *fitting) say(format string, args ...any) {
 	}
 }
 
-// nextNode gives the next node of the guest one of the host: one that has memory for it,
-// cores, and pages, near to those of the nodes before it, with as little of other
-// guests as can be; only if there are fewer the same one twice.
+// nextNode chooses the host node for the guest's next node. It prefers nodes that the
+// guest does not use yet, then enough memory, cores and pages, then a short distance to
+// the earlier ones and few other guests.
 func (f *fitting) nextNode(n fleet.ShapeNode) int {
 	used := func(s share) (times int) {
 		for _, at := range f.at {
@@ -105,8 +105,8 @@ func (f *fitting) nextNode(n fleet.ShapeNode) int {
 	}).node
 }
 
-// place says where the memory of a node of the guest is. It is bound to a node only
-// if it has room there: the kernel kills who is bound to where nothing is left.
+// place chooses where the memory of a guest's node is. It is bound to a host node only if
+// it fits: the kernel kills a process bound to a full node.
 func (f *fitting) place(at int, memory int64) fleet.LayoutNode {
 	node := f.host.Nodes[at]
 	part := fleet.LayoutNode{MemoryBytes: memory}
@@ -126,7 +126,7 @@ func (f *fitting) place(at int, memory int64) fleet.LayoutNode {
 	return part
 }
 
-// room is the memory of a node in small pages that nobody is bound to.
+// room is a node's memory in small pages that is not bound.
 func (f *fitting) room(at int) int64 {
 	n := f.host.Nodes[at]
 	left := n.MemoryBytes - f.others.Bound[n.ID] - f.own.Bound[n.ID]
@@ -136,7 +136,7 @@ func (f *fitting) room(at int) int64 {
 	return left
 }
 
-// pool is the node, by its ID, of which memory at a node of the host may have pages.
+// pool is the ID of the node whose huge pages are used for memory at a host node.
 func (f *fitting) pool(at int) int {
 	if f.tune.NUMA {
 		return f.host.Nodes[at].ID
@@ -144,8 +144,7 @@ func (f *fitting) pool(at int) int {
 	return anyNode
 }
 
-// page gives the largest pages set aside that so much memory can be made of; 0: there
-// are none.
+// page returns the largest reserved page size that the memory is a multiple of; 0: none.
 func (f *fitting) page(node int, memory int64) int64 {
 	for _, size := range f.sizes() {
 		if memory%size == 0 && int64(f.left(Pool{node, size})) >= memory/size {
@@ -155,10 +154,10 @@ func (f *fitting) page(node int, memory int64) int64 {
 	return 0
 }
 
-// left is how many pages nobody was promised. Whether other guests' are among those
-// that are free is not known, since they may have been taken since the host was
-// looked at, or before: what is free and what nobody was promised both bound it. If
-// somebody else has pages, too, that may be too many; then the guest starts without.
+// left is how many huge pages are not promised. It is unknown whether the free pages
+// include other guests' promised ones, which may be taken before or after the sample. So
+// both the free and the unpromised pages limit it. With other users of pages it may still
+// be too many; then the guest starts without.
 func (f *fitting) left(p Pool) int {
 	here, all, total := 0, 0, 0
 	for _, n := range f.host.Nodes {
@@ -188,7 +187,7 @@ func (f *fitting) sayPlain(memory int64) {
 	}
 }
 
-// sizes are those of pages that the host sets aside, the largest first.
+// sizes are the host's reserved page sizes, largest first.
 func (f *fitting) sizes() (all []int64) {
 	for _, n := range f.host.Nodes {
 		for _, h := range n.Huge {
@@ -201,9 +200,9 @@ func (f *fitting) sizes() (all []int64) {
 	return all
 }
 
-// pin gives CPUs of the guest cores of a node, one to one; two threads of a core
-// where the guest sees two. Cores where all else of other guests runs come last.
-// Where there are too few, all may run on all of it.
+// pin assigns cores of a node to the guest's CPUs, one to one, or two threads of a core
+// if the guest sees two. Cores for other guests' remaining threads come last. If there
+// are too few cores, all CPUs may use the whole node.
 func (f *fitting) pin(at, cpus, threads int) (pins [][]int) {
 	var all []int
 	var free []fleet.Core
@@ -254,7 +253,7 @@ func (f *fitting) pinned(c fleet.Core) bool {
 	})
 }
 
-// resting is 1 of a core where all else of another guest runs, and otherwise 0.
+// resting is 1 for a core used by another guest's remaining threads, otherwise 0.
 func (f *fitting) resting(c fleet.Core) int {
 	if slices.ContainsFunc(c.CPUs, func(cpu int) bool { return slices.Contains(f.others.Rests, cpu) }) {
 		return 1
@@ -262,9 +261,9 @@ func (f *fitting) resting(c fleet.Core) int {
 	return 0
 }
 
-// rest gives where all else of a guest runs: on cores of its nodes that nobody is
-// pinned to, otherwise on such of the host. It is the last half of them: CPUs of
-// guests to come are pinned to the others first.
+// rest returns the cores for a guest's remaining threads: unpinned ones of its nodes, or
+// else of the host. It takes the last half of them, because later guests' CPUs are pinned
+// to the others first.
 func (f *fitting) rest() []int {
 	of := func(nodes []int) (cpus []int) {
 		for _, i := range nodes {
@@ -299,11 +298,10 @@ func (f *fitting) rest() []int {
 	return nil
 }
 
-// levels are those that CPU models of guests are made by, the least first.
+// levels are the CPU levels for guests, lowest first.
 var levels = []string{"x86-64-v1", "x86-64-v2", "x86-64-v3", "x86-64-v4"}
 
-// Common is the highest level that all hosts have; empty: one says nothing of
-// its CPUs.
+// Common is the highest level that all hosts have; empty: one does not report its CPUs.
 func Common(hosts []fleet.Topology) string {
 	least := len(levels)
 	for _, h := range hosts {
@@ -315,7 +313,7 @@ func Common(hosts []fleet.Topology) string {
 	return levels[least]
 }
 
-// Holds reports whether a host has CPUs of a level.
+// Holds reports whether a host's CPUs have a level.
 func Holds(host fleet.Topology, level string) bool {
 	return level == "" || slices.Index(levels, host.Level) >= slices.Index(levels, level) && slices.Contains(levels, level)
 }

@@ -7,11 +7,11 @@ import (
 	"pagurus/fleet"
 )
 
-// kept is the share of a node's memory that a guest's kernel may keep to itself, of
-// which it does not speak: its own code, and what describes the rest.
+// kept is the share of a node's memory that a guest's kernel may use and not report: its
+// code, and page descriptions.
 const kept = 0.25
 
-// Differs says in what a guest differs from its shape, by what it sees of itself.
+// Differs lists the differences between a guest's shape and what it sees.
 func Differs(want fleet.Shape, seen fleet.Topology) (all []string) {
 	sockets, cores, cpus := map[int]bool{}, 0, 0
 	for _, n := range seen.Nodes {

@@ -2,12 +2,12 @@ package topology
 
 import "pagurus/fleet"
 
-// Taken is what other guests have of a host. The zero value is nothing.
+// Taken is other guests' use of a host. The zero value is none.
 type Taken struct {
-	Pins  []int         // CPUs that one of theirs each is pinned to
-	Rests []int         // CPUs where all else of them runs
-	Bound map[int]int64 // bytes in small pages, by the ID of the node that they are bound to
-	Pages map[Pool]int  // huge pages that are theirs, whether they have them yet or not
+	Pins  []int         // CPUs with a pinned guest CPU
+	Rests []int         // CPUs for guests' remaining threads
+	Bound map[int]int64 // bytes in small pages, by the ID of their node
+	Pages map[Pool]int  // promised huge pages, allocated or not
 }
 
 // Pool is the huge pages of one size on one node.
@@ -16,11 +16,10 @@ type Pool struct {
 	SizeBytes int64
 }
 
-// anyNode is where memory is that is bound to none.
+// anyNode stands for memory that is not bound.
 const anyNode = -1
 
-// Add adds what a guest has by its layout. Where its CPUs run on several of the
-// host's, none is theirs.
+// Add adds a guest's layout. CPUs that may run on several host CPUs occupy none.
 func (t *Taken) Add(l fleet.Layout) {
 	for _, p := range l.Pins {
 		if len(p) == 1 {
@@ -51,7 +50,7 @@ func (t *Taken) addMemory(n fleet.LayoutNode) {
 	}
 }
 
-// held is how much memory is bound to a node, in pages of all sizes.
+// held is the memory bound to a node, in pages of all sizes.
 func (t *Taken) held(node int) int64 {
 	sum := t.Bound[node]
 	for p, n := range t.Pages {
@@ -62,7 +61,7 @@ func (t *Taken) held(node int) int64 {
 	return sum
 }
 
-// pages counts those of one size on all nodes.
+// pages counts the pages of one size on all nodes.
 func (t *Taken) pages(size int64) (sum int) {
 	for p, n := range t.Pages {
 		if p.SizeBytes == size {

@@ -11,7 +11,7 @@ import (
 	"pagurus/fleet"
 )
 
-// fitAll puts guests of one make on a host, one after the other.
+// fitAll places equal guests on a host one by one.
 func fitAll(host fleet.Topology, guests int, need fleet.Resources, tune fleet.Tune) (all []fleet.Layout) {
 	var taken Taken
 	for range guests {
@@ -22,8 +22,8 @@ func fitAll(host fleet.Topology, guests int, need fleet.Resources, tune fleet.Tu
 	return all
 }
 
-// where is the memory of guests of one node each, in a line: the host's node, and
-// the size of its pages where they are not small.
+// where describes the memory of guests with one node each: the host's node, and the page
+// size unless small.
 func where(all []fleet.Layout) string {
 	var text []string
 	for _, l := range all {
@@ -49,20 +49,20 @@ func TestGuestsOfOneHostKeepOutOfEachOthersWay(t *testing.T) {
 	for _, c := range []struct {
 		machine      string
 		guests       int
-		cpus, memory int64 // in GiB
+		cpus, memory int64 // memory in GiB
 		tune         fleet.Tune
 		want         string
 	}{
-		// Nothing is pinned: by what is bound alone.
+		// Without pinning, only bound memory counts.
 		{"2n6c2t", 2, 2, 4, numa, "0 1"},
 		{"2n6c2t", 4, 2, 4, numa, "0 1 0 1"},
 		{"4n10c", 5, 2, 16, numa, "0 1 2 3 0"},
-		// 18 GiB are a node's: of what has no room nothing is bound.
+		// A node has 18 GiB: memory that does not fit is not bound.
 		{"2n6c2t", 3, 2, 12, numa, "0 1 any"},
 		{"2n6c2t", 5, 2, 8, numa, "0 1 0 1 any"},
-		{"2n6c2t", 2, 2, 20, pin, "0 any"}, // both of two nodes
-		// Each node has eight pages of a GiB; that four of node 0 are somebody else's is not known
-		// to be so, and 0G the second time is one too many.
+		{"2n6c2t", 2, 2, 20, pin, "0 any"}, // two nodes each
+		// Each node has eight pages of a GiB. It is not known that four of node 0 are
+		// used by others, so the second 0G is one too many.
 		{"4n10c", 9, 2, 4, both, "0G 1G 2G 3G 0G 1G 2G 3G 0M"},
 		{"4n10c", 5, 2, 8, pages, "anyG anyG anyG anyG anyM"},
 		{"1n2c", 2, 1, 1, both, "0 0"},
@@ -74,7 +74,7 @@ func TestGuestsOfOneHostKeepOutOfEachOthersWay(t *testing.T) {
 	}
 }
 
-// Memory that has no room is bound to no node, and that is said.
+// Memory that does not fit is not bound, with a note.
 func TestMemoryThatIsBoundIsRespected(t *testing.T) {
 	host := machine(t, "2n6c2t")
 	need, tune := fleet.Resources{CPUs: 2, MemoryBytes: 4 * gib}, fleet.Tune{NUMA: true}
@@ -91,15 +91,15 @@ func TestMemoryThatIsBoundIsRespected(t *testing.T) {
 	if where([]fleet.Layout{l}) != "any" || !strings.Contains(strings.Join(l.Notes, " "), "bound to no node") {
 		t.Errorf("%+v", l)
 	}
-	// What is set aside in huge pages is nothing for small ones, whether free or not.
+	// Memory reserved as huge pages is not available as small pages, free or not.
 	host.Nodes[0].Huge = []fleet.HugePages{{SizeBytes: gib, Total: 16, Free: 16}}
 	if l := Fit(host, s, need, tune, Taken{}); where([]fleet.Layout{l}) != "1" {
 		t.Errorf("%+v", l)
 	}
 }
 
-// The same pages are promised to nobody else, neither before QEMU took them, when the
-// host still says that they are free, nor after.
+// Huge pages are promised once: before QEMU allocates them, when the host still reports
+// them free, and afterwards.
 func TestHugePagesArePromisedOnce(t *testing.T) {
 	tune := fleet.Tune{NUMA: true, Huge: true}
 	need := fleet.Resources{CPUs: 1, MemoryBytes: 4 * gib}
@@ -109,14 +109,14 @@ func TestHugePagesArePromisedOnce(t *testing.T) {
 		want        string
 	}{
 		{8, 8, nil, "0G"},
-		{8, 8, map[Pool]int{{0, gib}: 4}, "0G"},       // not taken yet
-		{8, 4, map[Pool]int{{0, gib}: 4}, "0G"},       // taken
-		{8, 8, map[Pool]int{{0, gib}: 5}, "0"},        // not taken yet
-		{8, 3, map[Pool]int{{0, gib}: 5}, "0"},        // taken
-		{8, 3, nil, "0"},                              // by somebody else
-		{8, 8, map[Pool]int{{anyNode, gib}: 5}, "0"},  // maybe of here
+		{8, 8, map[Pool]int{{0, gib}: 4}, "0G"},       // not allocated yet
+		{8, 4, map[Pool]int{{0, gib}: 4}, "0G"},       // allocated
+		{8, 8, map[Pool]int{{0, gib}: 5}, "0"},        // not allocated yet
+		{8, 3, map[Pool]int{{0, gib}: 5}, "0"},        // allocated
+		{8, 3, nil, "0"},                              // allocated by others
+		{8, 8, map[Pool]int{{anyNode, gib}: 5}, "0"},  // perhaps from this node
 		{8, 8, map[Pool]int{{0, 2 << 20}: 100}, "0G"}, // of another size
-		{2, 2, map[Pool]int{{0, gib}: 5}, "0"},        // some were given back since
+		{2, 2, map[Pool]int{{0, gib}: 5}, "0"},        // some were freed since
 	} {
 		host := machine(t, "1n2c")
 		host.Nodes[0].MemoryBytes = 64 * gib
@@ -128,7 +128,7 @@ func TestHugePagesArePromisedOnce(t *testing.T) {
 	}
 }
 
-// overlap is what is in both.
+// overlap is the intersection.
 func overlap(a, b []int) (both []int) {
 	for _, x := range a {
 		if slices.Contains(b, x) {
@@ -138,14 +138,14 @@ func overlap(a, b []int) (both []int) {
 	return both
 }
 
-// Guests of one CPU and of more come to a host one after another. As long as there
-// are cores, no CPU of theirs is where all else of another runs, and where it is at
-// last, that is said. All else is never where a CPU of somebody was.
+// Guests with one or more CPUs come to a host one by one. While there are cores, none of
+// their CPUs shares one with another guest's remaining threads; later there is a note.
+// Remaining threads never use another guest's CPU.
 func TestRestsAndPinsKeepApart(t *testing.T) {
 	for _, c := range []struct {
 		machine       string
 		cpus, guests  int
-		apart, pinned int // how many guests disturb nobody, and how many have cores of their own
+		apart, pinned int // guests without conflicts, and guests with cores of their own
 	}{
 		{"1n2c", 1, 3, 1, 2},
 		{"1n4s2c2t", 1, 9, 4, 8},
@@ -182,8 +182,7 @@ func TestRestsAndPinsKeepApart(t *testing.T) {
 	}
 }
 
-// Whatever guests come to whatever host: no core, no page and no memory is given to
-// two of them.
+// With any guests on any host, no core, page or memory is assigned twice.
 func TestNothingIsGivenTwice(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		host := machines(r)

@@ -1,10 +1,9 @@
-// Package topology decides what a guest sees of itself and where its parts are:
-// the shape mirrors the part of the host that the guest gets, and stays; the
-// layout puts it on a host, and is made again on every host the guest goes to,
-// whatever that is made of.
+// Package topology decides a guest's shape and layout. The shape mirrors the guest's part
+// of the host, and never changes. The layout places it on a host, and is made again on
+// every host it moves to, of whatever topology.
 //
-// It must not know how any of it is brought about. Its tests run on recorded
-// machines of one, two, four and eight nodes.
+// It must not know how they are put into effect. Its tests use recorded machines with
+// one, two, four and eight nodes.
 package topology
 
 import (
@@ -14,18 +13,17 @@ import (
 	"pagurus/fleet"
 )
 
-// The distances of a machine that does not say them.
+// Default distances for a machine that does not report them.
 const (
 	localDistance = 10
 	far           = 20
 )
 
-// mebi is what memory of nodes is a multiple of: the pages of 2 MiB have to fit.
+// mebi is the unit of a node's memory: pages of 2 MiB must fit.
 const mebi = 2 << 20
 
-// Shape gives what a guest shall see that is to run on a host. Taken are CPUs of
-// the host that others are pinned to. A host that does not say what it is made of
-// is mirrored by one node.
+// Shape returns the shape for a guest on a host. taken are the host's CPUs with other
+// guests' pins. A host without topology is mirrored by one node.
 func Shape(host fleet.Topology, need fleet.Resources, tune fleet.Tune, taken []int) fleet.Shape {
 	s := fleet.Shape{Sockets: 1, Cores: need.CPUs, Threads: 1}
 	parts := part(host, need, taken)
@@ -59,9 +57,9 @@ func Shape(host fleet.Topology, need fleet.Resources, tune fleet.Tune, taken []i
 	return s
 }
 
-// For gives the shape of a guest of a job that starts on a host; nil: the job is
-// not tuned, or the guest is none that can be. Its CPUs are those that all hosts
-// have, so that no move fails for them.
+// For returns the shape of a job's guest that starts on a host; nil: the job is not
+// tuned, or the kind has no shape. Its CPU level is one that all hosts have, so that no
+// move fails because of it.
 func For(hosts map[fleet.HostID]fleet.Host, at fleet.HostID, kind fleet.Kind, spec fleet.JobSpec) *fleet.Shape {
 	if !spec.Tune.On() || !kind.Traits().Tunable {
 		return nil
@@ -78,20 +76,19 @@ func For(hosts map[fleet.HostID]fleet.Host, at fleet.HostID, kind fleet.Kind, sp
 	}
 	s := Shape(host, spec.Need, spec.Tune, nil)
 	if hosts[at].Facts.Abilities[kind].Accelerator == fleet.KVM {
-		s.CPU = Common(all) // emulated ones are the same everywhere
+		s.CPU = Common(all) // emulated CPUs are the same everywhere
 	}
 	return &s
 }
 
-// share is a node of the host with the cores of it that a guest may have.
+// share is a node of the host with the cores that a guest may use.
 type share struct {
 	node  int // index into the host's nodes
 	cores []fleet.Core
 }
 
-// part chooses the nodes that a guest gets: as few as hold it, as near to each
-// other as can be, with as many free cores as can be. None: no node has both
-// memory and cores.
+// part chooses a guest's nodes: as few as suffice, as near to each other and with as many
+// free cores as possible. None: no node has both memory and cores.
 func part(host fleet.Topology, need fleet.Resources, taken []int) (best []share) {
 	all := shares(host, taken)
 	for _, first := range all {
@@ -112,7 +109,7 @@ func part(host fleet.Topology, need fleet.Resources, taken []int) (best []share)
 			best = chosen
 		}
 	}
-	// No more nodes than CPUs: each needs one.
+	// At most one node for each CPU.
 	best = best[:min(len(best), max(need.CPUs, 1))]
 	slices.SortFunc(best, func(a, b share) int { return cmp.Compare(a.node, b.node) })
 	return best
@@ -136,8 +133,8 @@ func better(host fleet.Topology, a, b []share) bool {
 	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(spread(a), spread(b)), cmp.Compare(free(b), free(a))) < 0
 }
 
-// shares are the nodes with memory and cores, with the cores nobody has. Where
-// all are taken they are shared.
+// shares are the nodes with memory and cores, with their free cores. If all are taken
+// they are shared.
 func shares(host fleet.Topology, taken []int) (all []share) {
 	var full []share
 	for i, n := range host.Nodes {
@@ -158,9 +155,9 @@ func shares(host fleet.Topology, taken []int) (all []share) {
 	return all
 }
 
-// divide spreads CPUs over nodes, by their cores, and says how many threads of a
-// core are used: one, unless there are too few cores, and CPUs for a whole one
-// on each node.
+// divide distributes CPUs over nodes in proportion to their cores, and chooses the
+// threads used for each core. That is one, unless there are too few cores, and enough
+// CPUs for a whole core on each node.
 func divide(parts []share, cpus int) (counts []int, threads int) {
 	counts, threads = make([]int, len(parts)), 1
 	cores, all := 0, 0
@@ -173,8 +170,8 @@ func divide(parts []share, cpus int) (counts []int, threads int) {
 	if cpus > cores && all >= 2*cores && cpus >= 2*len(parts) {
 		threads = 2
 	}
-	// In turn, a whole core at a time, as long as a node has cores left; what is
-	// more than all have goes round.
+	// In turn, a whole core at a time, while a node has cores left; the rest is
+	// distributed in turn.
 	for given := 0; given < cpus; {
 		before := given
 		for i, p := range parts {
@@ -192,7 +189,7 @@ func divide(parts []share, cpus int) (counts []int, threads int) {
 	return counts, threads
 }
 
-// sockets are those that the parts are of.
+// sockets are the parts' sockets.
 func sockets(parts []share) (all []int) {
 	for _, p := range parts {
 		for _, c := range p.cores {
@@ -204,15 +201,15 @@ func sockets(parts []share) (all []int) {
 	return all
 }
 
-// even reports whether so many sockets would each have the same number of CPUs,
-// in whole cores, and whole nodes: then the guest can be told of them.
+// even reports whether all sockets would have the same number of CPUs, in whole cores and
+// whole nodes: then the guest can see them.
 func even(parts []share, counts []int, threads, sockets int) bool {
 	of := map[int]int{}
 	for i, p := range parts {
 		first := p.cores[0].Socket
 		for _, c := range p.cores {
 			if c.Socket != first {
-				return false // a node of several sockets is mirrored by one
+				return false // a node with several sockets is mirrored by one
 			}
 		}
 		of[first] += counts[i]
@@ -229,7 +226,7 @@ func even(parts []share, counts []int, threads, sockets int) bool {
 	return true
 }
 
-// distance is how far two nodes of a host are apart, by their indices.
+// distance is the distance of two nodes of a host, by index.
 func distance(host fleet.Topology, a, b int) int {
 	if d := host.Nodes[a].Distances; len(d) == len(host.Nodes) && d[b] > 0 {
 		return d[b]

@@ -27,7 +27,7 @@ func machine(t *testing.T, name string) fleet.Topology {
 	return m
 }
 
-// said is a shape in a line: sockets, cores, threads, then CPUs of each node.
+// said describes a shape: sockets, cores, threads, then CPUs of each node.
 func said(s fleet.Shape) string {
 	text := fmt.Sprintf("%ds%dc%dt", s.Sockets, s.Cores, s.Threads)
 	for _, n := range s.Nodes {
@@ -44,8 +44,9 @@ func TestAGuestMirrorsThePartThatItGets(t *testing.T) {
 	}{
 		{"1n2c", fleet.Resources{CPUs: 1, MemoryBytes: gib}, "1s1c1t 1"},
 		{"1n2c", fleet.Resources{CPUs: 2, MemoryBytes: gib}, "1s2c1t 2"},
-		{"1n2c", fleet.Resources{CPUs: 5, MemoryBytes: gib}, "1s5c1t 5"}, // more than there are
-		// A node of several sockets is mirrored by one; with more CPUs than cores their threads are used.
+		{"1n2c", fleet.Resources{CPUs: 5, MemoryBytes: gib}, "1s5c1t 5"}, // more than the host has
+		// A node with several sockets is mirrored by one; with more CPUs than cores
+		// threads are used.
 		{"1n4s2c2t", fleet.Resources{CPUs: 8, MemoryBytes: 8 * gib}, "1s8c1t 8"},
 		{"1n4s2c2t", fleet.Resources{CPUs: 16, MemoryBytes: 8 * gib}, "1s8c2t 16"},
 		{"2n6c2t", fleet.Resources{CPUs: 4, MemoryBytes: 4 * gib}, "1s4c1t 4"},
@@ -57,7 +58,7 @@ func TestAGuestMirrorsThePartThatItGets(t *testing.T) {
 		{"4n10c", fleet.Resources{CPUs: 20, MemoryBytes: 64 * gib}, "2s10c1t 10 10"},
 		{"8n6c", fleet.Resources{CPUs: 48, MemoryBytes: 64 * gib}, "4s12c1t 6 6 6 6 6 6 6 6"},
 		{"8n6c", fleet.Resources{CPUs: 12, MemoryBytes: 16 * gib}, "1s12c1t 6 6"}, // two nodes of one socket
-		{"8n-odd", fleet.Resources{CPUs: 4, MemoryBytes: gib}, "1s4c1t 2 1 1"},    // only nodes with both
+		{"8n-odd", fleet.Resources{CPUs: 4, MemoryBytes: gib}, "1s4c1t 2 1 1"},    // only nodes with memory and cores
 		{"8n-odd", fleet.Resources{CPUs: 1, MemoryBytes: 20 * gib}, "1s1c1t 1"},
 	} {
 		s := Shape(machine(t, c.machine), c.need, hpc, nil)
@@ -67,8 +68,7 @@ func TestAGuestMirrorsThePartThatItGets(t *testing.T) {
 	}
 }
 
-// Two of eight nodes are chosen where they are nearest, and the guest is told how
-// far they are apart.
+// The two nearest of eight nodes are chosen, and the guest sees their distance.
 func TestNodesThatAreNearAreChosen(t *testing.T) {
 	host := machine(t, "8n6c")
 	need := fleet.Resources{CPUs: 12, MemoryBytes: 8 * gib}
@@ -76,7 +76,7 @@ func TestNodesThatAreNearAreChosen(t *testing.T) {
 	if !reflect.DeepEqual(s.Nodes[0].Distances, []int{10, 16}) {
 		t.Errorf("%+v", s)
 	}
-	// Node 0 has a full neighbour: the next that is as near.
+	// Node 0 has a full neighbour: the next at the same distance is chosen.
 	var taken []int
 	for cpu := 6; cpu < 12; cpu++ {
 		taken = append(taken, cpu)
@@ -100,9 +100,9 @@ func TestHugePagesAreWhatTheHostCanGive(t *testing.T) {
 		note   string
 	}{
 		{4 * gib, gib, ""},               // node 0 has four left
-		{gib + 512<<20, 2 << 20, ""},     // no whole ones
-		{40 * gib, 0, "(transparent)"},   // more than all
-		{gib + 4096, 0, "(transparent)"}, // fits none
+		{gib + 512<<20, 2 << 20, ""},     // not a whole page
+		{40 * gib, 0, "(transparent)"},   // more than all pages
+		{gib + 4096, 0, "(transparent)"}, // not a multiple of any size
 	} {
 		need := fleet.Resources{CPUs: 10, MemoryBytes: c.memory}
 		l := Fit(host, Shape(host, need, hpc, nil), need, hpc, Taken{})
@@ -116,7 +116,7 @@ func TestHugePagesAreWhatTheHostCanGive(t *testing.T) {
 	if l := Fit(small, Shape(small, need, hpc, nil), need, hpc, Taken{}); l.Nodes[0].PageBytes != 0 || !strings.Contains(l.Notes[0], "small ones") {
 		t.Errorf("%+v", l)
 	}
-	// Two nodes of a guest on one of the host do not get the same pages.
+	// Two nodes of a guest on one host node do not get the same pages.
 	one := fleet.Topology{Nodes: []fleet.Node{{MemoryBytes: 64 * gib, Cores: host.Nodes[0].Cores, Huge: []fleet.HugePages{{SizeBytes: gib, Total: 3, Free: 3}}}}}
 	two := fleet.Shape{Sockets: 2, Cores: 1, Threads: 1, Nodes: []fleet.ShapeNode{{CPUs: 1, MemoryBytes: 2 * gib}, {CPUs: 1, MemoryBytes: 2 * gib}}}
 	if l := Fit(one, two, fleet.Resources{CPUs: 2, MemoryBytes: 4 * gib}, hpc, Taken{}); l.Nodes[0].PageBytes != gib || l.Nodes[1].PageBytes != 0 {
@@ -124,8 +124,8 @@ func TestHugePagesAreWhatTheHostCanGive(t *testing.T) {
 	}
 }
 
-// A guest of every machine is put on every other: with one to one pins where
-// there is room, and never on CPUs or nodes that are not there.
+// Guests shaped by every machine are placed on every other, pinned one to one where
+// possible, and never on missing CPUs or nodes.
 func TestAGuestGoesToHostsOfOtherShapes(t *testing.T) {
 	names := []string{"1n2c", "1n4s2c2t", "2n6c2t", "4n10c", "8n6c", "8n-odd"}
 	all := map[string]fleet.Topology{}
@@ -150,13 +150,13 @@ func TestAGuestGoesToHostsOfOtherShapes(t *testing.T) {
 	}
 }
 
-// failer is what a test or a property has.
+// failer is the common part of tests and properties.
 type failer interface {
 	Helper()
 	Errorf(string, ...any)
 }
 
-// checkLayout checks what holds of every layout.
+// checkLayout checks the invariants of layouts.
 func checkLayout(t failer, host fleet.Topology, s fleet.Shape, need fleet.Resources, l fleet.Layout, taken []int) {
 	t.Helper()
 	if s.Sockets*s.Cores*s.Threads != need.CPUs {
@@ -213,7 +213,7 @@ func checkLayout(t failer, host fleet.Topology, s fleet.Shape, need fleet.Resour
 	}
 }
 
-// machines of any shape, also of such as nobody has built.
+// machines of any shape, including impossible ones.
 func machines(r *rapid.T) (m fleet.Topology) {
 	cpu := 0
 	for i := range rapid.IntRange(0, 5).Draw(r, "nodes") {
@@ -253,8 +253,8 @@ func TestAnyGuestFitsOnAnyHostSomehow(t *testing.T) {
 	})
 }
 
-// Four CPUs for three nodes with a core each, most of them of two threads: a
-// whole core for each of the first would leave none for the last.
+// Four CPUs for three nodes with one core each, most with two threads: whole cores for
+// the first nodes would leave none for the last.
 func TestEveryNodeHasACPU(t *testing.T) {
 	host := fleet.Topology{Nodes: []fleet.Node{
 		{ID: 0, MemoryBytes: gib, Cores: []fleet.Core{{CPUs: []int{0}}}},
@@ -271,7 +271,7 @@ func TestEveryNodeHasACPU(t *testing.T) {
 	checkLayout(t, host, s, need, Fit(host, s, need, hpc, Taken{}), nil)
 }
 
-// Memory is divided so that huge pages fit where they fitted before.
+// Memory is divided so that huge pages still fit.
 func TestMemoryIsDividedInWholePages(t *testing.T) {
 	s := Shape(machine(t, "4n10c"), fleet.Resources{CPUs: 12, MemoryBytes: 8 * gib}, hpc, nil)
 	if len(s.Nodes) != 2 || s.Nodes[0].MemoryBytes != 4*gib || s.Nodes[1].MemoryBytes != 4*gib {

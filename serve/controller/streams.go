@@ -43,7 +43,7 @@ func (s Streams) may(ctx context.Context, by fleet.Caller, at wire.Place, write 
 		return j, &wire.Error{Status: http.StatusNotFound, Reason: fmt.Sprintf("there is no job %s: `pagurus job ls` lists them", at.Job)}
 	}
 	guest0 := snap.Guests[desired.GuestID(j.ID, 0)]
-	if reason := access.MayPass(by, j, guest0, snap.Migrations[guest0.Migration], at.Stream, write); reason != "" {
+	if reason := access.MayPass(by, access.Stream{Job: j, Guest0: guest0, Migration: snap.Migrations[guest0.Migration], Name: at.Stream}, write); reason != "" {
 		return j, &wire.Error{Status: http.StatusForbidden, Reason: reason}
 	}
 	return j, nil

@@ -97,9 +97,9 @@ func request(secret []byte) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
 }
 
-// Keep stores what the controller answered to a request. After an error the folder holds
+// Save stores what the controller answered to a request. After an error the folder holds
 // no half of it: Load needs the certificate, which comes last.
-func Keep(dir string, certificate, authority []byte, l Login) error {
+func Save(dir string, certificate, authority []byte, l Login) error {
 	if err := note.Replace(filepath.Join(dir, loginFile), l); err != nil {
 		return fmt.Errorf("keep credentials: %w", err)
 	}

@@ -25,7 +25,7 @@ func member(t *testing.T, a *Authority, s Subject, at time.Time) (dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Keep(dir, crt, a.Certificate(), Login{Controller: "head:1"}); err != nil {
+	if err := Save(dir, crt, a.Certificate(), Login{Controller: "head:1"}); err != nil {
 		t.Fatal(err)
 	}
 	return dir

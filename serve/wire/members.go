@@ -171,8 +171,32 @@ func (c *certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.pair, nil
 }
 
-// Join shows a token to the controller at address and gives its answer.
-func Join(ctx context.Context, address string, token identity.Token, j Joining) (Joined, error) {
+// Enrol shows a token to the controller at address, and keeps the credentials that it
+// gets in folder. After a failure it may be called again, and goes on with the same key.
+func Enrol(ctx context.Context, address, token, folder string, j Joining) (Joined, error) {
+	none := Joined{}
+	t, err := identity.ParseToken(token)
+	if err != nil {
+		return none, err
+	}
+	request, err := identity.Request(folder)
+	if err != nil {
+		return none, err
+	}
+	j.Request = string(request)
+	joined, err := join(ctx, address, t, j)
+	if err != nil {
+		return none, err
+	}
+	if off := time.Since(joined.At).Abs(); off > identity.ClockSkew {
+		return none, fmt.Errorf("the clocks of this machine and of the controller differ by %s: set them right, for example with `timedatectl set-ntp true`, and try again", off.Round(time.Second))
+	}
+	l := Login{Controller: address, Host: j.Host, User: joined.User, Site: joined.Site}
+	return joined, identity.Save(folder, []byte(joined.Certificate), []byte(joined.Authority), l)
+}
+
+// join asks the controller at address for a certificate.
+func join(ctx context.Context, address string, token identity.Token, j Joining) (Joined, error) {
 	var out Joined
 	c := &Client{address: address, base: "https://" + identity.ServerName, token: token.String(), http: overTLS(address, identity.Joining(token.Fingerprint))}
 	defer c.http.CloseIdleConnections()
@@ -183,6 +207,15 @@ func Join(ctx context.Context, address string, token identity.Token, j Joining) 
 	err = c.call(ctx, http.MethodPost, "/v1/join", b, &out)
 	return out, err
 }
+
+// Login says whose credentials are in a folder, and for which controller.
+type Login = identity.Login
+
+// ReadLogin reads the login in a folder. No login is not an error.
+func ReadLogin(folder string) (Login, error) { return identity.ReadLogin(folder) }
+
+// RemoveLogin removes the credentials in a folder. No credentials are not an error.
+func RemoveLogin(folder string) error { return identity.Remove(folder) }
 
 // WhoAmI says as whom the controller knows this client.
 func (c *Client) WhoAmI(ctx context.Context) (fleet.Caller, error) {

@@ -310,7 +310,7 @@ func TestAnotherCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Join(ctx, other.addr, token, Joining{}); err == nil || !strings.Contains(err.Error(), "another cluster") {
+	if _, err := join(ctx, other.addr, token, Joining{}); err == nil || !strings.Contains(err.Error(), "another cluster") {
 		t.Errorf("a token of another cluster: %v", err)
 	}
 	if _, err := Dial(Config{Address: other.addr, Credentials: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "pagurus login "+other.addr) {
@@ -326,11 +326,11 @@ func TestJoinAndRenew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	joined, err := Join(ctx, s.addr, s.authority.NewToken(), Joining{Host: "h", Request: string(request)})
+	joined, err := join(ctx, s.addr, s.authority.NewToken(), Joining{Host: "h", Request: string(request)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := identity.Keep(dir, []byte(joined.Certificate), []byte(joined.Authority), identity.Login{}); err != nil {
+	if err := identity.Save(dir, []byte(joined.Certificate), []byte(joined.Authority), identity.Login{}); err != nil {
 		t.Fatal(err)
 	}
 	c := dialed(t, Config{Address: s.addr, Credentials: dir})
@@ -342,7 +342,7 @@ func TestJoinAndRenew(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, err = Join(ctx, s.addr, identity.Token{ID: "1", Secret: "2", Fingerprint: s.authority.Fingerprint()}, Joining{Request: string(request)})
+	_, err = join(ctx, s.addr, identity.Token{ID: "1", Secret: "2", Fingerprint: s.authority.Fingerprint()}, Joining{Request: string(request)})
 	if status(t, err) != http.StatusUnauthorized {
 		t.Errorf("half a token: %v", err)
 	}
@@ -386,7 +386,7 @@ func (s *served) credentials(t *testing.T, who identity.Subject) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := identity.Keep(dir, c, s.authority.Certificate(), identity.Login{Controller: "head:1"}); err != nil {
+	if err := identity.Save(dir, c, s.authority.Certificate(), identity.Login{Controller: "head:1"}); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -1,18 +1,15 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"pagurus/fleet"
-	"pagurus/serve/identity"
 	"pagurus/serve/wire"
 )
 
@@ -26,30 +23,6 @@ func Controller(flags *pflag.FlagSet, folder string) (wire.Config, error) {
 	address, _ := flags.GetString(controllerFlag)
 	credentials, _ := flags.GetString(credentialsFlag)
 	return wire.Resolve(wire.Config{Address: address, Credentials: credentials}, folder)
-}
-
-// Join shows a token to the controller at address, and keeps the credentials that it
-// gives in folder. Asked again after a failure it goes on with the same key.
-func Join(ctx context.Context, address, token, folder string, j wire.Joining) (wire.Joined, error) {
-	none := wire.Joined{}
-	t, err := identity.ParseToken(token)
-	if err != nil {
-		return none, err
-	}
-	request, err := identity.Request(folder)
-	if err != nil {
-		return none, err
-	}
-	j.Request = string(request)
-	joined, err := wire.Join(ctx, address, t, j)
-	if err != nil {
-		return none, err
-	}
-	if off := time.Since(joined.At).Abs(); off > identity.ClockSkew {
-		return none, fmt.Errorf("the clocks of this machine and of the controller differ by %s: set them right, for example with `timedatectl set-ntp true`, and try again", off.Round(time.Second))
-	}
-	l := identity.Login{Controller: address, Host: j.Host, User: joined.User, Site: joined.Site}
-	return joined, identity.Keep(folder, []byte(joined.Certificate), []byte(joined.Authority), l)
 }
 
 // tokenFlags are a token on the command line or in a file.
@@ -96,11 +69,11 @@ key is joining once. Then start the agent; it needs no token.`,
 				return err
 			}
 			j.Host = fleet.HostID(name)
-			if _, err := Join(cmd.Context(), args[0], text, folder, j); err != nil {
+			if _, err := wire.Enrol(cmd.Context(), args[0], text, folder, j); err != nil {
 				return err
 			}
 			if a.json {
-				return a.printJSON(identity.Login{Controller: args[0], Host: j.Host})
+				return a.printJSON(wire.Login{Controller: args[0], Host: j.Host})
 			}
 			_, err = fmt.Fprintf(a.Out, "%s joined the cluster of %s; start its agent with `pagurus agent`\n", name, args[0])
 			return err
@@ -128,12 +101,12 @@ controller's own machine nobody needs it: its socket knows you.`,
 			if err != nil {
 				return err
 			}
-			joined, err := Join(cmd.Context(), args[0], text, a.credentials(), wire.Joining{})
+			joined, err := wire.Enrol(cmd.Context(), args[0], text, a.credentials(), wire.Joining{})
 			if err != nil {
 				return err
 			}
 			if a.json {
-				return a.printJSON(identity.Login{Controller: args[0], User: joined.User})
+				return a.printJSON(wire.Login{Controller: args[0], User: joined.User})
 			}
 			_, err = fmt.Fprintf(a.Out, "logged in to %s as %s\n", args[0], joined.User)
 			return err
@@ -157,7 +130,7 @@ func (a *app) logoutCommand() *cobra.Command {
 		Example: "  pagurus logout",
 		Args:    NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := identity.ReadLogin(a.credentials())
+			l, err := wire.ReadLogin(a.credentials())
 			if err == nil && l.Controller == "" {
 				_, err = fmt.Fprintln(a.Out, "nobody is logged in")
 				return err
@@ -165,7 +138,7 @@ func (a *app) logoutCommand() *cobra.Command {
 			if _, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.Logout}); err != nil {
 				_, _ = fmt.Fprintf(a.Err, "pagurus: the controller was not told: %v\n", err)
 			}
-			if err := identity.Remove(a.credentials()); err != nil {
+			if err := wire.RemoveLogin(a.credentials()); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(a.Out, "logged out of %s\n", l.Controller)

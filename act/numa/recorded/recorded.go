@@ -1,8 +1,8 @@
-// Package recorded has what sysfs showed on machines of other shapes, for tests:
-// how many nodes, which cores are in them, how far they are apart.
+// Package recorded has recordings of sysfs on machines of other shapes, for tests: nodes,
+// their cores and distances.
 //
-// A recording is a line for each file, "path: text"; what begins with # says what
-// the machine is and where it was recorded.
+// A recording has a line for each file, "path: text"; comments after # describe the
+// machine and where it was recorded.
 package recorded
 
 import (
@@ -16,7 +16,7 @@ import (
 //go:embed machines
 var machines embed.FS
 
-// Machine writes a machine's sysfs to a folder of the test's and gives that.
+// Machine writes a machine's sysfs to a temporary folder and returns that.
 func Machine(t *testing.T, name string) string {
 	t.Helper()
 	text, err := machines.ReadFile("machines/" + name + ".sys")
@@ -27,7 +27,7 @@ func Machine(t *testing.T, name string) string {
 	for line := range strings.Lines(string(text)) {
 		path, content, ok := strings.Cut(line, ": ")
 		if !ok || strings.HasPrefix(line, "#") {
-			// An empty file is one, too.
+			// An empty file is valid, too.
 			if path, ok = strings.CutSuffix(strings.TrimSpace(line), ":"); !ok || strings.HasPrefix(line, "#") {
 				continue
 			}

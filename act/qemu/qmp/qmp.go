@@ -1,11 +1,10 @@
-// Package qmp speaks QEMU's Machine Protocol: one JSON object a line over a
-// UNIX socket, commands answered by id, events in between.
+// Package qmp speaks QEMU's Machine Protocol: one JSON object a line over a UNIX socket,
+// commands answered by id, with events in between.
 //
-// It knows no command by name but the one that opens the protocol, and nothing
-// of guests. QEMU serves one connection at a time: who wants a new one closes
-// the old one first. What the peer sends is never trusted: anything that is
-// not the protocol ends the connection with an error. Its tests run against a
-// real QEMU and, for what a real one never sends, against raw bytes.
+// It only knows the command that opens the protocol, and nothing about guests. QEMU
+// serves one connection at a time: close the old one before opening another. The peer is
+// not trusted: anything that violates the protocol ends the connection with an error. Its
+// tests use a real QEMU and, for what a real one never sends, raw bytes.
 package qmp
 
 import (
@@ -22,29 +21,28 @@ import (
 	"time"
 )
 
-// Client is one connection to one QEMU. Its methods may be called from any
-// goroutine.
+// Client is one connection to one QEMU. Its methods may be called from any goroutine.
 type Client struct {
 	conn net.Conn
 	in   *bufio.Reader
 	done chan struct{} // closed once err is set
 
-	writing sync.Mutex // held for the length of one line
-	mu      sync.Mutex // guards what follows
+	writing sync.Mutex // held while writing one line
+	mu      sync.Mutex // guards the following fields
 	nextID  uint64
 	waiting map[uint64]chan<- message
 	heard   map[*subscription]struct{}
 	err     error // why the connection ended
 }
 
-// Event is something QEMU says of its own accord.
+// Event is an asynchronous message from QEMU.
 type Event struct {
 	Name string
-	At   time.Time // by the clock of QEMU's host; zero if QEMU gave none
+	At   time.Time // QEMU's clock; zero if not given
 	Data json.RawMessage
 }
 
-// Error is QEMU's own refusal of a command: the connection stands.
+// Error is QEMU's refusal of a command; the connection stays open.
 type Error struct {
 	Command string
 	Class   string
@@ -54,14 +52,14 @@ type Error struct {
 // Error is the refusal in QEMU's words.
 func (e *Error) Error() string { return e.Command + ": " + e.Desc }
 
-// The limits of what is waited for and taken in.
+// Limits of times and sizes.
 const (
-	greetingLimit = 5 * time.Second  // a QEMU that starts up greets within milliseconds; one with another client never does
-	commandLimit  = 20 * time.Second // QEMU answers no command while it writes a paused guest's last memory
+	greetingLimit = 5 * time.Second  // a starting QEMU greets within milliseconds; one with another client never does
+	commandLimit  = 20 * time.Second // QEMU answers no command while it writes a suspended guest's last memory
 	lineLimit     = 4 << 20          // the longest answers are some ten KiB
 )
 
-// ErrClosed is what ends the commands under way when Close is called.
+// ErrClosed ends the commands in progress when Close is called.
 var ErrClosed = errors.New("the connection was closed")
 
 type message struct {
@@ -86,22 +84,22 @@ type stamp struct {
 
 type command struct {
 	Execute   string `json:"execute,omitempty"`
-	Urgent    string `json:"exec-oob,omitempty"` // instead of Execute: out of band
+	Urgent    string `json:"exec-oob,omitempty"` // for an out-of-band command, instead of Execute
 	Arguments any    `json:"arguments,omitempty"`
 	ID        uint64 `json:"id"`
 }
 
-// greeting is what QEMU says first.
+// greeting is QEMU's first message.
 type greeting struct {
 	Capabilities []string `json:"capabilities"`
 }
 
-// outOfBand is the capability to answer some commands while others wait, and while
-// QEMU's main loop is blocked.
+// outOfBand is the capability to answer some commands while others wait, and while QEMU's
+// main loop is blocked.
 const outOfBand = "oob"
 
-// Open connects to the UNIX socket at path and opens the protocol. After an
-// error nothing is left open.
+// Open connects to the UNIX socket at path and opens the protocol. After an error the
+// connection is closed.
 func Open(ctx context.Context, path string) (*Client, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", path)
@@ -111,8 +109,7 @@ func Open(ctx context.Context, path string) (*Client, error) {
 	return Over(ctx, conn)
 }
 
-// Over opens the protocol on a connection and owns it from now on. After an
-// error it is closed.
+// Over opens the protocol on a connection and takes it over. After an error it is closed.
 func Over(ctx context.Context, conn net.Conn) (*Client, error) {
 	c := &Client{
 		conn: conn, in: bufio.NewReaderSize(conn, 16<<10), done: make(chan struct{}),
@@ -120,7 +117,7 @@ func Over(ctx context.Context, conn net.Conn) (*Client, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, greetingLimit)
 	defer cancel()
-	// A read has no context: closing the connection is what ends it.
+	// A read has no context; closing the connection ends it.
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	offers, err := c.greet()
 	if !stop() && err == nil {
@@ -158,15 +155,15 @@ func (c *Client) greet() (g greeting, err error) {
 	return g, nil
 }
 
-// Do sends a command, waits for its answer and decodes it into out unless out
-// is nil. An *Error is QEMU's refusal; after any other error it is not known
-// whether the command was carried out.
+// Do sends a command, waits for its answer and decodes it into out unless out is nil. An
+// *Error is QEMU's refusal; after any other error it is unknown whether the command was
+// carried out.
 func (c *Client) Do(ctx context.Context, name string, args, out any) error {
 	return c.do(ctx, name, command{Execute: name, Arguments: args}, out)
 }
 
-// Urge is Do for one of the few commands that QEMU carries out even while its main
-// loop is blocked. What is out of band was refused by QEMU if it does not know that.
+// Urge is Do for one of the few commands that QEMU carries out even while its main loop
+// is blocked. A QEMU without out-of-band commands refuses it.
 func (c *Client) Urge(ctx context.Context, name string, args any) error {
 	return c.do(ctx, name, command{Urgent: name, Arguments: args}, nil)
 }
@@ -193,7 +190,7 @@ func (c *Client) do(ctx context.Context, name string, what command, out any) err
 		return m.into(name, out)
 	case <-c.done:
 		select {
-		case m := <-answer: // the last thing QEMU said
+		case m := <-answer: // QEMU's last message
 			return m.into(name, out)
 		default:
 			return fmt.Errorf("%s: %w", name, c.reason())
@@ -203,7 +200,7 @@ func (c *Client) do(ctx context.Context, name string, what command, out any) err
 	}
 }
 
-// into gives the answer to the command of that name.
+// into decodes the answer to the named command.
 func (m message) into(name string, out any) error {
 	if m.Error != nil {
 		return &Error{Command: name, Class: m.Error.Class, Desc: m.Error.Desc}
@@ -234,8 +231,8 @@ func (c *Client) forget(id uint64) {
 	delete(c.waiting, id)
 }
 
-// write sends one line whole. Half a line would spoil all that follow, so a
-// write that fails ends the connection.
+// write sends one complete line. A partial line would corrupt the following ones, so a
+// failed write ends the connection.
 func (c *Client) write(ctx context.Context, line []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -249,7 +246,7 @@ func (c *Client) write(ctx context.Context, line []byte) error {
 	return nil
 }
 
-// read hands out what QEMU sends until the connection ends.
+// read distributes QEMU's messages until the connection ends.
 func (c *Client) read() {
 	for {
 		m, err := c.next()
@@ -314,7 +311,7 @@ func (c *Client) deliver(m message) error {
 		}
 		return errors.New("the peer sent an answer without an id")
 	}
-	// Nobody waits for it any more when a command's context ended before.
+	// Its sender may have given up already.
 	if answer, ok := c.waiting[*m.ID]; ok {
 		delete(c.waiting, *m.ID)
 		answer <- m
@@ -325,7 +322,7 @@ func (c *Client) deliver(m message) error {
 // Done is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Close ends the connection and all commands under way. QEMU runs on.
+// Close ends the connection and all commands in progress. QEMU runs on.
 func (c *Client) Close() error {
 	c.end(ErrClosed)
 	return nil
@@ -357,12 +354,11 @@ func (c *Client) reason() error {
 
 type subscription struct{ events chan Event }
 
-// eventBacklog is how many events wait for a slow listener: a whole migration
-// makes fewer.
+// eventBacklog limits the events queued for a slow listener: more than a whole migration
+// makes.
 const eventBacklog = 256
 
-// put drops the oldest event rather than let a slow listener stop the
-// connection.
+// put drops the oldest event so that a slow listener does not block the connection.
 func (s *subscription) put(e Event) {
 	for {
 		select {
@@ -377,9 +373,9 @@ func (s *subscription) put(e Event) {
 	}
 }
 
-// Subscribe gives all events from now on. The channel is closed when the
-// connection ends or stop is called; stop may be called twice. A listener that
-// is 256 events behind loses the oldest.
+// Subscribe returns all events from now on. The channel is closed when the connection
+// ends or stop is called; stop may be called twice. A listener that is 256 events behind
+// loses the oldest.
 func (c *Client) Subscribe() (events <-chan Event, stop func()) {
 	s := &subscription{events: make(chan Event, eventBacklog)}
 	c.mu.Lock()

@@ -16,8 +16,7 @@ import (
 
 const hello = `{"QMP": {"version": {}, "capabilities": []}}` + "\r\n"
 
-// over gives a client at the other end of a pipe once said has been read by
-// it, and an error if there is none.
+// over returns a client at the other end of a pipe once it has read said, or an error.
 func over(t testing.TB, said string) (*Client, net.Conn, error) {
 	t.Helper()
 	near, far := net.Pipe()
@@ -56,7 +55,7 @@ func TestNotQEMU(t *testing.T) {
 	}
 }
 
-// What a real QEMU never says ends the connection, and commands under way.
+// Invalid messages end the connection and commands in progress.
 func TestSpoiled(t *testing.T) {
 	for name, said := range map[string]string{
 		"noise":        "}{\n",
@@ -80,7 +79,7 @@ func TestSpoiled(t *testing.T) {
 	}
 }
 
-// Answers and events that nobody waits for are passed over.
+// Unexpected answers and unsubscribed events are ignored.
 func TestUnasked(t *testing.T) {
 	c, far, err := over(t, `{"return": {}, "id": 77}`+"\n\r\n"+`{"event": "A", "data": 3}`+"\n")
 	if err != nil {
@@ -126,7 +125,7 @@ func TestUnasked(t *testing.T) {
 	}
 }
 
-// A slow listener loses the oldest events and stops nobody.
+// A slow listener loses the oldest events and blocks no others.
 func TestSlowListener(t *testing.T) {
 	c, far, err := over(t, "")
 	if err != nil {
@@ -237,7 +236,7 @@ func TestQEMU(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	// QEMU greets nobody while it has a client.
+	// QEMU sends no greeting while it has another client.
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := Open(ctx, path); !errors.Is(err, context.DeadlineExceeded) {

@@ -1,6 +1,5 @@
-// Command client is the only program of a tiny guest: it mounts a share with
-// the kernel's own NFS client, as a job's guest does, works on it and says on
-// the console what it sees.
+// Command client is the only program of a tiny guest: it mounts a share with the kernel's
+// NFS client, as a job's guest does, works on it and reports on the console.
 package main
 
 import (
@@ -156,8 +155,8 @@ func smallFiles(folder string) error {
 	return nil
 }
 
-// hold keeps files open, locked and removed while the server is killed and
-// started again, and looks whether they are still what they were.
+// hold keeps files open, locked and removed while the server is killed and restarted, and
+// checks that they are unchanged.
 func hold(folder string) error {
 	held, err := os.OpenFile(folder+"/held", os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
@@ -211,8 +210,8 @@ func hold(folder string) error {
 	if err := errors.Join(held.Close(), removed.Close(), inside.Close()); err != nil {
 		return err
 	}
-	// The last trace of the removed file goes behind close's back, and while
-	// the server waits for clients to claim what they had, nothing is removed.
+	// The removed file is deleted asynchronously after close, and not while the server
+	// waits for clients to reclaim their files.
 	begin := time.Now()
 	for {
 		traces, err := filepath.Glob(folder + "/.nfs*")
