@@ -89,7 +89,7 @@ func Program(root *cobra.Command, o Options) {
 	root.SetFlagErrorFunc(flagError)
 	f := root.PersistentFlags()
 	f.String(controllerFlag, "", "the controller: unix:PATH or HOST:PORT (or PAGURUS_CONTROLLER; default unix:"+wire.DefaultSocket+")")
-	f.String(credentialsFlag, "", "the folder of the certificate that `pagurus login` or `pagurus join` got, for a controller on another machine (or PAGURUS_CREDENTIALS)")
+	f.String(credentialsFlag, "", "folder of the certificate that login or join got, for a controller on another machine (or PAGURUS_CREDENTIALS)")
 }
 
 func usage(cmd *cobra.Command, what string) error {

@@ -29,7 +29,7 @@ func Controller(flags *pflag.FlagSet, folder string) (wire.Config, error) {
 type tokenFlags struct{ text, file string }
 
 func (f *tokenFlags) Add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.text, tokenFlag, "", "the join token that `pagurus token create` printed")
+	flags.StringVar(&f.text, tokenFlag, "", "the join token that pagurus token create printed")
 	flags.StringVar(&f.file, tokenFileFlag, "", "a file that holds it, so that it does not show in ps")
 }
 
