@@ -25,7 +25,9 @@ import (
 	"sync"
 
 	"pagurus/act/container/criu"
+	"pagurus/act/container/memory"
 	"pagurus/act/container/sandbox"
+	"pagurus/act/container/shim"
 	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/thread"
@@ -89,6 +91,11 @@ type Driver struct {
 const saidKept = 256
 
 var errClosed = errors.New("the driver was closed")
+
+// Become makes this process one of those beside containers if it was started as one, and
+// does not return then. A program that opens a driver calls it before anything else:
+// where there is no pagurus-shim, they are this program.
+func Become() { shim.Become(memory.Shims, sandbox.Shims) }
 
 // Open prepares the host, finds out whether containers can be moved here, and finds the
 // running guests again. It destroys what an earlier agent left incomplete. Call it in the

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/act/container"
 	"pagurus/act/machine"
 	"pagurus/cmd/roles"
 	"pagurus/serve/wire"
@@ -25,6 +26,7 @@ import (
 var version = "unknown"
 
 func main() {
+	container.Become()
 	root := roles.AgentCommand(roles.AgentProgram, be)
 	cli.Program(root, cli.Options{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	os.Exit(cli.Say(os.Stderr, root.ExecuteContext(context.Background())))

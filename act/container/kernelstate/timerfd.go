@@ -13,8 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func init() { parts = append(parts, part{"timerfd", noteTimers, restoreTimers}) }
-
 // expired is a timerfd that has expired and was not read yet. CRIU finds no time in it,
 // and would restore one that never expires again.
 type expired struct {

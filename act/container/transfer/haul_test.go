@@ -16,8 +16,14 @@ import (
 
 	"pagurus/act/container/framing"
 	"pagurus/act/container/memory"
+	"pagurus/act/container/shim"
 	"pagurus/fleet"
 )
+
+func TestMain(m *testing.M) {
+	shim.Become(memory.Shims)
+	os.Exit(m.Run())
+}
 
 // frame is a message as it is on the wire.
 func frame(kind byte, content ...byte) []byte {
