@@ -174,10 +174,10 @@ func (l *sampler) choose(want int, pages int64) error {
 		return nil
 	}
 	at := place(0)
-	return l.each(func(area int, r region) {
-		here := int64(r.end-r.start) / pageBytes
+	return l.each(func(area int, r host.PageRegion) {
+		here := int64(r.End-r.Start) / pageBytes
 		for next < n && at < passed+here {
-			l.sample = append(l.sample, page{area: area, address: r.start + uint64(at-passed)*pageBytes, there: true})
+			l.sample = append(l.sample, page{area: area, address: r.Start + uint64(at-passed)*pageBytes, there: true})
 			if next++; next < n {
 				at = place(next)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/host"
 	"pagurus/internal/testkit"
 )
 
@@ -251,10 +252,10 @@ func TestMarking(t *testing.T) {
 		}
 	}
 	m := marking{left: sample}
-	m.mark(0, region{start: 2, end: 4})
-	m.mark(0, region{start: 4, end: 5})
-	m.mark(0, region{start: 7, end: 20})
-	m.mark(2, region{start: 0, end: 1})
+	m.mark(0, host.PageRegion{Start: 2, End: 4})
+	m.mark(0, host.PageRegion{Start: 4, End: 5})
+	m.mark(0, host.PageRegion{Start: 7, End: 20})
+	m.mark(2, host.PageRegion{Start: 0, End: 1})
 	m.absent(3, 0)
 	for _, p := range sample {
 		want := p.area == 0 && (p.address >= 2 && p.address < 5 || p.address >= 7) || p.area == 2 && p.address == 0

@@ -8,12 +8,13 @@ import (
 	"hash/maphash"
 	"io/fs"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
 const (
@@ -30,24 +31,6 @@ const (
 	empty   = 0 // nothing but zeros
 	unknown = 1 // no longer there, or not to be read: it would cost the process to look
 )
-
-// The kernel's PAGEMAP_SCAN (include/uapi/linux/fs.h), which walks over what is
-// there and not over all addresses: some programs have terabytes of those.
-const (
-	pagemapScan = 0xc0606610
-	isFile      = 1 << 2
-	isPresent   = 1 << 3
-	isZero      = 1 << 5
-)
-
-// region is what a scan gives: pages in a row.
-type region struct{ start, end, categories uint64 }
-
-// scan is the kernel's struct pm_scan_arg.
-type scan struct {
-	size, flags, start, end, walkEnd, vec, vecLen, maxPages uint64
-	inverted, mask, anyOf, give                             uint64
-}
 
 // area is a part of a process's address space.
 type area struct {
@@ -80,9 +63,9 @@ func (q page) isBefore(area int, address uint64) bool {
 // which the sample was taken.
 type marking struct{ left []page }
 
-func (m *marking) mark(area int, r region) {
-	m.absent(area, r.start)
-	m.until(area, r.end, true)
+func (m *marking) mark(area int, r host.PageRegion) {
+	m.absent(area, r.Start)
+	m.until(area, r.End, true)
 }
 
 // absent says that nothing more comes before an address of an area.
@@ -107,11 +90,11 @@ type sampler struct {
 	zeros     []byte
 	buffer    []byte
 	asked     []int // pages of the batch being read
-	found     []region
+	found     []host.PageRegion
 }
 
 func open(s Subject) (*sampler, error) {
-	l := &sampler{subject: s, seed: maphash.MakeSeed(), zeros: make([]byte, pageBytes), buffer: make([]byte, batch*pageBytes), found: make([]region, mostRegions)}
+	l := &sampler{subject: s, seed: maphash.MakeSeed(), zeros: make([]byte, pageBytes), buffer: make([]byte, batch*pageBytes), found: make([]host.PageRegion, mostRegions)}
 	if s.Files != "" {
 		var st unix.Stat_t
 		if err := unix.Stat(s.Files, &st); err != nil {
@@ -226,9 +209,9 @@ func (l *sampler) census() (counted, error) {
 		}
 	}
 	m := marking{left: l.sample}
-	err := l.each(func(area int, r region) {
+	err := l.each(func(area int, r host.PageRegion) {
 		m.mark(area, r)
-		if n := int64(r.end-r.start) / pageBytes; l.areas[area].files {
+		if n := int64(r.End-r.Start) / pageBytes; l.areas[area].files {
 			c.mapped += n
 		} else {
 			c.own += n
@@ -239,15 +222,15 @@ func (l *sampler) census() (counted, error) {
 }
 
 // each gives all memory that is there, in a fixed order.
-func (l *sampler) each(give func(area int, r region)) error {
+func (l *sampler) each(give func(area int, r host.PageRegion)) error {
 	for i, a := range l.areas {
 		p := l.processes[a.process]
-		s := scan{start: a.start, end: a.end, mask: isPresent, give: isPresent}
+		s := host.PageScan{Start: a.start, End: a.end, Mask: host.PagePresent, Give: host.PagePresent}
 		if !a.shared { // what a file holds is read again from that
-			s.mask, s.inverted = isPresent|isFile|isZero, isFile|isZero
+			s.Mask, s.Inverted = host.PagePresent|host.PageOfFile|host.PageZero, host.PageOfFile|host.PageZero
 		}
-		for s.start < s.end {
-			n, err := s.run(int(p.pagemap.Fd()), l.found)
+		for s.Start < s.End {
+			found, err := s.Run(p.pagemap.Fd(), l.found)
 			if gone(err) {
 				break
 			}
@@ -257,32 +240,16 @@ func (l *sampler) each(give func(area int, r region)) error {
 			if err != nil {
 				return fmt.Errorf("look at the memory of process %d: %w", p.pid, err)
 			}
-			for _, r := range l.found[:n] {
+			for _, r := range found {
 				give(i, r)
 			}
-			if s.walkEnd <= s.start {
+			if s.WalkEnd <= s.Start {
 				break
 			}
-			s.start = s.walkEnd
+			s.Start = s.WalkEnd
 		}
 	}
 	return nil
-}
-
-// run looks at pages from start on. walkEnd says how far it came.
-func (s *scan) run(pagemap int, found []region) (int, error) {
-	s.size, s.vec, s.vecLen, s.walkEnd = uint64(unsafe.Sizeof(*s)), uint64(uintptr(unsafe.Pointer(&found[0]))), uint64(len(found)), 0
-	for {
-		n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(pagemap), pagemapScan, uintptr(unsafe.Pointer(s)))
-		runtime.KeepAlive(found)
-		switch errno {
-		case 0:
-			return int(n), nil
-		case unix.EINTR, unix.EAGAIN: // the runtime's own signals; nothing is lost
-		default:
-			return 0, errno
-		}
-	}
 }
 
 // read reads every page of the sample that is there.
