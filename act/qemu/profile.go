@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
 )
 
@@ -13,7 +14,7 @@ import (
 // copy take, from the last ones to the first; longer ones add little, because a
 // working set is full after some seconds. The pages are enough to tell 1 % of
 // memory from 1.2 %, and cost some hundredths of a second of one processor.
-var profilePlan = samplePlan{
+var profilePlan = host.SamplePlan{
 	Pages: 8192,
 	After: []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, 1300 * time.Millisecond, 4 * time.Second},
 }

@@ -128,7 +128,7 @@ func TestLook(t *testing.T) {
 	s := subject(t)
 	before := resident(t, s.Processes[0])
 	s.Processes = append(s.Processes, 1<<22-1) // nobody has that number
-	p, err := SampleMemory(t.Context(), s, Plan{Pages: 8192, After: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}})
+	p, err := SampleMemory(t.Context(), s, host.SamplePlan{Pages: 8192, After: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestLookSeesGrowth(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		_ = os.WriteFile(filepath.Join(s.Files, "more"), make([]byte, 24*mib), 0o600)
 	}()
-	p, err := SampleMemory(t.Context(), s, Plan{Pages: 4096, After: []time.Duration{10 * time.Millisecond, time.Second}})
+	p, err := SampleMemory(t.Context(), s, host.SamplePlan{Pages: 4096, After: []time.Duration{10 * time.Millisecond, time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,16 +174,16 @@ func TestLookEnds(t *testing.T) {
 	s := subject(t)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := SampleMemory(ctx, s, Plan{Pages: 16, After: []time.Duration{time.Hour}}); !errors.Is(err, context.Canceled) {
+	if _, err := SampleMemory(ctx, s, host.SamplePlan{Pages: 16, After: []time.Duration{time.Hour}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a look whose context ended: %v", err)
 	}
 	soon := []time.Duration{1}
 	for _, bad := range []struct {
 		s Subject
-		p Plan
+		p host.SamplePlan
 	}{
-		{Subject{}, Plan{1, soon}}, {s, Plan{}}, {s, Plan{Pages: 1}}, {Subject{Processes: []int{1<<22 - 1}}, Plan{1, soon}},
-		{Subject{Processes: s.Processes, Files: "/nonexistent"}, Plan{1, soon}},
+		{Subject{}, host.SamplePlan{Pages: 1, After: soon}}, {s, host.SamplePlan{}}, {s, host.SamplePlan{Pages: 1}}, {Subject{Processes: []int{1<<22 - 1}}, host.SamplePlan{Pages: 1, After: soon}},
+		{Subject{Processes: s.Processes, Files: "/nonexistent"}, host.SamplePlan{Pages: 1, After: soon}},
 	} {
 		if p, err := SampleMemory(t.Context(), bad.s, bad.p); err == nil {
 			t.Errorf("looking at %+v gave %+v", bad, p)
@@ -194,7 +194,7 @@ func TestLookEnds(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		_ = unix.Kill(s.Processes[0], unix.SIGKILL)
 	}()
-	if _, err := SampleMemory(t.Context(), s, Plan{Pages: 1024, After: []time.Duration{100 * time.Millisecond}}); err != nil {
+	if _, err := SampleMemory(t.Context(), s, host.SamplePlan{Pages: 1024, After: []time.Duration{100 * time.Millisecond}}); err != nil {
 		t.Errorf("its process ended: %v", err)
 	}
 }
@@ -234,7 +234,7 @@ func BenchmarkLook(b *testing.B) {
 	s := subject(b)
 	var sum time.Duration
 	for b.Loop() {
-		p, err := SampleMemory(b.Context(), s, Plan{Pages: 4096, After: []time.Duration{1, 2, 3, 4}})
+		p, err := SampleMemory(b.Context(), s, host.SamplePlan{Pages: 4096, After: []time.Duration{1, 2, 3, 4}})
 		if err != nil {
 			b.Fatal(err)
 		}

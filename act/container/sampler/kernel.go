@@ -2,15 +2,12 @@ package sampler
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io/fs"
 	"os"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -19,17 +16,9 @@ import (
 
 const (
 	pageBytes = 4096
-	// batch is how many pages are read at once. It bounds the memory this takes
-	// and how long a process's own changes to its address space wait.
-	batch = 32
+	batch     = 32 // pages that are read at once
 	// mostRegions is how many one scan gives.
 	mostRegions = 512
-)
-
-// What stands for a page instead of a hash of it.
-const (
-	empty   = 0 // nothing but zeros
-	unknown = 1 // no longer there, or not to be read: it would cost the process to look
 )
 
 // area is a part of a process's address space.
@@ -48,10 +37,10 @@ type process struct {
 
 // page is one page of the sample and what it held.
 type page struct {
-	area               int
-	address            uint64
-	there              bool // as of the last census
-	first, before, now uint64
+	area    int
+	address uint64
+	there   bool // as of the last census
+	host.Sampled
 }
 
 // isBefore reports whether a page comes before an address of an area.
@@ -86,15 +75,12 @@ type sampler struct {
 	mappings  int // also those that no page is looked at of
 	segments  int // of memory that is shared without a file
 	sample    []page
-	seed      maphash.Seed
-	zeros     []byte
-	buffer    []byte
-	asked     []int // pages of the batch being read
+	reader    *host.PageReader
 	found     []host.PageRegion
 }
 
 func open(s Subject) (*sampler, error) {
-	l := &sampler{subject: s, seed: maphash.MakeSeed(), zeros: make([]byte, pageBytes), buffer: make([]byte, batch*pageBytes), found: make([]host.PageRegion, mostRegions)}
+	l := &sampler{subject: s, reader: host.NewPageReader(batch), found: make([]host.PageRegion, mostRegions)}
 	if s.Files != "" {
 		var st unix.Stat_t
 		if err := unix.Stat(s.Files, &st); err != nil {
@@ -254,58 +240,21 @@ func (l *sampler) each(give func(area int, r host.PageRegion)) error {
 
 // read reads every page of the sample that is there.
 func (l *sampler) read() error {
-	l.asked = l.asked[:0]
 	for i := range l.sample {
 		q := &l.sample[i]
-		if len(l.asked) > 0 && l.areas[l.sample[l.asked[0]].area].process != l.areas[q.area].process || len(l.asked) == batch {
-			if err := l.fetch(); err != nil {
-				return err
-			}
-		}
-		q.now = unknown
+		q.Now = host.PageUnknown
 		// Reading what is not there, or in the swap space, makes the kernel put
 		// something there, as it does with the few that go after the census.
-		if q.there {
-			l.asked = append(l.asked, i)
+		if !q.there {
+			continue
+		}
+		pid := l.processes[l.areas[q.area].process].pid
+		if err := l.reader.Add(pid, q.address, &q.Sampled); err != nil && !gone(err) {
+			return err
 		}
 	}
-	return l.fetch()
-}
-
-// fetch reads the pages asked for, all of one process, and notes what they hold.
-func (l *sampler) fetch() error {
-	slot := func(k int) []byte { return l.buffer[k*pageBytes : (k+1)*pageBytes] }
-	for len(l.asked) > 0 {
-		var local []unix.Iovec
-		var remote []unix.RemoteIovec
-		for k, i := range l.asked {
-			v := unix.Iovec{Base: unsafe.SliceData(slot(k))}
-			v.SetLen(pageBytes)
-			local = append(local, v)
-			remote = append(remote, unix.RemoteIovec{Base: uintptr(l.sample[i].address), Len: pageBytes})
-		}
-		pid := l.processes[l.areas[l.sample[l.asked[0]].area].process].pid
-		n, err := unix.ProcessVMReadv(pid, local, remote, 0)
-		if gone(err) {
-			break
-		}
-		if err != nil && !errors.Is(err, unix.EFAULT) {
-			return fmt.Errorf("read the memory of process %d: %w", pid, err)
-		}
-		whole := max(n, 0) / pageBytes
-		for k, i := range l.asked[:whole] {
-			l.sample[i].now = l.hash(slot(k))
-		}
-		l.asked = l.asked[min(whole+1, len(l.asked)):] // the one it stopped at went away a moment ago
+	if err := l.reader.Flush(); !gone(err) {
+		return err
 	}
-	l.asked = l.asked[:0]
 	return nil
-}
-
-// hash stands for what a page holds.
-func (l *sampler) hash(b []byte) uint64 {
-	if bytes.Equal(b, l.zeros) {
-		return empty
-	}
-	return max(maphash.Bytes(l.seed, b), unknown+1)
 }
