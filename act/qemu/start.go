@@ -121,28 +121,7 @@ func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, 
 // claim takes the guest's turn, and finds the guest if it lives here. What is
 // left of one that does not is cleared away.
 func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _ *guest, err error) {
-	if err := id.Check(); err != nil {
-		return nil, nil, err
-	}
-	release, err = d.locks.Lock(ctx, id)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() {
-		if err != nil {
-			release()
-		}
-	}()
-	d.mu.Lock()
-	g, closed := d.guests[id], d.closed
-	d.mu.Unlock()
-	switch {
-	case closed:
-		return nil, nil, errClosed
-	case g != nil && g.remembered().Complete && !g.dead():
-		return release, g, nil
-	}
-	return release, nil, d.destroy(id)
+	return d.guests.Claim(ctx, id, (*guest).lives, d.destroy)
 }
 
 // boot makes a guest's folder and a QEMU that runs in it. After an error the
@@ -281,34 +260,15 @@ func (d *Driver) spawn(t fleet.Task, m machine) (host.Process, error) {
 // Stop ends a guest at once and removes every trace of it. A guest that is not
 // there is not an error. After an error call again.
 func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
-	if id.Check() != nil {
-		return nil // no such guest can ever have been here
-	}
-	release, err := d.locks.Lock(ctx, id)
-	if err == nil {
-		defer release()
-		err = fault.Point("qemu.stop.before")
-	}
-	if err == nil {
-		err = d.destroy(id)
-	}
-	if err != nil {
-		return fmt.Errorf("stop guest %s: %w", id, err)
-	}
-	d.mu.Lock()
-	delete(d.said, id)
-	d.mu.Unlock()
-	return nil
+	return d.guests.Stop(ctx, id, "qemu.stop.before", d.destroy)
 }
 
 // destroy leaves nothing of a guest, whatever there is of it. It does not heed
 // a context: half of it would be worse than waiting.
 func (d *Driver) destroy(id fleet.GuestID) error {
-	d.mu.Lock()
-	g, closed := d.guests[id], d.closed
-	d.mu.Unlock()
-	if closed {
-		return errClosed
+	g, err := d.guests.Find(id)
+	if err != nil {
+		return err
 	}
 	if g == nil {
 		return d.wipe(id)
