@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/act/container"
 	"pagurus/act/machine"
 	"pagurus/cmd/roles"
 	"pagurus/serve/wire"
@@ -25,6 +26,7 @@ import (
 var version = "unknown"
 
 func main() {
+	container.Become()
 	root := roles.AgentCommand(roles.AgentProgram, be)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(commands()...)
