@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -57,19 +55,6 @@ func (t Impairment) String() string {
 		return fmt.Sprintf("%s delay", t.Delay)
 	}
 	return "nothing lost"
-}
-
-// ParseShare reads a share as people write it: 1% or 0.01.
-func ParseShare(text string) (float64, error) {
-	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
-	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if err != nil || math.IsNaN(v) {
-		return 0, fmt.Errorf("%q is no share: write something like 1%%", text)
-	}
-	if percent {
-		v /= 100
-	}
-	return v, nil
 }
 
 // Set gives a link of this network namespace its trouble, in place of what it had; the
