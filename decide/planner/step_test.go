@@ -94,7 +94,11 @@ func TestMigrateGoesThroughEveryPhase(t *testing.T) {
 // or after it has carried it out; the guests are always somewhere. Gangs of up
 // to four, the fault at the first or the last of their orders of that kind.
 func TestMoveWithEveryFault(t *testing.T) {
-	for guests := 1; guests <= 4; guests++ {
+	most := 4
+	if testing.Short() {
+		most = 2
+	}
+	for guests := 1; guests <= most; guests++ {
 		for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Retire} {
 			for _, fault := range []string{"failed", "before", "after", "restart"} {
 				for _, nth := range []int{1, guests} {
