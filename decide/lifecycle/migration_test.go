@@ -388,8 +388,8 @@ func others(ms []fleet.Migration) [][]fleet.Migration {
 	return out
 }
 
-// shortStates are as many states of a gang as quick tests look at: a seventh.
-const shortStates = 40_000
+// shortStates are as many states of a gang as quick tests look at: a fourteenth.
+const shortStates = 20_000
 
 // The same for a gang of two, without late orders: both enter switching in one
 // change, but for one that was left behind, and one that cannot leave keeps
