@@ -38,9 +38,10 @@ check:
 help:
 	@sed -n 's/^## \([a-z0-9-]*\): /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name says; do printf 'make %-15s %s\n' "$$name" "$$says"; done
 
-## pure: the pure and scenario rings only
+## pure: the pure and scenario rings only, with the race detector
+# A program with the race detector waits for a second at its end, if it is not told otherwise.
 pure:
-	go test -short ./...
+	GORACE=atexit_sleep_ms=0 go test -race -short ./...
 
 ## test: sets up this machine and runs every ring but bench
 # The contract and system rings share one machine, so packages run one by one but

@@ -45,17 +45,6 @@ func kinds(all []Distance) []distanceKind {
 // like reports whether two runs can be compared: one in which it changed with none.
 func (k distanceKind) like(other distanceKind) bool { return k == other && k != changed }
 
-// Alike tells of pairs of runs which are alike in how far the CPUs were from each other:
-// near in both, or far in both, before and after.
-func Alike(a, b []Distance) []bool {
-	all := kinds(slices.Concat(a, b))
-	out := make([]bool, min(len(a), len(b)))
-	for i := range out {
-		out[i] = all[i].like(all[len(a)+i])
-	}
-	return out
-}
-
 // nearest is the least distance that is known; 0: none is.
 func nearest(all []Distance) (least time.Duration) {
 	for _, d := range all {
@@ -74,15 +63,11 @@ func (r Run) distance() Distance {
 	return Distance{r.Least, r.Apart}
 }
 
-// apart says in how many runs the CPUs were far from each other, before or after, and what
-// the ratio of the pairs is that are alike in that.
-func (r *Record) apart(both pairs) []string {
-	distances := make([]Distance, len(r.Runs))
-	for i, run := range r.Runs {
-		distances[i] = run.distance()
-	}
-	seen, runs, most := map[int][]distanceKind{}, 0, time.Duration(0)
-	for i, kind := range kinds(distances) {
+// alike leaves of pairs those that are alike in how far the CPUs were from each other. It
+// tells in how many runs they were far, and how far at most.
+func (r *Record) alike(both pairs) (like pairs, runs int, most time.Duration) {
+	seen := map[int][]distanceKind{}
+	for i, kind := range kinds(r.distances()) {
 		run := r.Runs[i]
 		if run.Program != both.program || run.Target != both.target && run.Target != both.base || !slices.Contains(both.rounds, run.Round) {
 			continue
@@ -92,16 +77,36 @@ func (r *Record) apart(both pairs) []string {
 			runs, most = runs+1, max(most, run.Apart)
 		}
 	}
-	if runs == 0 {
-		return nil
-	}
-	var like pairs
 	for i, round := range both.rounds {
 		if k := seen[round]; len(k) == 2 && k[0].like(k[1]) {
 			like.add(both.ours[i], both.theirs[i], round)
 		}
 	}
-	said := fmt.Sprintf("in %d of %d runs this machine's CPUs were far from each other (%s there and back, else %s), as those of a virtual machine are when the one below moves them", runs, 2*len(both.rounds), most, nearest(distances))
+	return like, runs, most
+}
+
+func (r *Record) distances() (all []Distance) {
+	for _, run := range r.Runs {
+		all = append(all, run.distance())
+	}
+	return all
+}
+
+// AlikeRatio is the ratio of a figure on two targets, of the pairs that are alike in how
+// far the CPUs were from each other.
+func (r *Record) AlikeRatio(program, figure, target, base string) (stats.Interval, error) {
+	like, _, _ := r.alike(r.pairs(program, figure, target, base))
+	return stats.Ratio(like.ours, like.theirs, r.Spec.Confidence)
+}
+
+// apart says in how many runs the CPUs were far from each other, before or after, and what
+// the ratio of the pairs is that are alike in that.
+func (r *Record) apart(both pairs) []string {
+	like, runs, most := r.alike(both)
+	if runs == 0 {
+		return nil
+	}
+	said := fmt.Sprintf("in %d of %d runs this machine's CPUs were far from each other (%s there and back, else %s), as those of a virtual machine are when the one below moves them", runs, 2*len(both.rounds), most, nearest(r.distances()))
 	if v, err := stats.Ratio(like.ours, like.theirs, r.Spec.Confidence); err == nil {
 		said += fmt.Sprintf("; of the %d pairs that are alike in that the ratio is %s", len(like.rounds), v)
 	}

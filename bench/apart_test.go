@@ -8,6 +8,17 @@ import (
 	"time"
 )
 
+// alikePairs tells of pairs of runs which are alike in how far the CPUs were from each other:
+// near in both, or far in both, before and after.
+func alikePairs(a, b []Distance) []bool {
+	all := kinds(slices.Concat(a, b))
+	out := make([]bool, min(len(a), len(b)))
+	for i := range out {
+		out[i] = all[i].like(all[len(a)+i])
+	}
+	return out
+}
+
 func TestWhatIsAlike(t *testing.T) {
 	d := func(least, most time.Duration) Distance { return Distance{least, most} }
 	for _, c := range []struct {
@@ -19,7 +30,7 @@ func TestWhatIsAlike(t *testing.T) {
 		{[]Distance{d(300, 310), d(300, 300)}, []Distance{d(310, 310), d(320, 400)}, []bool{true, true}},
 		{[]Distance{d(50, 60), d(320, 330), d(50, 320), d(320, 320), d(60, 320)}, []Distance{d(80, 80), d(300, 320), d(50, 50), d(50, 60), d(50, 320)}, []bool{true, true, false, false, false}},
 	} {
-		if got := Alike(c.a, c.b); !slices.Equal(got, c.like) {
+		if got := alikePairs(c.a, c.b); !slices.Equal(got, c.like) {
 			t.Errorf("of %v and %v alike are %v", c.a, c.b, got)
 		}
 	}
@@ -69,5 +80,17 @@ func TestNothingIsSaidOfCPUsThatStay(t *testing.T) {
 		if said := e.Record.Summarise().Rows[1].Doubts; len(said) > 0 {
 			t.Errorf("of doubts is said %q", said)
 		}
+	}
+}
+
+// Only pairs whose runs are alike in how far CPUs were from each other are left.
+func TestRatioOfPairsThatAreAlike(t *testing.T) {
+	r := Record{Spec: Spec{Confidence: 0.95}}
+	for i, apart := range [][2]time.Duration{{50, 60}, {320, 50}, {330, 320}, {70, 50}} {
+		r.Runs = append(r.Runs, Run{Round: i, Program: "p", Target: "a", Apart: apart[0], Figures: map[string]float64{"v": []float64{2, 9, 4, 6}[i]}},
+			Run{Round: i, Program: "p", Target: "b", Apart: apart[1], Figures: map[string]float64{"v": []float64{1, 1, 2, 3}[i]}})
+	}
+	if v, err := r.AlikeRatio("p", "v", "a", "b"); err != nil || v.Value != 2 || v.Samples != 3 {
+		t.Errorf("%v, %v", v, err)
 	}
 }

@@ -8,27 +8,22 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"pagurus/bench/drive"
 	"pagurus/bench/stats"
-	"pagurus/fleet"
 )
 
 // Confidence is the confidence of every quoted interval.
 const Confidence = 0.95
 
-// PromisesRecord is the result of measuring promises, at one sitting or several: the raw
-// samples, the figures made from them, and the promises. Record is the counterpart for
-// experiments without promises.
-type PromisesRecord struct {
-	Sittings []Sitting                 `json:"sittings"`
-	Samples  map[string][]float64      `json:"samples"`
-	Figures  map[string]stats.Interval `json:"figures"`
-	Limits   map[string]float64        `json:"limits"`           // upper limits of figures
-	Floors   map[string]float64        `json:"floors,omitempty"` // lower limits of figures
-	Moves    []fleet.Migration         `json:"moves,omitempty"`  // with their predictions
+// Promise is a figure, and what was promised of it; of some nothing was.
+type Promise struct {
+	stats.Interval
+	AtMost  *float64 `json:"at_most,omitempty"`
+	AtLeast *float64 `json:"at_least,omitempty"`
 }
 
 // Sitting says when something was measured, and with which commit and kernel.
@@ -42,8 +37,10 @@ type Sitting struct {
 type Promises struct {
 	drive.Pagurus
 	Repeat int // how often each comparison is repeated
-	Record PromisesRecord
-	Missed []string // figures that miss their promises
+	Record Record
+	Missed []string // figures that are not as promised
+	Trial  string   // that is under way
+	File   string   // where the record is kept; empty: nowhere
 }
 
 // Trial is one of the things that are measured for what is promised of them.
@@ -55,75 +52,197 @@ type Trial struct {
 
 // NewPromises returns a run without measurements.
 func NewPromises(p drive.Pagurus, repeat int) *Promises {
-	return &Promises{Pagurus: p, Repeat: repeat, Record: PromisesRecord{
-		Samples: map[string][]float64{}, Figures: map[string]stats.Interval{}, Limits: map[string]float64{}, Floors: map[string]float64{},
+	return &Promises{Pagurus: p, Repeat: repeat, Record: Record{
+		Spec: Spec{Name: "promises", Confidence: Confidence}, Guests: map[string]Setting{}, Promised: map[string]Promise{},
 	}}
 }
 
-// Continue adds a file's earlier record, if the file exists, to this one. Both sides of a
-// comparison are sampled in the same sitting, so their ratio stays valid. An unreadable record
-// is an error.
+// Sit begins a sitting on this machine with the Pagurus of a commit.
+func (r *Promises) Sit(commit string) {
+	here, now := Here(commit), time.Now().UTC()
+	if len(r.Record.Sittings) == 0 {
+		r.Record.Begun, r.Record.Machine, r.Record.Command, r.Record.Spec.Runs = now, here, os.Args, r.Repeat
+	}
+	r.Record.Complete = false
+	r.Record.Sittings = append(r.Record.Sittings, Sitting{Begun: now, Commit: commit, Kernel: here.Kernel})
+}
+
+// Continue takes over what a record that was kept in a file holds, if it is there:
+// what is measured now is added to it. Both sides of a comparison are sampled in the
+// same sitting, so that their ratio stands. A record that cannot be read is an error.
 func (r *Promises) Continue(file string) error {
-	text, err := os.ReadFile(file)
+	was, err := Load(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var was PromisesRecord
-	if err == nil {
-		err = json.Unmarshal(text, &was)
-	}
 	if err != nil {
-		return fmt.Errorf("going on with the record %s: %w", file, err)
+		return fmt.Errorf("going on with a record: %w", err)
 	}
-	r.Record.Sittings, r.Record.Moves = was.Sittings, was.Moves
-	maps.Copy(r.Record.Samples, was.Samples)
-	maps.Copy(r.Record.Figures, was.Figures)
-	maps.Copy(r.Record.Limits, was.Limits)
-	maps.Copy(r.Record.Floors, was.Floors)
+	none := r.Record
+	if r.Record = *was; was.Promised == nil {
+		r.Record.Promised = none.Promised
+	}
+	if was.Guests == nil {
+		r.Record.Guests = none.Guests
+	}
 	return nil
 }
 
-// KeepRecord writes the record to a file unless it is empty.
-func (r *Promises) KeepRecord(file string) error {
-	if len(r.Record.Samples)+len(r.Record.Moves) == 0 {
+// Save writes the record to its file, if there is anything in it.
+func (r *Promises) Save() error {
+	if r.File == "" || len(r.Record.Runs)+len(r.Record.Moves) == 0 {
 		return nil
 	}
-	return writeRecord(file, r.Record)
+	return r.Record.Write(r.File)
 }
 
-// Sample records one measured value.
+// Sample keeps one measured value. Its name is that of a target, and behind "_" that of
+// the figure.
 func (r *Promises) Sample(name string, v float64) {
-	r.Record.Samples[name] = append(r.Record.Samples[name], v)
+	target, figure := name, plainFigure
+	if i := strings.LastIndex(name, "_"); i >= 0 {
+		target, figure = name[:i], name[i+1:]
+	}
+	r.AddRun(Run{Round: len(r.Samples(name)), Program: r.Trial, Target: target, Begun: time.Now().UTC(), Figures: map[string]float64{figure: v}})
 }
 
-// InTurn executes both sides of a comparison. Every second repeat begins with the other side, so
-// that aftereffects do not always hit the same side.
-func InTurn(repeat int, one, other func() error) error {
-	if repeat%2 == 1 {
-		one, other = other, one
+// plainFigure is the figure of a sample whose name is but a target's.
+const plainFigure = "value"
+
+// Samples are the values of a sample in the order they were taken.
+func (r *Promises) Samples(name string) (values []float64) {
+	for _, run := range r.Record.Runs {
+		for figure, v := range run.Figures {
+			if name == run.Target+"_"+figure || name == run.Target && figure == plainFigure {
+				values = append(values, v)
+			}
+		}
 	}
-	if err := one(); err != nil {
-		return err
+	return values
+}
+
+// AddRun keeps a run, and has the spec name what is in it.
+func (r *Promises) AddRun(run Run) {
+	spec := &r.Record.Spec
+	if !slices.Contains(spec.Targets, run.Target) {
+		spec.Targets = append(spec.Targets, run.Target)
 	}
-	return other()
+	r.Declare(Program{Name: run.Program})
+	i := slices.IndexFunc(spec.Programs, func(p Program) bool { return p.Name == run.Program })
+	for _, name := range slices.Sorted(maps.Keys(run.Figures)) {
+		if p := &spec.Programs[i]; !slices.ContainsFunc(p.Figures, func(f Figure) bool { return f.Name == name }) {
+			unit := name[strings.LastIndex(name, "_")+1:]
+			p.Figures = append(p.Figures, Figure{Name: name, Says: name, Unit: unit, Sense: stats.Slower})
+		}
+	}
+	r.Record.Runs = append(r.Record.Runs, run)
+}
+
+// Declare has the spec name programs, each once.
+func (r *Promises) Declare(all ...Program) {
+	for _, p := range all {
+		if !slices.ContainsFunc(r.Record.Spec.Programs, func(q Program) bool { return q.Name == p.Name }) {
+			r.Record.Spec.Programs = append(r.Record.Spec.Programs, p)
+		}
+	}
+}
+
+// Arm is one side of a comparison. It measures once, and names its figures.
+type Arm struct {
+	Name    string
+	Measure func(context.Context) (map[string]float64, error)
+}
+
+// Seconds is an arm whose figure is a time.
+func Seconds(name string, measure func(context.Context) (time.Duration, error)) Arm {
+	return Arm{name, func(ctx context.Context) (map[string]float64, error) {
+		took, err := measure(ctx)
+		return map[string]float64{"s": took.Seconds()}, err
+	}}
+}
+
+// arms are the place of an experiment whose targets measure by themselves.
+type arms []Arm
+
+func (a arms) Open(context.Context, Program, []string) (Round, error) { return a, nil }
+
+func (a arms) Close() error { return nil }
+
+func (a arms) Run(ctx context.Context, target string) (string, error) {
+	i := slices.IndexFunc(a, func(arm Arm) bool { return arm.Name == target })
+	figures, err := a[i].Measure(ctx)
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(figures)
+	return string(text), err
+}
+
+func readFigures(text string) (got Result, err error) {
+	err = json.Unmarshal([]byte(text), &got.Figures)
+	return got, err
+}
+
+// InTurn measures arms in turn, as an experiment that ends with the first failure, at least
+// twice: once has no interval. Only whole rounds are kept, so that arms stay in step. After
+// each of them what is to be done then is done, and the record is kept.
+func (r *Promises) InTurn(ctx context.Context, then func(), sides ...Arm) error {
+	before := 0
+	for _, run := range r.Record.Runs {
+		if run.Program == r.Trial {
+			before = max(before, run.Round+1)
+		}
+	}
+	e := Experiment{Place: arms(sides), Spec: Spec{
+		Runs: max(r.Repeat, 2), Seed: uint64(before) + 1, Confidence: Confidence, Programs: []Program{{Name: r.Trial, Read: readFigures}},
+	}}
+	for _, s := range sides {
+		e.Spec.Targets = append(e.Spec.Targets, s.Name)
+		if s.Name != sides[0].Name {
+			r.Record.Guests[s.Name] = Setting{Beside: sides[0].Name}
+		}
+	}
+	e.Say = func(run Run) {
+		fmt.Printf("  %s %d of %d: %s", run.Program, run.Round+1, e.Spec.Runs, run.Target)
+		for _, name := range slices.Sorted(maps.Keys(run.Figures)) {
+			fmt.Printf(" %s %.4g", name, run.Figures[name])
+		}
+		fmt.Println()
+	}
+	e.KeepRun = func() error {
+		n := len(e.Record.Runs)
+		if last := e.Record.Runs[n-1]; last.Failure != "" {
+			return fmt.Errorf("%s: %s", last.Target, last.Failure)
+		}
+		if e.Record.Complete || n%len(sides) != 0 {
+			return nil
+		}
+		for _, run := range e.Record.Runs[n-len(sides):] {
+			run.Round += before
+			r.AddRun(run)
+		}
+		if then != nil {
+			then()
+		}
+		return r.Save()
+	}
+	return e.Run(ctx)
 }
 
 // AtMost prints a figure with its promise: an upper limit.
 func (r *Promises) AtMost(name string, v stats.Interval, limit float64) {
-	r.Record.Limits[name] = limit
-	r.checkLimit(name, v, limit, 1)
+	r.promise(name, Promise{Interval: v, AtMost: &limit}, limit, 1)
 }
 
 // AtLeast prints a figure with its promise: a lower limit.
 func (r *Promises) AtLeast(name string, v stats.Interval, limit float64) {
-	r.Record.Floors[name] = limit
-	r.checkLimit(name, v, limit, -1)
+	r.promise(name, Promise{Interval: v, AtLeast: &limit}, limit, -1)
 }
 
-func (r *Promises) checkLimit(name string, v stats.Interval, limit, sign float64) {
-	r.Record.Figures[name] = v
-	text, missed := verdict(v, limit, sign)
-	fmt.Printf("%-52s %s, %s\n", name, v, text)
+func (r *Promises) promise(name string, p Promise, limit, sign float64) {
+	r.Record.Promised[name] = p
+	text, missed := verdict(p.Interval, limit, sign)
+	fmt.Printf("%-52s %s, %s\n", name, p.Interval, text)
 	if missed {
 		r.Missed = append(r.Missed, name)
 	}
@@ -150,7 +269,7 @@ func verdict(v stats.Interval, limit, sign float64) (text string, missed bool) {
 
 // Mean prints the mean of a sample, with an upper limit as its promise.
 func (r *Promises) Mean(name, sample string, limit float64) error {
-	m, err := stats.Mean(r.Record.Samples[sample], Confidence)
+	m, err := stats.Mean(r.Samples(sample), Confidence)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -173,13 +292,13 @@ func (r *Promises) Beside(name, one, other string) error {
 	if err != nil {
 		return err
 	}
-	r.Record.Figures[strings.TrimSpace(name)] = v
+	r.Record.Promised[strings.TrimSpace(name)] = Promise{Interval: v}
 	fmt.Printf("%-52s %s\n", name, v)
 	return nil
 }
 
 func (r *Promises) compare(name, one, other string) (stats.Interval, error) {
-	v, err := stats.Ratio(r.Record.Samples[one], r.Record.Samples[other], Confidence)
+	v, err := stats.Ratio(r.Samples(one), r.Samples(other), Confidence)
 	if err != nil {
 		return v, fmt.Errorf("%s: %w", name, err)
 	}

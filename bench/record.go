@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/fleet"
 	"pagurus/internal/note"
 )
 
@@ -33,6 +34,9 @@ type Record struct {
 	Guests   map[string]Setting `json:"guests"` // by target
 	Notes    []string           `json:"notes,omitempty"`
 	Runs     []Run              `json:"runs"`
+	Sittings []Sitting          `json:"sittings,omitempty"` // at which promises were measured
+	Promised map[string]Promise `json:"promised,omitempty"` // what came of them, by figure
+	Moves    []fleet.Migration  `json:"moves,omitempty"`    // with what was predicted of them
 	// Harness is the processor time that the measuring itself has taken from programs:
 	// what this program and the commands it types have used from when each began, or where
 	// that is not known from when its run began, until the run was over. What starts guests,
@@ -174,12 +178,7 @@ func Here(version string) Machine {
 // any time: after an error, as of a full disk, it is as it was before.
 func (r *Record) Write(file string) (err error) {
 	r.Version = Version
-	return writeRecord(file, r)
-}
-
-// writeRecord writes a record of either form to a file, as Write does.
-func writeRecord(file string, record any) error {
-	text, err := json.MarshalIndent(record, "", " ")
+	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
 		return fmt.Errorf("keep the record: %w", err)
 	}

@@ -68,6 +68,9 @@ func (r *Record) Summarise() Summary {
 	for _, p := range r.Spec.Programs {
 		for _, f := range p.Figures {
 			for i, t := range r.Spec.Targets {
+				if got, _ := r.Samples(p.Name, f.Name, t); len(got) == 0 && len(r.Sittings) > 0 {
+					continue // promises have targets of their own each
+				}
 				s.Rows = append(s.Rows, r.row(p.Name, f, t, r.beside(i)))
 			}
 		}

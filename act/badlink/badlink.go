@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -58,22 +56,9 @@ func (t Impairment) String() string {
 	return "nothing lost"
 }
 
-// ParseShare parses a share: 1% or 0.01.
-func ParseShare(text string) (float64, error) {
-	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
-	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if err != nil || math.IsNaN(v) {
-		return 0, fmt.Errorf("%q is no share: write something like 1%%", text)
-	}
-	if percent {
-		v /= 100
-	}
-	return v, nil
-}
-
-// Set sets a link's impairment in this network namespace; the zero one removes it. It
-// removes all other filters from the link. It lasts as long as the link. After an error
-// the loss may be set without the delay: call again.
+// Set gives a link of this network namespace its trouble, in place of what it had; the
+// zero one is none. It takes all filters of others off the link. It holds until the
+// link is removed. After an error it may lose and not wait: call again.
 func Set(name string, t Impairment) error {
 	if err := t.Check(); err != nil {
 		return err

@@ -25,7 +25,9 @@ import (
 	"sync"
 
 	"pagurus/act/container/criu"
+	"pagurus/act/container/memory"
 	"pagurus/act/container/sandbox"
+	"pagurus/act/container/shim"
 	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/thread"
@@ -73,30 +75,23 @@ type Driver struct {
 	ability criu.Ability
 	visible sandbox.Processor // the processor that programs find
 	network *os.File          // network namespace in which the driver was opened: the host's
-	watches sync.WaitGroup    // one per guest and one per target
 
-	locks    host.Locks
 	images   sync.Mutex // held while an image is mounted or searched for
 	binaries *sandbox.BinaryCache
 
-	mu     sync.Mutex // guards the fields below
-	closed bool
-	guests map[fleet.GuestID]*guest
-	said   map[fleet.GuestID]string // last words of guests that ended by themselves
+	guests host.Guests[guest]
 }
 
-// saidKept limits how many guests that ended by themselves are remembered in Driver.said.
-const saidKept = 256
-
-var errClosed = errors.New("the driver was closed")
+// Become makes this process one of those beside containers if it was started as one, and
+// does not return then. A program that opens a driver calls it before anything else:
+// where there is no pagurus-shim, they are this program.
+func Become() { shim.Become(memory.Shims, sandbox.Shims) }
 
 // Open prepares the host, finds out whether containers can be moved here, and finds the
 // running guests again. It destroys what an earlier agent left incomplete. Call it in the
 // host's network namespace.
 func Open(ctx context.Context, c Config) (*Driver, error) {
-	d := &Driver{
-		config: c, guests: map[fleet.GuestID]*guest{}, said: map[fleet.GuestID]string{},
-	}
+	d := &Driver{config: c}
 	if err := d.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the container driver: %w", err), d.Close())
 	}
@@ -189,7 +184,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 			if err != nil { // for example if its network is gone; one guest must not make the host useless to the others
 				d.config.Log.Warn("take a guest over from an earlier agent", "guest", id, "error", err)
 			} else if r.Arrived {
-				d.watches.Go(func() { d.endPostCopy(g) })
+				d.guests.Watches.Go(func() { d.endPostCopy(g) })
 			}
 			return nil
 		}
@@ -203,17 +198,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 
 // Close releases all guests; they keep running. Calls under way end with errors.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	d.closed = true
-	var all []*guest
-	for _, g := range d.guests {
-		all = append(all, g)
-	}
-	d.mu.Unlock()
-	for _, g := range all {
-		g.release()
-	}
-	d.watches.Wait()
+	d.guests.Close((*guest).release)
 	if d.network != nil {
 		d.network.Close()
 	}
@@ -233,9 +218,7 @@ func (d *Driver) Abilities() fleet.Abilities {
 // Ended returns a channel that is closed when the guest is no longer on this host. By
 // then nothing of the guest is left.
 func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if g, ok := d.guests[id]; ok {
+	if g, _ := d.guests.Find(id); g != nil {
 		return g.ended
 	}
 	over := make(chan struct{})
@@ -245,20 +228,14 @@ func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
 
 // Inspect returns the facts about every guest on this host.
 func (d *Driver) Inspect(context.Context) (map[fleet.GuestID]fleet.GuestFacts, error) {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
-		return nil, errClosed
+	all, err := d.guests.All()
+	if err != nil {
+		return nil, err
 	}
-	var all []*guest
-	for _, g := range d.guests {
-		all = append(all, g)
-	}
-	d.mu.Unlock()
 	out := map[fleet.GuestID]fleet.GuestFacts{}
-	for _, g := range all {
+	for id, g := range all {
 		if facts, ok := g.inspect(); ok {
-			out[g.id] = facts
+			out[id] = facts
 		}
 	}
 	return out, nil
@@ -300,13 +277,11 @@ func (d *Driver) sweepImages() error {
 
 // here finds a guest whose Start or Receive has completed.
 func (d *Driver) here(id fleet.GuestID) (*guest, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, errClosed
+	g, err := d.guests.Find(id)
+	if err != nil {
+		return nil, err
 	}
-	g, ok := d.guests[id]
-	if !ok || !g.remembered().Complete || g.dead() {
+	if g == nil || !g.lives() {
 		return nil, fleet.ErrAbsent
 	}
 	return g, nil

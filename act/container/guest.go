@@ -66,15 +66,11 @@ func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
 	}
 	g.network = network
 	g.life, g.kill = context.WithCancel(context.Background())
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	if err := d.guests.Add(r.Guest, g, func() { d.watch(g) }); err != nil {
 		handle.Close()
 		network.Close()
-		return nil, errClosed
+		return nil, err
 	}
-	d.guests[r.Guest] = g
-	d.watches.Go(func() { d.watch(g) })
 	return g, nil
 }
 
@@ -105,9 +101,7 @@ func (d *Driver) watch(g *guest) {
 		d.noteEnd(g.id, g.lossCause())
 	}
 	g.left = d.wipe(g.id)
-	d.mu.Lock()
-	delete(d.guests, g.id)
-	d.mu.Unlock()
+	d.guests.Remove(g.id)
 	g.network.Close()
 	close(g.ended)
 }
@@ -115,22 +109,15 @@ func (d *Driver) watch(g *guest) {
 func (d *Driver) noteEnd(id fleet.GuestID, lost string) {
 	said := cmp.Or(lost, sandbox.LastWords(filepath.Join(d.dir(id), storeDir)))
 	d.config.Log.Info("guest ended", "guest", id, "said", said)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.said) >= saidKept {
-		clear(d.said)
-	}
-	d.said[id] = said
+	d.guests.Remember(id, said)
 }
 
 // LastWords returns what a guest said last, for people to read. The guest is here or has
 // ended by itself. LastWords returns "" if the guest said nothing.
 func (d *Driver) LastWords(id fleet.GuestID) string {
-	d.mu.Lock()
-	g, said := d.guests[id], d.said[id]
-	d.mu.Unlock()
+	g, _ := d.guests.Find(id)
 	if g == nil || g.dead() { // its folder may be removed before its name
-		return said
+		return d.guests.Said(id)
 	}
 	return sandbox.LastWords(filepath.Join(g.dir, storeDir))
 }
@@ -165,6 +152,9 @@ func (g *guest) dead() bool {
 	}
 }
 
+// lives reports whether the guest was made to the end and has not ended.
+func (g *guest) lives() bool { return g.remembered().Complete && !g.dead() }
+
 func (g *guest) isStopped() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -188,7 +178,7 @@ func (g *guest) remember(change func(*record)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.released {
-		return errClosed
+		return host.ErrClosed
 	}
 	r := g.record
 	if r.Copy != nil {
@@ -302,7 +292,7 @@ func (d *Driver) openLink(ctx context.Context, id fleet.GuestID) (net.Conn, erro
 	defer g.mu.Unlock()
 	if g.released {
 		conn.Close()
-		return nil, errClosed
+		return nil, host.ErrClosed
 	}
 	g.link = conn
 	return conn, nil

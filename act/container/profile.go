@@ -20,7 +20,7 @@ import (
 // working set is full after some seconds. The number of pages is enough to tell 1 % of
 // memory from 1.3 %. Sampling costs 26 ms of one processor, and ranks that wait for each
 // other all wait for the rank on that processor.
-var profilePlan = sampler.Plan{
+var profilePlan = host.SamplePlan{
 	Pages: 4096,
 	After: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 1000 * time.Millisecond, 3 * time.Second},
 }

@@ -149,7 +149,7 @@ func (t *target) expect(g *guest) error {
 	switch {
 	case err != nil:
 	case g.released:
-		err = errClosed
+		err = host.ErrClosed
 	case !g.record.Arrived:
 		t.attached, err = g.record.Port.AttachMeanwhile(g.network, d.atHost)
 	}
@@ -161,7 +161,7 @@ func (t *target) expect(g *guest) error {
 		t.close()
 		return err
 	}
-	d.watches.Go(func() { t.listener.Serve(t.serve) })
+	d.guests.Watches.Go(func() { t.listener.Serve(t.serve) })
 	return nil
 }
 
@@ -366,7 +366,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	if err != nil {
 		return errors.Join(err, d.killBut(r, t.place.PID), t.endLazyFill())
 	}
-	d.watches.Go(func() { // the source need not wait for it
+	d.guests.Watches.Go(func() { // the source need not wait for it
 		if err := t.place.End(); err != nil {
 			d.config.Log.Warn("end what held a guest's place", "guest", g.id, "error", err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"pagurus/act/container/framing"
 	"pagurus/act/container/transfer"
+	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -88,7 +89,7 @@ func (g *guest) cancelCopy() error {
 			r.Copy.Cancelled = true
 		}
 	})
-	if errors.Is(err, errClosed) {
+	if errors.Is(err, host.ErrClosed) {
 		return nil
 	}
 	return err
@@ -122,7 +123,7 @@ func (g *guest) keepCopy(s *transfer.Sender, l fleet.Limits) error {
 	defer g.mu.Unlock()
 	if g.released {
 		s.Free()
-		return errClosed
+		return host.ErrClosed
 	}
 	g.out = s
 	if l.AwaitGang && l.Mode != fleet.StopAndCopy {

@@ -190,62 +190,22 @@ func (d *Driver) occupy(r record, pid int) (*guest, error) {
 // claim locks the guest's ID and finds the guest if it lives here. If it does not, claim
 // removes what is left of it.
 func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _ *guest, err error) {
-	if err := id.Check(); err != nil {
-		return nil, nil, err
-	}
-	release, err = d.locks.Lock(ctx, id)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() {
-		if err != nil {
-			release()
-		}
-	}()
-	d.mu.Lock()
-	g, closed := d.guests[id], d.closed
-	d.mu.Unlock()
-	switch {
-	case closed:
-		return nil, nil, errClosed
-	case g != nil && g.remembered().Complete && !g.dead():
-		return release, g, nil
-	}
-	return release, nil, d.destroy(id)
+	return d.guests.Claim(ctx, id, (*guest).lives, d.destroy)
 }
 
 // Stop ends a guest at once and removes every trace of it. While the guest ends, nothing
 // that its programs or its kernel would send leaves this host. A missing guest is not an
 // error. After an error call Stop again.
 func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
-	if id.Check() != nil {
-		return nil // no such guest can ever have been here
-	}
-	release, err := d.locks.Lock(ctx, id)
-	if err == nil {
-		defer release()
-		err = fault.Point("container.stop.before")
-	}
-	if err == nil {
-		err = d.destroy(id)
-	}
-	if err != nil {
-		return fmt.Errorf("stop guest %s: %w", id, err)
-	}
-	d.mu.Lock()
-	delete(d.said, id)
-	d.mu.Unlock()
-	return nil
+	return d.guests.Stop(ctx, id, "container.stop.before", d.destroy)
 }
 
 // destroy removes everything of a guest that exists. It takes no context, because
 // stopping halfway would be worse than waiting.
 func (d *Driver) destroy(id fleet.GuestID) error {
-	d.mu.Lock()
-	g, closed := d.guests[id], d.closed
-	d.mu.Unlock()
-	if closed {
-		return errClosed
+	g, err := d.guests.Find(id)
+	if err != nil {
+		return err
 	}
 	if g == nil {
 		return d.wipe(id)
@@ -308,9 +268,7 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 		}
 		r = record{Guest: id}
 	}
-	d.mu.Lock()
-	g := d.guests[id]
-	d.mu.Unlock()
+	g, _ := d.guests.Find(id)
 	if err == nil {
 		network, err := r.Process.Network() // before the process ends: the link disappears with the last process in the namespace
 		if err != nil {

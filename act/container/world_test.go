@@ -30,6 +30,7 @@ import (
 
 // TestMain also runs as agents that die in the middle of a step.
 func TestMain(m *testing.M) {
+	container.Become()
 	flag.Parse()
 	if text := os.Getenv(stepVariable); text != "" {
 		os.Exit(takeStep(text))

@@ -59,26 +59,14 @@ type Driver struct {
 	ability Ability
 	packs   bool // see packs
 	initrds *initrds
-	watches sync.WaitGroup // one per guest
-	locks   host.Locks
 
-	mu     sync.Mutex // guards the following fields
-	closed bool
-	guests map[fleet.GuestID]*guest
-	said   map[fleet.GuestID]string // last words of guests that ended by themselves
+	guests host.Guests[guest]
 }
 
-// saidKept limits the remembered guests that ended by themselves.
-const saidKept = 256
-
-var errClosed = errors.New("the driver was closed")
-
-// Open prepares the host, probes QEMU, and finds the running guests. It destroys what an
-// earlier agent left incomplete.
+// Open prepares the host, finds out what QEMU can do on it, and finds again
+// the guests that run. What an earlier agent left half-made is destroyed.
 func Open(ctx context.Context, c Config) (*Driver, error) {
-	d := &Driver{
-		config: c, guests: map[fleet.GuestID]*guest{}, said: map[fleet.GuestID]string{},
-	}
+	d := &Driver{config: c}
 	if err := d.prepare(ctx); err != nil {
 		return nil, fmt.Errorf("open the qemu driver: %w", err)
 	}
@@ -170,17 +158,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 
 // Close releases all guests, which run on. Calls in progress end with errors.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	d.closed = true
-	var all []*guest
-	for _, g := range d.guests {
-		all = append(all, g)
-	}
-	d.mu.Unlock()
-	for _, g := range all {
-		g.release()
-	}
-	d.watches.Wait()
+	d.guests.Close((*guest).release)
 	return nil
 }
 
@@ -198,9 +176,7 @@ func (d *Driver) Slow() string { return d.ability.Trouble }
 // Ended returns a channel that is closed when the guest is gone from this host and
 // cleaned up.
 func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if g, ok := d.guests[id]; ok {
+	if g, _ := d.guests.Find(id); g != nil {
 		return g.ended
 	}
 	over := make(chan struct{})
@@ -219,12 +195,11 @@ func (d *Driver) Inspect(ctx context.Context) (map[fleet.GuestID]fleet.GuestFact
 	var wait sync.WaitGroup
 	var mu sync.Mutex
 	out := map[fleet.GuestID]fleet.GuestFacts{}
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
-		return nil, errClosed
+	all, err := d.guests.All()
+	if err != nil {
+		return nil, err
 	}
-	for id, g := range d.guests {
+	for id, g := range all {
 		wait.Go(func() {
 			facts, ok := g.inspect(ctx)
 			mu.Lock()
@@ -234,7 +209,6 @@ func (d *Driver) Inspect(ctx context.Context) (map[fleet.GuestID]fleet.GuestFact
 			}
 		})
 	}
-	d.mu.Unlock()
 	wait.Wait()
 	return out, nil
 }
@@ -246,10 +220,8 @@ func (d *Driver) dir(id fleet.GuestID) string {
 
 // here finds a guest that was completely started or received.
 func (d *Driver) here(ctx context.Context, id fleet.GuestID) (*guest, *qmp.Client, error) {
-	d.mu.Lock()
-	g, ok := d.guests[id]
-	d.mu.Unlock()
-	if !ok || !g.remembered().Complete || g.dead() {
+	g, _ := d.guests.Find(id)
+	if g == nil || !g.lives() {
 		return nil, nil, fleet.ErrAbsent
 	}
 	q, err := g.monitor(ctx)

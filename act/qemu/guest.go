@@ -21,14 +21,14 @@ type guest struct {
 	dir    string
 	handle *os.File      // of the process
 	died   chan struct{} // closed when the process has ended
-	ended  chan struct{} // closed when the guest is also cleaned up
-	left   error         // why cleaning up failed; set before ended is closed
-	held   *heldCopy     // nil: its copy is not held; guarded by Driver.mu
+	ended  chan struct{} // closed when nothing is left of it on the host
+	left   error         // why something is left; set before ended is closed
 
 	connecting sync.Mutex // held while connecting to QEMU
 	linking    sync.Mutex // held while connecting to the guest agent
 
-	mu        sync.Mutex // guards the following fields
+	mu        sync.Mutex // guards what follows
+	held      *heldCopy  // of its copy; nil: nothing holds it
 	record    record
 	client    *qmp.Client
 	link      net.Conn
@@ -52,14 +52,10 @@ func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
 	if r.Target {
 		g.seen = fleet.Incoming
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	if err := d.guests.Add(r.Guest, g, func() { d.watch(g) }); err != nil {
 		handle.Close()
-		return nil, errClosed
+		return nil, err
 	}
-	d.guests[r.Guest] = g
-	d.watches.Go(func() { d.watch(g) })
 	return g, nil
 }
 
@@ -74,9 +70,7 @@ func (d *Driver) watch(g *guest) {
 		d.noteEnd(g.id)
 	}
 	g.left = d.wipe(g.id)
-	d.mu.Lock()
-	delete(d.guests, g.id)
-	d.mu.Unlock()
+	d.guests.Remove(g.id)
 	close(g.ended)
 }
 
@@ -84,22 +78,15 @@ func (d *Driver) watch(g *guest) {
 func (d *Driver) noteEnd(id fleet.GuestID) {
 	said := words(d.dir(id))
 	d.config.Log.Info("guest ended", "guest", id, "said", said)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.said) >= saidKept {
-		clear(d.said)
-	}
-	d.said[id] = said
+	d.guests.Remember(id, said)
 }
 
 // LastWords are the last words of a guest, for people. The guest is here, or ended by
 // itself. Empty if there are none.
 func (d *Driver) LastWords(id fleet.GuestID) string {
-	d.mu.Lock()
-	g, said := d.guests[id], d.said[id]
-	d.mu.Unlock()
-	if g == nil || g.dead() { // its folder may be removed before its name
-		return said
+	g, _ := d.guests.Find(id)
+	if g == nil || g.dead() { // its folder may be gone before its name is
+		return d.guests.Said(id)
 	}
 	return words(g.dir)
 }
@@ -132,6 +119,9 @@ func (g *guest) dead() bool {
 	}
 }
 
+// lives reports whether the guest was made to the end and has not ended.
+func (g *guest) lives() bool { return g.remembered().Complete && !g.dead() }
+
 func (g *guest) isStopped() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -149,7 +139,7 @@ func (g *guest) remember(change func(*record)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.released {
-		return errClosed
+		return host.ErrClosed
 	}
 	r := g.record
 	if r.Copy != nil {
@@ -172,7 +162,7 @@ func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 	client, released := g.client, g.released
 	g.mu.Unlock()
 	if released {
-		return nil, errClosed
+		return nil, host.ErrClosed
 	}
 	if client != nil {
 		select {
@@ -193,7 +183,7 @@ func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 	defer g.mu.Unlock()
 	if g.released {
 		client.Close()
-		return nil, errClosed
+		return nil, host.ErrClosed
 	}
 	g.client = client
 	events, _ := client.Subscribe()
@@ -284,10 +274,8 @@ func runState(status string) fleet.RunState {
 // Link opens the byte stream to the guest agent. A second call ends the first stream. The
 // stream may break at any byte.
 func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser, error) {
-	d.mu.Lock()
-	g, ok := d.guests[id]
-	d.mu.Unlock()
-	if !ok {
+	g, _ := d.guests.Find(id)
+	if g == nil {
 		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, fleet.ErrAbsent)
 	}
 	g.linking.Lock()
@@ -311,7 +299,7 @@ func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser
 	defer g.mu.Unlock()
 	if g.released {
 		conn.Close()
-		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, errClosed)
+		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, host.ErrClosed)
 	}
 	g.link = conn
 	return conn, nil

@@ -33,15 +33,13 @@ type heldCopy struct {
 func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID) {
 	ctx, stop := context.WithTimeout(context.Background(), holdLimit)
 	h := &heldCopy{stop: stop, done: make(chan struct{})}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		stop()
-		return
+	var before *heldCopy
+	swap := func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		before, g.held = g.held, h
 	}
-	before := g.held
-	g.held = h
-	d.watches.Go(func() {
+	err := d.guests.Go(swap, func() {
 		defer close(h.done)
 		defer stop()
 		if before != nil { // an earlier copy's hold, or this one's if it is watched again
@@ -71,6 +69,9 @@ func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID
 			}
 		}
 	})
+	if err != nil {
+		stop()
+	}
 }
 
 // holdOn continues the hold of an earlier agent. The controller does not ask for it again
@@ -90,10 +91,10 @@ func (d *Driver) holdOn(ctx context.Context, g *guest) {
 // letGo ends a hold before the guest is suspended: the rest is sent at full speed. It
 // also ends the hold of an earlier agent.
 func (d *Driver) letGo(ctx context.Context, g *guest, q *qmp.Client, l fleet.Limits) error {
-	d.mu.Lock()
+	g.mu.Lock()
 	h := g.held
 	g.held = nil
-	d.mu.Unlock()
+	g.mu.Unlock()
 	if h != nil {
 		h.stop()
 		<-h.done

@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"time"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
 )
 
-// profilePlan is how a guest's memory is sampled. The times cover the rounds of a copy,
-// from the last to the first. Longer ones add little, because a working set is complete
-// after some seconds. The pages are enough to tell 1 % of memory from 1.2 %, and cost
-// some hundredths of a second of one CPU.
-var profilePlan = samplePlan{
+// profilePlan is how a guest's memory is looked at. The times span what rounds of a
+// copy take, from the last ones to the first; longer ones add little, because a
+// working set is full after some seconds. The pages are enough to tell 1 % of
+// memory from 1.2 %, and cost some hundredths of a second of one processor.
+var profilePlan = host.SamplePlan{
 	Pages: 8192,
 	After: []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, 1300 * time.Millisecond, 4 * time.Second},
 }

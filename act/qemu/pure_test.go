@@ -120,7 +120,12 @@ func TestRecord(t *testing.T) {
 // afterwards. Links that QEMU's account put in the console's place are not followed.
 func TestLastWords(t *testing.T) {
 	g := self(t)
-	d := &Driver{guests: map[fleet.GuestID]*guest{"g1": g}, said: map[fleet.GuestID]string{"g1": "of another", "g2": "farewell"}}
+	d := &Driver{}
+	if err := d.guests.Add("g1", g, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	d.guests.Remember("g1", "of another")
+	d.guests.Remember("g2", "farewell")
 	console := filepath.Join(g.dir, consoleLog)
 	says := func(id fleet.GuestID, want string) {
 		t.Helper()

@@ -16,22 +16,16 @@
 package qemu
 
 import (
-	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"pagurus/act/host"
 	"pagurus/fleet"
-	"pagurus/internal/pause"
 )
 
 // ramArea is a part of a process's address space.
@@ -41,54 +35,28 @@ type ramArea struct {
 	Bytes int64
 }
 
-// samplePlan is how many pages to sample, and when after the first time, rising.
-// Successive samples give further intervals.
-type samplePlan struct {
-	Pages int
-	After []time.Duration
-}
-
 const (
-	// batch is how many pages are read at once. It limits this process's memory, and how
-	// long the sampled process waits to change its address space.
-	batch = 128
+	batch = 128 // pages that are read at once
 	// entryBytes is the size of an entry of /proc/PID/pagemap (see the kernel's
 	// Documentation/admin-guide/mm/pagemap.rst).
 	entryBytes = 8
 	present    = 1 << 63
 )
 
-// Values that replace a page's hash.
-const (
-	empty   = 0 // never touched, or all zeros
-	unknown = 1 // swapped out, or not readable without cost to the guest
-)
-
-// sampleRAM samples an area as planned. It takes as long as the plan says, and ends
+// sampleRAM looks at the area as planned. It takes as long as the plan says and ends
 // early, with an error, when ctx does.
-func sampleRAM(ctx context.Context, a ramArea, p samplePlan) (fleet.Profile, error) {
+func sampleRAM(ctx context.Context, a ramArea, p host.SamplePlan) (fleet.Profile, error) {
 	if a.Bytes <= 0 || p.Pages <= 0 || len(p.After) == 0 {
 		return fleet.Profile{}, errors.New("there is nothing to look at")
 	}
-	// One thread, to measure the CPU time of this sampling.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	began, err := host.ThreadTime()
-	if err != nil {
-		return fleet.Profile{}, err
-	}
-	l, err := open(a, p.Pages)
-	if err != nil {
-		return fleet.Profile{}, err
-	}
-	defer l.pagemap.Close()
-	out, err := l.run(ctx, p)
-	if err != nil {
-		return fleet.Profile{}, err
-	}
-	ended, err := host.ThreadTime()
-	out.Took = ended - began
-	return out, err
+	return host.Profile(func() (fleet.Profile, error) {
+		l, err := open(a, p.Pages)
+		if err != nil {
+			return fleet.Profile{}, err
+		}
+		defer l.pagemap.Close()
+		return l.run(ctx, p)
+	})
 }
 
 // sampler is one sampling in progress.
@@ -96,19 +64,14 @@ type sampler struct {
 	area     ramArea
 	pageSize int64
 	pagemap  *os.File
-	seed     maphash.Seed
-	zeros    []byte
-	buffer   []byte
+	reader   *host.PageReader
 	pages    []page
-	asked    []int // pages of the present batch
-	local    []unix.Iovec
-	remote   []unix.RemoteIovec
 }
 
 // page is one sampled page with its content.
 type page struct {
-	at                 int64 // index within the area
-	first, before, now uint64
+	at int64 // number within the area
+	host.Sampled
 }
 
 func open(a ramArea, pages int) (*sampler, error) {
@@ -116,8 +79,7 @@ func open(a ramArea, pages int) (*sampler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at the memory of process %d: %w", a.PID, err)
 	}
-	l := &sampler{area: a, pageSize: int64(os.Getpagesize()), pagemap: f, seed: maphash.MakeSeed()}
-	l.zeros, l.buffer = make([]byte, l.pageSize), make([]byte, batch*l.pageSize)
+	l := &sampler{area: a, pageSize: int64(os.Getpagesize()), pagemap: f, reader: host.NewPageReader(batch)}
 	total := max(a.Bytes/l.pageSize, 1)
 	n := min(int64(pages), total)
 	// Takes one random page in each of n equal parts. Changes are usually clustered, and
@@ -130,7 +92,7 @@ func open(a ramArea, pages int) (*sampler, error) {
 	return l, nil
 }
 
-func (l *sampler) run(ctx context.Context, p samplePlan) (fleet.Profile, error) {
+func (l *sampler) run(ctx context.Context, p host.SamplePlan) (fleet.Profile, error) {
 	begun := time.Now()
 	out := fleet.Profile{At: begun.UTC().Round(0), MemoryBytes: l.area.Bytes, Pages: len(l.pages)}
 	if err := l.pass(); err != nil {
@@ -139,52 +101,39 @@ func (l *sampler) run(ctx context.Context, p samplePlan) (fleet.Profile, error) 
 	filled := 0
 	for i := range l.pages {
 		q := &l.pages[i]
-		q.first, q.before = q.now, q.now
-		if q.now != empty {
+		q.MarkFirst()
+		if q.Now != host.PageEmpty {
 			filled++
 		}
 	}
 	out.FilledBytes = l.scaled(filled)
-	last := time.Duration(0)
-	for _, after := range p.After {
-		if err := pause.For(ctx, after-time.Since(begun)); err != nil {
-			return out, err
-		}
-		at := time.Since(begun)
+	var err error
+	out.Changed, err = p.Curve(ctx, begun, func() (int64, int64, error) {
 		if err := l.pass(); err != nil {
-			return out, err
+			return 0, 0, err
 		}
 		sinceFirst, sinceBefore := 0, 0
 		for i := range l.pages {
-			q := &l.pages[i]
-			if differ(q.first, q.now) {
+			first, before := l.pages[i].Changes()
+			if first {
 				sinceFirst++
 			}
-			if differ(q.before, q.now) {
+			if before {
 				sinceBefore++
 			}
-			q.before = q.now
 		}
-		out.Changed = append(out.Changed, fleet.Changed{Within: at, Bytes: l.scaled(sinceFirst)})
-		if last > 0 {
-			out.Changed = append(out.Changed, fleet.Changed{Within: at - last, Bytes: l.scaled(sinceBefore)})
-		}
-		last = at
-	}
-	out.Changed = host.Rising(out.Changed)
-	return out, nil
+		return l.scaled(sinceFirst), l.scaled(sinceBefore), nil
+	})
+	return out, err
 }
 
-func differ(a, b uint64) bool { return a != b && a != unknown && b != unknown }
-
-// scaled extrapolates from sampled pages to the area.
+// scaled is what so many pages of the sample stand for.
 func (l *sampler) scaled(pages int) int64 {
 	return int64(float64(l.area.Bytes) * float64(pages) / float64(len(l.pages)))
 }
 
 // pass reads every present page of the sample.
 func (l *sampler) pass() error {
-	l.asked = l.asked[:0]
 	entry := make([]byte, entryBytes)
 	for i := range l.pages {
 		q := &l.pages[i]
@@ -192,62 +141,16 @@ func (l *sampler) pass() error {
 		if _, err := l.pagemap.ReadAt(entry, address/l.pageSize*entryBytes); err != nil {
 			return fmt.Errorf("look at the memory of process %d: %w", l.area.PID, err)
 		}
-		word := uint64(0)
-		for k := entryBytes - 1; k >= 0; k-- {
-			word = word<<8 | uint64(entry[k])
-		}
-		switch {
+		switch word := binary.LittleEndian.Uint64(entry); {
 		case word == 0:
-			q.now = empty // reading it would allocate it
+			q.Now = host.PageEmpty // reading it would make the kernel put something there
 		case word&present == 0:
-			q.now = unknown // reading it would swap it in
+			q.Now = host.PageUnknown // reading it would bring it back from the swap space
 		default:
-			if l.asked = append(l.asked, i); len(l.asked) == batch {
-				if err := l.read(); err != nil {
-					return err
-				}
+			if err := l.reader.Add(l.area.PID, uint64(address), &q.Sampled); err != nil {
+				return err
 			}
 		}
 	}
-	return l.read()
-}
-
-// read reads the present batch and hashes its pages.
-func (l *sampler) read() error {
-	for len(l.asked) > 0 {
-		l.local, l.remote = l.local[:0], l.remote[:0]
-		for k, i := range l.asked {
-			l.local = append(l.local, iovec(l.slot(k)))
-			l.remote = append(l.remote, unix.RemoteIovec{Base: l.area.Start + uintptr(l.pages[i].at*l.pageSize), Len: int(l.pageSize)})
-		}
-		n, err := unix.ProcessVMReadv(l.area.PID, l.local, l.remote, 0)
-		whole := max(n, 0) / int(l.pageSize)
-		if errors.Is(err, unix.EFAULT) || err == nil && whole < len(l.asked) {
-			l.pages[l.asked[whole]].now = unknown // it disappeared meanwhile
-		} else if err != nil {
-			return fmt.Errorf("read the memory of process %d: %w", l.area.PID, err)
-		}
-		for k, i := range l.asked[:whole] {
-			l.pages[i].now = l.hash(l.slot(k))
-		}
-		l.asked = l.asked[min(whole+1, len(l.asked)):]
-	}
-	l.asked = l.asked[:0]
-	return nil
-}
-
-func (l *sampler) slot(k int) []byte { return l.buffer[int64(k)*l.pageSize : int64(k+1)*l.pageSize] }
-
-func iovec(b []byte) unix.Iovec {
-	v := unix.Iovec{Base: unsafe.SliceData(b)}
-	v.SetLen(len(b))
-	return v
-}
-
-// hash identifies a page's content.
-func (l *sampler) hash(b []byte) uint64 {
-	if bytes.Equal(b, l.zeros) {
-		return empty
-	}
-	return max(maphash.Bytes(l.seed, b), unknown+1)
+	return l.reader.Flush()
 }

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
 const mib = 1 << 20
@@ -56,7 +58,7 @@ func TestLookFindsWhatIsFilledAndWhatChanges(t *testing.T) {
 	}()
 	defer func() { stop(); <-over }()
 	time.Sleep(20 * time.Millisecond)
-	p, err := sampleRAM(t.Context(), area, samplePlan{Pages: 8192, After: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}})
+	p, err := sampleRAM(t.Context(), area, host.SamplePlan{Pages: 8192, After: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +80,7 @@ func TestLookFindsWhatIsFilledAndWhatChanges(t *testing.T) {
 func TestLookLeavesNothing(t *testing.T) {
 	_, area := ownMemory(t, 64*mib)
 	before := resident(t)
-	p, err := sampleRAM(t.Context(), area, samplePlan{Pages: 1 << 14, After: []time.Duration{time.Millisecond}})
+	p, err := sampleRAM(t.Context(), area, host.SamplePlan{Pages: 1 << 14, After: []time.Duration{time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,22 +105,22 @@ func TestLookEnds(t *testing.T) {
 	_, area := ownMemory(t, mib)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := sampleRAM(ctx, area, samplePlan{Pages: 16, After: []time.Duration{time.Hour}}); !errors.Is(err, context.Canceled) {
+	if _, err := sampleRAM(ctx, area, host.SamplePlan{Pages: 16, After: []time.Duration{time.Hour}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a look whose context ended: %v", err)
 	}
 	for _, bad := range []struct {
 		a ramArea
-		p samplePlan
+		p host.SamplePlan
 	}{
-		{ramArea{}, samplePlan{1, []time.Duration{1}}}, {area, samplePlan{}}, {area, samplePlan{Pages: 1}},
-		{ramArea{PID: 1 << 30, Start: 1 << 20, Bytes: mib}, samplePlan{1, []time.Duration{1}}},
+		{ramArea{}, host.SamplePlan{Pages: 1, After: []time.Duration{1}}}, {area, host.SamplePlan{}}, {area, host.SamplePlan{Pages: 1}},
+		{ramArea{PID: 1 << 30, Start: 1 << 20, Bytes: mib}, host.SamplePlan{Pages: 1, After: []time.Duration{1}}},
 	} {
 		if p, err := sampleRAM(t.Context(), bad.a, bad.p); err == nil {
 			t.Errorf("looking at %+v gave %+v", bad, p)
 		}
 	}
-	// An address without memory counts as empty, not as an error.
-	if p, err := sampleRAM(t.Context(), ramArea{PID: os.Getpid(), Start: 1 << 20, Bytes: mib}, samplePlan{16, []time.Duration{1}}); err != nil || p.FilledBytes != 0 {
+	// What is no memory at all is empty, not an error.
+	if p, err := sampleRAM(t.Context(), ramArea{PID: os.Getpid(), Start: 1 << 20, Bytes: mib}, host.SamplePlan{Pages: 16, After: []time.Duration{1}}); err != nil || p.FilledBytes != 0 {
 		t.Errorf("looking at nothing gave %+v, %v", p, err)
 	}
 }

@@ -121,28 +121,7 @@ func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, 
 // claim takes the guest's lock, and finds the guest if it is here. It removes the remains
 // of one that is not.
 func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _ *guest, err error) {
-	if err := id.Check(); err != nil {
-		return nil, nil, err
-	}
-	release, err = d.locks.Lock(ctx, id)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() {
-		if err != nil {
-			release()
-		}
-	}()
-	d.mu.Lock()
-	g, closed := d.guests[id], d.closed
-	d.mu.Unlock()
-	switch {
-	case closed:
-		return nil, nil, errClosed
-	case g != nil && g.remembered().Complete && !g.dead():
-		return release, g, nil
-	}
-	return release, nil, d.destroy(id)
+	return d.guests.Claim(ctx, id, (*guest).lives, d.destroy)
 }
 
 // boot makes a guest's folder and a QEMU in it. After an error the caller destroys the
@@ -281,34 +260,15 @@ func (d *Driver) spawn(t fleet.Task, m machine) (host.Process, error) {
 // Stop ends a guest at once and removes all of it. A missing guest is not an error. After
 // an error call again.
 func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
-	if id.Check() != nil {
-		return nil // such a guest cannot have been here
-	}
-	release, err := d.locks.Lock(ctx, id)
-	if err == nil {
-		defer release()
-		err = fault.Point("qemu.stop.before")
-	}
-	if err == nil {
-		err = d.destroy(id)
-	}
-	if err != nil {
-		return fmt.Errorf("stop guest %s: %w", id, err)
-	}
-	d.mu.Lock()
-	delete(d.said, id)
-	d.mu.Unlock()
-	return nil
+	return d.guests.Stop(ctx, id, "qemu.stop.before", d.destroy)
 }
 
 // destroy removes all of a guest, whatever exists. It takes no context: stopping half-way
 // would be worse than waiting.
 func (d *Driver) destroy(id fleet.GuestID) error {
-	d.mu.Lock()
-	g, closed := d.guests[id], d.closed
-	d.mu.Unlock()
-	if closed {
-		return errClosed
+	g, err := d.guests.Find(id)
+	if err != nil {
+		return err
 	}
 	if g == nil {
 		return d.wipe(id)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/act/container"
 	"pagurus/act/machine"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
@@ -27,6 +28,7 @@ import (
 var version = "unknown"
 
 func main() {
+	container.Become()
 	root := roles.AgentCommand(roles.AgentProgram, be)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(commands()...)

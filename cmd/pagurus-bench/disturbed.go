@@ -65,25 +65,20 @@ func (b *experiments) disturbed(ctx context.Context) error {
 		}
 	}
 	steps := int(trialSteps * runTime.Seconds() / trial.loop.Seconds())
-	for i := range b.Repeat {
-		var quiet, moved liquidRun
-		err := bench.InTurn(i, func() (err error) {
-			quiet, err = b.liquid(ctx, steps, 0)
-			return err
-		}, func() (err error) {
-			moved, err = b.liquid(ctx, steps, disturbances)
-			return err
+	var quiet, moved liquidRun
+	arm := func(name string, run *liquidRun, moves int) bench.Arm {
+		return bench.Seconds(name, func(ctx context.Context) (_ time.Duration, err error) {
+			*run, err = b.liquid(ctx, steps, moves)
+			return run.took, err
 		})
-		if err != nil {
-			return err
-		}
+	}
+	err := b.InTurn(ctx, func() {
 		copying := (moved.copying - quiet.copying) / time.Duration(runtime.NumCPU())
-		b.Sample("run_quiet_s", quiet.took.Seconds())
-		b.Sample("run_moved_s", moved.took.Seconds())
 		b.Sample("run_copying_s", copying.Seconds())
 		b.Sample("run_moved_less_copying_s", (moved.took - copying).Seconds())
-		fmt.Printf("  %d steps: undisturbed %.1f s, with %d moves %.1f s, of which copying kept every processor for %.1f s\n",
-			steps, quiet.took.Seconds(), disturbances, moved.took.Seconds(), copying.Seconds())
+	}, arm("run_quiet", &quiet, 0), arm("run_moved", &moved, disturbances))
+	if err != nil {
+		return err
 	}
 	if err := b.Beside(fmt.Sprintf("LAMMPS with %d moves, copying and all / undisturbed", disturbances), "run_moved_s", "run_quiet_s"); err != nil {
 		return err

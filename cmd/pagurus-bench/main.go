@@ -14,13 +14,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"pagurus/bench"
 	"pagurus/bench/drive"
@@ -100,13 +98,15 @@ func (b *experiments) run(ctx context.Context, trials []bench.Trial, out string)
 	if err := demo.NoLab(ctx, b.Program); err != nil {
 		return err
 	}
-	b.Record.Sittings = append(b.Record.Sittings, bench.Sitting{Begun: time.Now().UTC(), Commit: drive.Commit(), Kernel: output("uname", "-r")})
+	b.Sit(drive.Commit())
 	if b.Dir, err = os.MkdirTemp("/var/tmp", "pagurus-bench-"); err != nil {
 		return err
 	}
 	defer os.RemoveAll(b.Dir)
+	b.File = out
 	defer func() {
-		err = errors.Join(err, b.KeepRecord(out))
+		b.Record.Complete = err == nil
+		err = errors.Join(err, b.Save())
 	}()
 	if err := b.Witness(ctx); err != nil {
 		return err
@@ -144,7 +144,8 @@ func (b *experiments) inLab(ctx context.Context, trials []bench.Trial) (err erro
 		err = errors.Join(err, e)
 	}()
 	for _, t := range trials {
-		if err := t.Measure(ctx); err != nil {
+		b.Trial = t.Name
+		if err := errors.Join(t.Measure(ctx), b.Save()); err != nil {
 			return fmt.Errorf("%s: %w", t.Name, err)
 		}
 	}
@@ -152,8 +153,3 @@ func (b *experiments) inLab(ctx context.Context, trials []bench.Trial) (err erro
 }
 
 func cores() int { return runtime.NumCPU() }
-
-func output(name string, args ...string) string {
-	out, _ := exec.Command(name, args...).Output()
-	return strings.TrimSpace(string(out))
-}

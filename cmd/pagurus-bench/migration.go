@@ -24,21 +24,8 @@ const byHand = 2 * time.Minute
 // guest of the same job between two hosts of the same lab. The two are taken in
 // turn.
 func (b *experiments) migration(ctx context.Context) error {
-	for i := range b.Repeat {
-		var move, hand time.Duration
-		err := bench.InTurn(i, func() (err error) {
-			move, err = b.move(ctx)
-			return err
-		}, func() (err error) {
-			hand, err = b.moveByHand(ctx)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		b.Sample("move_s", move.Seconds())
-		b.Sample("hand_s", hand.Seconds())
-		fmt.Printf("  move %.2f s, by hand %.2f s\n", move.Seconds(), hand.Seconds())
+	if err := b.InTurn(ctx, nil, bench.Seconds("move", b.move), bench.Seconds("hand", b.moveByHand)); err != nil {
+		return err
 	}
 	return b.Ratio("total time of a move / QEMU's migrate by hand", "move_s", "hand_s", 1.25)
 }

@@ -71,55 +71,39 @@ func (b *experiments) owners(ctx context.Context) error {
 		return err
 	}
 	steps := int(trialCoupled * coupledRun.Seconds() / trial.Seconds())
-	for i := range b.Repeat {
-		if err := b.grid(ctx, i, steps, turns); err != nil {
-			return err
-		}
+	if err := b.InTurn(ctx, nil, bench.Arm{Name: "empty", Measure: func(ctx context.Context) (map[string]float64, error) {
+		empty, err := b.alone(ctx, turns)
+		return map[string]float64{"owner_s": empty.Seconds()}, err
+	}}, b.shared("with", true, steps, turns), b.shared("without", false, steps, turns)); err != nil {
+		return err
 	}
 	errs := []error{
-		b.Ratio("owner's job with the system / on an empty machine", "owner_with_s", "owner_empty_s", 1.05),
-		b.Ratio("owner's job with the system / without it", "owner_with_s", "owner_without_s", 0.8),
-		b.Ratio("MPI job with the system / without it", "mpi_with_s", "mpi_without_s", 0.9),
+		b.Ratio("owner's job with the system / on an empty machine", "with_owner_s", "empty_owner_s", 1.05),
+		b.Ratio("owner's job with the system / without it", "with_owner_s", "without_owner_s", 0.8),
+		b.Ratio("MPI job with the system / without it", "with_mpi_s", "without_mpi_s", 0.9),
 	}
-	if len(b.Record.Samples["vacated_s"]) > 0 {
+	if len(b.Samples("vacated_s")) > 0 {
 		errs = append(errs, b.Ratio("owner's return to host free / predicted time of the move", "vacated_s", "predicted_vacate_s", 1.5))
 	}
 	return errors.Join(errs...)
 }
 
-// grid is one repeat: an empty machine, and the parallel job with and without
-// the system.
-func (b *experiments) grid(ctx context.Context, i, steps, turns int) error {
-	empty, err := b.alone(ctx, turns)
-	if err != nil {
-		return err
-	}
-	b.Sample("owner_empty_s", empty.Seconds())
-	both := func(system bool, name string) func() error {
-		return func() error {
-			if err := b.agree(ctx, system); err != nil {
-				return err
-			}
-			var homework time.Duration
-			_, mpi, err := b.parallel(ctx, steps, func(job string) (err error) {
-				begun := time.Now()
-				if homework, err = b.alone(ctx, turns); err == nil && system {
-					err = b.vacated(ctx, job, begun)
-				}
-				return err
-			})
-			b.Sample("owner_"+name+"_s", homework.Seconds())
-			b.Sample("mpi_"+name+"_s", mpi.Seconds())
-			return err
+// shared is the parallel job beside the owner's, with the system or without.
+func (b *experiments) shared(name string, system bool, steps, turns int) bench.Arm {
+	return bench.Arm{Name: name, Measure: func(ctx context.Context) (map[string]float64, error) {
+		if err := b.agree(ctx, system); err != nil {
+			return nil, err
 		}
-	}
-	if err := bench.InTurn(i, both(true, "with"), both(false, "without")); err != nil {
-		return err
-	}
-	last := func(name string) float64 { s := b.Record.Samples[name]; return s[len(s)-1] }
-	fmt.Printf("  owner's job: empty %.1f s, with %.1f s, without %.1f s; MPI job: with %.1f s, without %.1f s\n",
-		empty.Seconds(), last("owner_with_s"), last("owner_without_s"), last("mpi_with_s"), last("mpi_without_s"))
-	return nil
+		var homework time.Duration
+		_, mpi, err := b.parallel(ctx, steps, func(job string) (err error) {
+			begun := time.Now()
+			if homework, err = b.alone(ctx, turns); err == nil && system {
+				err = b.vacated(ctx, job, begun)
+			}
+			return err
+		})
+		return map[string]float64{"owner_s": homework.Seconds(), "mpi_s": mpi.Seconds()}, err
+	}}
 }
 
 // agree says that hosts have owners, or that nobody minds.

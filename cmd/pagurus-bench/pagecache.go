@@ -19,28 +19,17 @@ const warming = `cat $(find /usr/lib -type f -size +64k) 2>/dev/null | head -c 2
 // guests tell QEMU what is free, which by hand is little. Then the same guest is
 // moved over a slow link, compressed and not.
 func (b *experiments) pageCache(ctx context.Context) error {
-	for i := range b.Repeat {
-		var move fleet.Migration
-		var took, hand time.Duration
-		var sent int64
-		err := bench.InTurn(i, func() (err error) {
-			move, took, err = b.warmMove(ctx)
-			return err
-		}, func() (err error) {
-			sent, hand, err = b.warmMoveByHand(ctx)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		b.Sample("page_cache_move_bytes", float64(move.Cost.SentBytes))
-		b.Sample("page_cache_hand_bytes", float64(sent))
-		b.Sample("page_cache_move_s", took.Seconds())
-		b.Sample("page_cache_hand_s", hand.Seconds())
-		fmt.Printf("  move %.2f s, %d MiB sent, %d MiB dropped before; by hand %.2f s, %d MiB sent\n",
-			took.Seconds(), move.Cost.SentBytes>>20, move.Cost.DroppedBytes>>20, hand.Seconds(), sent>>20)
+	err := b.InTurn(ctx, nil, bench.Arm{Name: "page_cache_move", Measure: func(ctx context.Context) (map[string]float64, error) {
+		move, took, err := b.warmMove(ctx)
+		return map[string]float64{"bytes": float64(move.Cost.SentBytes), "dropped_bytes": float64(move.Cost.DroppedBytes), "s": took.Seconds()}, err
+	}}, bench.Arm{Name: "page_cache_hand", Measure: func(ctx context.Context) (map[string]float64, error) {
+		sent, took, err := b.warmMoveByHand(ctx)
+		return map[string]float64{"bytes": float64(sent), "s": took.Seconds()}, err
+	}})
+	if err != nil {
+		return err
 	}
-	err := errors.Join(
+	err = errors.Join(
 		b.Ratio("bytes sent with a warm page cache / by hand", "page_cache_move_bytes", "page_cache_hand_bytes", 0.6),
 		b.Ratio("total time with a warm page cache / by hand", "page_cache_move_s", "page_cache_hand_s", 0.8),
 	)

@@ -37,7 +37,7 @@ func (b *experiments) size(ctx context.Context) error {
 		name  string
 		limit float64
 	}{{"controller_cpu_percent", 2}, {"controller_mib", 150}, {"largest_agent_mib", 40}, {"guest_agent_mib", 12}} {
-		m, err := stats.Mean(b.Record.Samples[f.name], bench.Confidence)
+		m, err := stats.Mean(b.Samples(f.name), bench.Confidence)
 		if err != nil {
 			return err
 		}

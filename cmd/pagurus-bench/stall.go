@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/bench"
 	"pagurus/bench/drive"
 	"pagurus/fleet"
 )
@@ -42,13 +43,13 @@ const (
 // small time-outs of TCP, are shown each without the other.
 func (b *experiments) stall(ctx context.Context) error {
 	err := b.stallsOf(ctx, []side{
-		{"stall_move_s", shape{fleet.VM, 2, ourTimeout}, 1, false},
-		{"stall_only_led_on_s", shape{fleet.VM, 2, linuxTimeout}, 1, false},
-		{"stall_hand_s", shape{fleet.VM, 2, linuxTimeout}, 1, true},
-		{"stall_only_timeout_s", shape{fleet.VM, 2, ourTimeout}, 1, true},
-		{"stall_one_of_four_s", shape{fleet.VM, gangSize, ourTimeout}, 1, false},
-		{"stall_gang_s", shape{fleet.VM, gangSize, ourTimeout}, gangSize, false},
-		{"stall_four_by_hand_s", shape{fleet.VM, gangSize, linuxTimeout}, gangSize - 1, true},
+		{"stall_move", shape{fleet.VM, 2, ourTimeout}, 1, false},
+		{"stall_only_led_on", shape{fleet.VM, 2, linuxTimeout}, 1, false},
+		{"stall_hand", shape{fleet.VM, 2, linuxTimeout}, 1, true},
+		{"stall_only_timeout", shape{fleet.VM, 2, ourTimeout}, 1, true},
+		{"stall_one_of_four", shape{fleet.VM, gangSize, ourTimeout}, 1, false},
+		{"stall_gang", shape{fleet.VM, gangSize, ourTimeout}, gangSize, false},
+		{"stall_four_by_hand", shape{fleet.VM, gangSize, linuxTimeout}, gangSize - 1, true},
 	})
 	if err != nil {
 		return err
@@ -66,10 +67,10 @@ func (b *experiments) stall(ctx context.Context) error {
 // hand: what somebody without KVM has from either.
 func (b *experiments) stallContainer(ctx context.Context) error {
 	err := b.stallsOf(ctx, []side{
-		{"stall_light_s", shape{fleet.Container, 2, ourTimeout}, 1, false},
-		{"stall_light_hand_s", shape{fleet.VM, 2, linuxTimeout}, 1, true},
-		{"stall_light_one_of_four_s", shape{fleet.Container, gangSize, ourTimeout}, 1, false},
-		{"stall_light_gang_s", shape{fleet.Container, gangSize, ourTimeout}, gangSize, false},
+		{"stall_light", shape{fleet.Container, 2, ourTimeout}, 1, false},
+		{"stall_light_hand", shape{fleet.VM, 2, linuxTimeout}, 1, true},
+		{"stall_light_one_of_four", shape{fleet.Container, gangSize, ourTimeout}, 1, false},
+		{"stall_light_gang", shape{fleet.Container, gangSize, ourTimeout}, gangSize, false},
 	})
 	if err != nil {
 		return err
@@ -88,32 +89,20 @@ type side struct {
 	byHand bool
 }
 
-// stallsOf takes them in turn; each repeat begins with another.
+// stallsOf takes them in turn.
 func (b *experiments) stallsOf(ctx context.Context, sides []side) error {
 	if err := b.Compile(ctx, "openmpi", "tight", tight, "mpicc", "-O2"); err != nil {
 		return err
 	}
-	for i := range b.Repeat {
-		line, took := " ", map[string]float64{}
-		for n := range sides {
-			s := sides[(i+n)%len(sides)]
-			take := b.stallOf
-			if s.byHand {
-				take = b.stallByHand
-			}
-			t, err := take(ctx, s.of, s.moved)
-			if err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
-			}
-			took[s.name] = t.Seconds()
-			line += fmt.Sprintf(" %s %.0f ms", strings.TrimSuffix(strings.TrimPrefix(s.name, "stall_"), "_s"), 1e3*t.Seconds())
+	var arms []bench.Arm
+	for _, s := range sides {
+		take := b.stallOf
+		if s.byHand {
+			take = b.stallByHand
 		}
-		for name, t := range took { // whole repeats only, so that sides stay in step
-			b.Sample(name, t)
-		}
-		fmt.Println(line)
+		arms = append(arms, bench.Seconds(s.name, func(ctx context.Context) (time.Duration, error) { return take(ctx, s.of, s.moved) }))
 	}
-	return nil
+	return b.InTurn(ctx, nil, arms...)
 }
 
 // shape is that of a tightly coupled job.

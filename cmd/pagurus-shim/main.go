@@ -10,13 +10,14 @@ import (
 	"os"
 	"path/filepath"
 
-	// Each takes over, before main, when the program runs under its name.
-	_ "pagurus/act/container/memory"
-	_ "pagurus/act/container/sandbox"
+	"pagurus/act/container/memory"
+	"pagurus/act/container/sandbox"
+	"pagurus/act/container/shim"
 	"pagurus/bench/noise"
 )
 
 func main() {
+	shim.Become(memory.Shims, sandbox.Shims)
 	if filepath.Base(os.Args[0]) != noise.ProbeName {
 		fmt.Fprintln(os.Stderr, "pagurus-shim is a part of `pagurus agent`, which starts it; people do not")
 		os.Exit(2)

@@ -388,8 +388,12 @@ func others(ms []fleet.Migration) [][]fleet.Migration {
 	return out
 }
 
-// The same for a gang of two, without late orders. Both enter switching in one change,
-// except for a member left behind; a member that cannot leave keeps the other.
+// shortStates are as many states of a gang as quick tests look at: a fourteenth.
+const shortStates = 20_000
+
+// The same for a gang of two, without late orders: both enter switching in one
+// change, but for one that was left behind, and one that cannot leave keeps
+// the other.
 func TestGangOfTwoInEveryWay(t *testing.T) {
 	type gang [2]member
 	seen := map[gang]bool{}
@@ -405,7 +409,7 @@ func TestGangOfTwoInEveryWay(t *testing.T) {
 		}
 	}
 	reach(newMember(fleet.PreCopy), newMember(fleet.PreCopy))
-	for len(todo) > 0 {
+	for len(todo) > 0 && !(testing.Short() && len(seen) > shortStates) {
 		n := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		n[0].sound(t)
@@ -431,7 +435,7 @@ func TestGangOfTwoInEveryWay(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d states", len(seen))
+	t.Logf("%d states, %d of them not gone on from", len(seen), len(todo))
 }
 
 func (n member) compare(o member) int {

@@ -94,7 +94,11 @@ func TestMigrateGoesThroughEveryPhase(t *testing.T) {
 // out; the guests always exist. Gangs of up to four, with the fault at the first or the
 // last order of its kind.
 func TestMoveWithEveryFault(t *testing.T) {
-	for guests := 1; guests <= 4; guests++ {
+	most := 4
+	if testing.Short() {
+		most = 2
+	}
+	for guests := 1; guests <= most; guests++ {
 		for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Retire} {
 			for _, fault := range []string{"failed", "before", "after", "restart"} {
 				for _, nth := range []int{1, guests} {

@@ -26,11 +26,10 @@ const (
 	pollEvery     = time.Second // for guests without a link
 )
 
-var verbs map[fleet.Verb]verb
-
-// An init function, because settle, in the table, is started by others in it.
-func init() {
-	verbs = map[fleet.Verb]verb{
+// verbs is the table of all verbs. It is no variable, because settle, in it, is begun by
+// others in it.
+func verbs() map[fleet.Verb]verb {
+	return map[fleet.Verb]verb{
 		fleet.Start:    (*Agent).start,
 		fleet.Watch:    (*Agent).watchGuest,
 		fleet.Stop:     (*Agent).stop,

@@ -168,7 +168,7 @@ var beginnings = []fleet.Verb{fleet.Start, fleet.Receive, fleet.Copy, fleet.Swit
 // refuse says why this agent can never carry out an order.
 func (a *Agent) refuse(t fleet.Task) error {
 	o := t.Order
-	if _, ok := verbs[o.Verb]; !ok || own[o.Verb] {
+	if _, ok := verbs()[o.Verb]; !ok || own[o.Verb] {
 		return fmt.Errorf("host %s does not know the order %q; is its agent older than the controller?", a.Host, o.Verb)
 	}
 	if !guestName.MatchString(string(t.Guest.ID)) {
@@ -278,7 +278,7 @@ func (a *Agent) carryOut(w *taskRun) (r fleet.Report, err error) {
 	if err := w.point("before"); err != nil {
 		return r, err
 	}
-	v, limit := verbs[verb], verb.Limit(w.task.Limits.Mode)
+	v, limit := verbs()[verb], verb.Limit(w.task.Limits.Mode)
 	if limit == 0 {
 		limit = ownLimit(verb)
 	}

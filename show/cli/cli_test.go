@@ -511,9 +511,14 @@ func TestParseBytes(t *testing.T) {
 
 // Flags of one kind are read and refused alike, and help shows an example.
 func TestQuantities(t *testing.T) {
-	for text, want := range map[string]float64{"50%": 0.5, "0.5": 0.5, " 0 ": 0, "1 %": 0.01} {
+	for text, want := range map[string]float64{"50%": 0.5, "0.5": 0.5, " 0 ": 0, "1 %": 0.01, "0.5 %": 0.005, "0.02": 0.02, " 10%": 0.1} {
 		if got, err := ParseShare(text); err != nil || got != want {
 			t.Errorf("%q is %g, %v", text, got, err)
+		}
+	}
+	for _, bad := range []string{"", "%", "many", "1%%", "NaN"} {
+		if got, err := ParseShare(bad); err == nil {
+			t.Errorf("%q is %g", bad, got)
 		}
 	}
 	if got, err := ParseRate("200M/s"); err != nil || got != 200<<20 || bytesText(got) != "200M" || bytesText(1000) != "1000" {

@@ -6,35 +6,24 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
-// Constants of linux/userfaultfd.h and linux/fs.h.
+// What linux/userfaultfd.h says, as far as it is tried.
 const (
-	uffdUserMode  = 1
-	uffdAPI       = 0xc018aa3f
-	uffdRegister  = 0xc020aa00
-	uffdVersion   = 0xaa
-	uffdFaultWP   = 1 << 0
-	uffdUnfilled  = 1 << 13 // protects pages that do not exist yet, too
-	uffdAsync     = 1 << 15 // a write is recorded and does not wait
-	uffdProtect   = 1 << 1
-	pagemapScan   = 0xc0606610
-	scanProtect   = 1 << 0
-	scanAsyncOnly = 1 << 1
-	pageWritten   = 1 << 1
+	uffdUserMode = 1
+	uffdAPI      = 0xc018aa3f
+	uffdRegister = 0xc020aa00
+	uffdVersion  = 0xaa
+	uffdFaultWP  = 1 << 0
+	uffdUnfilled = 1 << 13 // pages that are not there yet are protected, too
+	uffdAsync    = 1 << 15 // a write is noted, and waits for nobody
+	uffdProtect  = 1 << 1
 )
 
-// scan is struct pm_scan_arg.
-type scan struct {
-	size, flags, start, end, walkEnd, regions, regionsLen, most uint64
-	inverted, mask, anyOf, wanted                               uint64
-}
-
-// region is struct page_region.
-type region struct{ start, end, categories uint64 }
-
-// tryWritten reports whether userfaultfd exists, and whether the kernel can report with
-// it which of two pages was written.
+// tryWritten says whether there is userfaultfd, and whether by it the kernel tells
+// which of two pages was written.
 func tryWritten() (faults, written bool) {
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK|uffdUserMode, 0, 0)
 	if errno != 0 {
@@ -57,20 +46,14 @@ func tryWritten() (faults, written bool) {
 		return true, false
 	}
 	defer pagemap.Close()
-	look := func() []region {
-		var found [2]region
-		arg := scan{flags: scanProtect | scanAsyncOnly, start: start, end: start + uint64(len(memory)),
-			regions: uint64(uintptr(unsafe.Pointer(&found[0]))), regionsLen: uint64(len(found)), mask: pageWritten, wanted: pageWritten}
-		arg.size = uint64(unsafe.Sizeof(arg))
-		n, _, errno := unix.Syscall(unix.SYS_IOCTL, pagemap.Fd(), pagemapScan, uintptr(unsafe.Pointer(&arg)))
-		if errno != 0 {
-			return nil
-		}
-		return found[:min(int(n), len(found))]
+	look := func() []host.PageRegion {
+		scan := host.PageScan{Flags: host.ScanProtect | host.ScanTracked, Start: start, End: start + uint64(len(memory)), Mask: host.PageWritten, Give: host.PageWritten}
+		found, _ := scan.Run(pagemap.Fd(), make([]host.PageRegion, 2)) // none after an error
+		return found
 	}
 	look() // protects both
 	memory[os.Getpagesize()] = 1
-	second := region{start + uint64(os.Getpagesize()), start + uint64(len(memory)), pageWritten}
+	second := host.PageRegion{Start: start + uint64(os.Getpagesize()), End: start + uint64(len(memory)), Categories: host.PageWritten}
 	found := look()
 	return true, len(found) == 1 && found[0] == second && len(look()) == 0
 }

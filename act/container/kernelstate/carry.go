@@ -31,6 +31,7 @@ type part struct {
 var parts = []part{
 	{"attributes", noteAttributes, restoreAttributes},
 	{"sockets", noteSockets, restoreSockets},
+	{"timerfd", noteTimers, restoreTimers},
 }
 
 // NoteState records, in the folder of CRIU's images, the state that CRIU does not dump of

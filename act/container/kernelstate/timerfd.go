@@ -13,10 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func init() { parts = append(parts, part{"timerfd", noteTimers, restoreTimers}) }
-
-// expired is a timerfd that has expired and was not read. CRIU finds no time in it, and would
-// restore a timer that never expires again.
+// expired is a timerfd that has expired and was not read yet. CRIU finds no time in it,
+// and would restore one that never expires again.
 type expired struct {
 	Process, FD int
 	Left        unix.ItimerSpec // time until it expires next, and its period

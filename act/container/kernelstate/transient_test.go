@@ -100,9 +100,13 @@ func TestLasting(t *testing.T) {
 	if found := LastingLocks(t.Context(), os.Getpid(), dir); len(found) != 1 {
 		t.Errorf("it says %q", found)
 	}
-	time.AfterFunc(locksLast/4, func() { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) })
+	unlocked := make(chan error)
+	time.AfterFunc(locksLast/4, func() { unlocked <- unix.Flock(int(f.Fd()), unix.LOCK_UN) })
 	if found := LastingLocks(t.Context(), os.Getpid(), dir); len(found) > 0 {
 		t.Errorf("of a moment it says %q", found)
+	}
+	if err := <-unlocked; err != nil { // before the file is closed
+		t.Error(err)
 	}
 }
 

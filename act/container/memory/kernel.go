@@ -4,24 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-)
 
-// The kernel's PAGEMAP_SCAN (include/uapi/linux/fs.h).
-const (
-	pagemapScan = 0xc0606610
-
-	scanProtect = 1 << 0 // write-protect the pages found
-	scanTracked = 1 << 1 // EPERM where no userfaultfd tracks
-
-	isWritten = 1 << 1
-	isPresent = 1 << 3
-	isSwapped = 1 << 4
-	isZero    = 1 << 5
-	isGuard   = 1 << 8 // Linux 6.15; older kernels have no guard pages
+	"pagurus/act/host"
 )
 
 // The kernel's userfaultfd (include/uapi/linux/userfaultfd.h).
@@ -43,33 +30,7 @@ const (
 // faults.
 const uffdFlags = unix.O_CLOEXEC | unix.O_NONBLOCK | uffdUserOnly
 
-// region is a scan's result: consecutive pages of the same categories.
-type region struct{ start, end, categories uint64 }
-
-// scan is the kernel's struct pm_scan_arg.
-type scan struct {
-	size, flags, start, end, walkEnd, vec, vecLen, maxPages uint64
-	inverted, mask, anyOf, give                             uint64
-}
-
-// run scans pages from start on and fills found. It sets walkEnd to the address that it
-// reached.
-func (s *scan) run(pagemap int, found []region) ([]region, error) {
-	s.size, s.vec, s.vecLen = uint64(unsafe.Sizeof(*s)), uint64(uintptr(unsafe.Pointer(&found[0]))), uint64(len(found))
-	for {
-		n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(pagemap), pagemapScan, uintptr(unsafe.Pointer(s)))
-		runtime.KeepAlive(found)
-		switch errno {
-		case 0:
-			return found[:n], nil
-		case unix.EINTR, unix.EAGAIN: // the Go runtime's signals; nothing is lost
-		default:
-			return nil, errno
-		}
-	}
-}
-
-// agreeUffd sets a new userfaultfd's API version and features.
+// agreeUffd agrees with the kernel on what a new userfaultfd is for.
 func agreeUffd(uffd int) error {
 	arg := struct{ api, features, ioctls uint64 }{api: uffdVersion, features: featureAsync | featureUnpopulated}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(uffd), uffdAPI, uintptr(unsafe.Pointer(&arg)))
@@ -127,11 +88,11 @@ func knowsGuards() (bool, error) {
 	}
 	defer func() { _ = pagemap.Close() }()
 	for _, guards := range []bool{true, false} {
-		s := scan{end: PageBytes, mask: isPresent}
+		s := host.PageScan{End: PageBytes, Mask: host.PagePresent}
 		if guards {
-			s.mask, s.inverted = s.mask|isGuard, isGuard
+			s.Mask, s.Inverted = s.Mask|host.PageGuard, host.PageGuard
 		}
-		_, err := s.run(int(pagemap.Fd()), make([]region, 1))
+		_, err := s.Run(pagemap.Fd(), make([]host.PageRegion, 1))
 		if err == nil {
 			return guards, nil
 		}

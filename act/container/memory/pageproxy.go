@@ -61,16 +61,6 @@ type proxiedBlock struct {
 	Filled, Zero, Lazy [blockPages / 64]uint64
 }
 
-func init() {
-	if len(os.Args) > 0 && os.Args[0] == pageProxyName {
-		if err := serveProxied(len(os.Args) > 1); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-}
-
 // PageProxy is a page proxy, as the process that started it sees it.
 type PageProxy struct {
 	PID int
@@ -185,8 +175,8 @@ func (m *processMemory) entrusted(number uint32) proxied {
 	return k
 }
 
-// serveProxied is all that the page proxy does.
-func serveProxied(lazy bool) error {
+// serveProxied is all that the page proxy does. It has an argument if pages are lazy.
+func serveProxied(args []string) error {
 	orders, err := inherited(proxyOrders)
 	if err != nil {
 		return err
@@ -210,7 +200,7 @@ func serveProxied(lazy bool) error {
 	}
 	h := &HolderProcess{}
 	go h.Obey(told, gob.NewEncoder(orders))
-	if !lazy {
+	if len(args) == 0 {
 		_, err := s.serveAndReport(conn, h)
 		return err
 	}

@@ -17,6 +17,9 @@ import (
 	"pagurus/act/container/shim"
 )
 
+// Shims are the processes that this package starts, for shim.Become.
+var Shims = shim.Table{pageServerName: servePages, pageProxyName: serveProxied, stealerName: takeUffds}
+
 // pageServerName is the name under which the program runs as a page server.
 const pageServerName = "pagurus-page-server"
 
@@ -28,16 +31,6 @@ const (
 
 // ready is what it writes when it has opened the memory of all processes.
 const ready = "ready\n"
-
-func init() {
-	if len(os.Args) > 1 && os.Args[0] == pageServerName {
-		if err := servePages(os.Args[1], os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-}
 
 // ServePages starts a page server: a process that sends the memory of processes on
 // request, at bytesPerSecond at most (0: no limit), to the other end of conn. It ends
@@ -71,14 +64,14 @@ func ServePages(conn, tally *os.File, bytesPerSecond int64, pids []int) (pid int
 	return cmd.Process.Pid, nil
 }
 
-// servePages is all that the page server does.
-func servePages(rate string, pids []string) error {
-	bytesPerSecond, err := strconv.ParseInt(rate, 10, 64)
+// servePages is all that the page server does. Its arguments are the rate and the PIDs.
+func servePages(args []string) error {
+	bytesPerSecond, err := strconv.ParseInt(args[0], 10, 64)
 	if err != nil {
 		return err
 	}
 	s := &pageServer{memory: map[uint32]*os.File{}, tally: os.NewFile(serverTally, "tally"), pace: framing.NewPace(bytesPerSecond)}
-	for _, pid := range pids {
+	for _, pid := range args[1:] {
 		if err := s.open(pid); err != nil {
 			return err
 		}

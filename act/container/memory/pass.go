@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
 // Send receives a piece and, if it is filled, its content, which is valid until Send
@@ -46,13 +48,13 @@ type kinds struct {
 func makeKinds(guards bool) kinds {
 	g := uint64(0)
 	if guards {
-		g = isGuard
+		g = host.PageGuard
 	}
 	return kinds{
-		written:   pageKind{scanTracked, isWritten | isZero | g, isZero | g, isPresent},
-		all:       pageKind{scanTracked, isZero | g, isZero | g, isPresent},
-		lastPass:  pageKind{scanTracked, g, g, isWritten | isZero},
-		untracked: pageKind{0, g, g, isZero},
+		written:   pageKind{host.ScanTracked, host.PageWritten | host.PageZero | g, host.PageZero | g, host.PagePresent},
+		all:       pageKind{host.ScanTracked, host.PageZero | g, host.PageZero | g, host.PagePresent},
+		lastPass:  pageKind{host.ScanTracked, g, g, host.PageWritten | host.PageZero},
+		untracked: pageKind{0, g, g, host.PageZero},
 	}
 }
 
@@ -64,21 +66,21 @@ type pass struct {
 	last    bool
 	lazy    bool // pages are left at the source and sent as Lazy
 	done    Passed
-	process *process // the current one
-	pagemap int      // the current process's
-	doubt   []area   // the current process's doubt from the previous pass
+	process *process // the one at hand
+	pagemap uintptr  // its
+	doubt   []area   // its, of the pass before
 	reader
 	room
 }
 
 // room holds buffers that passes reuse.
 type room struct {
-	outer, inner []region
+	outer, inner []host.PageRegion
 	content      []byte
 }
 
 func makeRoom() room {
-	return room{make([]region, mostRegions), make([]region, mostRegions), make([]byte, readBytes)}
+	return room{make([]host.PageRegion, mostRegions), make([]host.PageRegion, mostRegions), make([]byte, readBytes)}
 }
 
 func newPass(ctx context.Context, k kinds, r room, send Send) *pass {
@@ -101,7 +103,7 @@ func (s *pass) over(p *process) error {
 		return err
 	}
 	areas := slices.Concat(rows...)
-	s.process, s.pagemap = p, int(pagemap.Fd())
+	s.process, s.pagemap = p, pagemap.Fd()
 	s.reader.of(p)
 	defer s.reader.close()
 	for _, a := range without(p.sent, areas) {
@@ -188,8 +190,8 @@ func (s *pass) forget() error {
 	return errForgotten
 }
 
-// scanArea scans an area and passes the regions found to take.
-func (s *pass) scanArea(k pageKind, a area, take func([]region) error) error {
+// scanArea scans an area and hands over what it finds.
+func (s *pass) scanArea(k pageKind, a area, take func([]host.PageRegion) error) error {
 	for at := a.start; at < a.end; {
 		found, end, err := s.scan(k, area{at, a.end}, s.outer)
 		if err != nil {
@@ -203,17 +205,17 @@ func (s *pass) scanArea(k pageKind, a area, take func([]region) error) error {
 	return nil
 }
 
-// scan finds pages and returns the address that it reached.
-func (s *pass) scan(k pageKind, a area, room []region) (found []region, end uint64, err error) {
+// scan finds pages and says how far it came.
+func (s *pass) scan(k pageKind, a area, room []host.PageRegion) (found []host.PageRegion, end uint64, err error) {
 	if err := s.ctx.Err(); err != nil {
 		return nil, 0, err
 	}
-	q := scan{flags: k.flags, start: a.start, end: a.end, inverted: k.inverted, mask: k.mask, anyOf: isPresent | isSwapped, give: k.give}
-	found, err = q.run(s.pagemap, room)
-	if err == nil && q.walkEnd <= a.start {
+	q := host.PageScan{Flags: k.flags, Start: a.start, End: a.end, Inverted: k.inverted, Mask: k.mask, AnyOf: host.PagePresent | host.PageSwapped, Give: k.give}
+	found, err = q.Run(s.pagemap, room)
+	if err == nil && q.WalkEnd <= a.start {
 		err = fmt.Errorf("the kernel stays at %#x", a.start)
 	}
-	return found, q.walkEnd, ended(err)
+	return found, q.WalkEnd, ended(err)
 }
 
 // windows sends the selected pages of an area. A first scan finds them, because the large
@@ -221,11 +223,11 @@ func (s *pass) scan(k pageKind, a area, room []region) (found []region, end uint
 // them as sent.
 func (s *pass) windows(k pageKind, a area) error {
 	protecting := k
-	protecting.flags |= scanProtect
+	protecting.flags |= host.ScanProtect
 	done := a.start
-	return s.scanArea(k, a, func(found []region) error {
+	return s.scanArea(k, a, func(found []host.PageRegion) error {
 		for _, r := range found {
-			for done = max(done, r.start); done < r.end; {
+			for done = max(done, r.Start); done < r.End; {
 				window := area{done, min(a.end, done/windowBytes*windowBytes+windowBytes)}
 				inside, end, err := s.scan(protecting, window, s.inner)
 				if err == nil {
@@ -241,38 +243,40 @@ func (s *pass) windows(k pageKind, a area) error {
 	})
 }
 
-// sendLast sends the regions found for the last pass, except unchanged pages.
-func (s *pass) sendLast(found []region) error {
+// sendLast sends what a look for the last pass has found but what was sent
+// before and not written since.
+func (s *pass) sendLast(found []host.PageRegion) error {
 	news := found[:0]
 	for _, r := range found {
-		if r.categories != 0 {
+		if r.Categories != 0 {
 			news = append(news, r)
 		}
 	}
 	return s.sendRegions(news)
 }
 
-func (s *pass) sendRegions(found []region) error {
+// sendRegions sends pages.
+func (s *pass) sendRegions(found []host.PageRegion) error {
 	for _, r := range found {
-		if r.categories&isZero != 0 {
-			if err := s.emit(Zero, r.start, r.end-r.start, nil); err != nil {
+		if r.Categories&host.PageZero != 0 {
+			if err := s.emit(Zero, r.Start, r.End-r.Start, nil); err != nil {
 				return err
 			}
 			continue
 		}
 		if s.lazy {
-			if err := s.emit(Lazy, r.start, r.end-r.start, nil); err != nil {
+			if err := s.emit(Lazy, r.Start, r.End-r.Start, nil); err != nil {
 				return err
 			}
 			continue
 		}
-		for r.start < r.end {
+		for r.Start < r.End {
 			if s.reader.full() {
 				if err := s.flush(); err != nil {
 					return err
 				}
 			}
-			r.start = s.reader.add(r.start, r.end)
+			r.Start = s.reader.add(r.Start, r.End)
 		}
 	}
 	return s.flush()
@@ -326,10 +330,10 @@ func (s *pass) count(p *process) (total int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	s.process, s.pagemap = p, int(pagemap.Fd())
-	add := func(found []region) error {
+	s.process, s.pagemap = p, pagemap.Fd()
+	add := func(found []host.PageRegion) error {
 		for _, r := range found {
-			total += int64(r.end - r.start)
+			total += int64(r.End - r.Start)
 		}
 		return nil
 	}

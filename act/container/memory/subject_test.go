@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/container/shim"
 	"pagurus/internal/testkit"
 )
 
@@ -28,6 +29,7 @@ const answerLimit = time.Minute
 var program string
 
 func TestMain(m *testing.M) {
+	shim.Become(Shims)
 	if os.Getenv(holderSubject) != "" {
 		openAndClose()
 	}

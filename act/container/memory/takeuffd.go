@@ -46,18 +46,11 @@ const highest = -20
 // answerBytes is more than the size of an answer.
 const answerBytes = 4096
 
-func init() {
-	if len(os.Args) > 0 && os.Args[0] == stealerName {
-		takeUffds(os.Args[1:])
-		os.Exit(0)
-	}
-}
-
 // takeUffds is all that the separate process does: it answers for each of the processes
 // and ends.
-func takeUffds(pids []string) {
-	// Tracing belongs to a thread. When this thread ends, with the process, the kernel releases
-	// traced threads that did not stop.
+func takeUffds(pids []string) error {
+	// Tracing belongs to a thread. When this one ends, with the process, the
+	// kernel lets go of what would not stop.
 	runtime.LockOSThread()
 	// While this thread waits for a processor, the process's thread is stopped.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -65,7 +58,7 @@ func takeUffds(pids []string) {
 	for _, text := range pids {
 		pid, err := strconv.Atoi(text)
 		if err != nil {
-			return
+			return err
 		}
 		uffd, stopped, err := steal(pid)
 		answer := takenUffd{PID: pid, Stopped: stopped, Ended: errors.Is(err, errEnded)}
@@ -78,12 +71,13 @@ func takeUffds(pids []string) {
 		}
 		text, err := json.Marshal(answer)
 		if err != nil || unix.Sendmsg(stealerSocket, text, rights, nil, 0) != nil {
-			return // the receiver has ended; the userfaultfd is closed with this process
+			return nil // the receiver has ended; the userfaultfd is closed with this process
 		}
 		if uffd >= 0 {
 			_ = unix.Close(uffd)
 		}
 	}
+	return nil
 }
 
 // borrow gets a userfaultfd of each process, or an error in its answer. After an error of its

@@ -2,52 +2,24 @@ package sampler
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io/fs"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
 const (
 	pageBytes = 4096
-	// batch is how many pages are read at once. It limits the memory used here, and how long a
-	// process's own changes to its address space wait.
-	batch = 32
+	batch     = 32 // pages that are read at once
 	// mostRegions is how many one scan gives.
 	mostRegions = 512
 )
-
-// Values in place of a page's hash.
-const (
-	empty   = 0 // only zeros
-	unknown = 1 // no longer there, or not to be read because that would cost the process something
-)
-
-// The kernel's PAGEMAP_SCAN (include/uapi/linux/fs.h), which walks over what is
-// there and not over all addresses: some programs have terabytes of those.
-const (
-	pagemapScan = 0xc0606610
-	isFile      = 1 << 2
-	isPresent   = 1 << 3
-	isZero      = 1 << 5
-)
-
-// region is what a scan gives: pages in a row.
-type region struct{ start, end, categories uint64 }
-
-// scan is the kernel's struct pm_scan_arg.
-type scan struct {
-	size, flags, start, end, walkEnd, vec, vecLen, maxPages uint64
-	inverted, mask, anyOf, give                             uint64
-}
 
 // area is a part of a process's address space.
 type area struct {
@@ -65,10 +37,10 @@ type process struct {
 
 // page is a page of the sample with the hashes of its content.
 type page struct {
-	area               int
-	address            uint64
-	there              bool // as of the last census
-	first, before, now uint64
+	area    int
+	address uint64
+	there   bool // as of the last census
+	host.Sampled
 }
 
 // isBefore reports whether a page comes before an address of an area.
@@ -80,9 +52,9 @@ func (q page) isBefore(area int, address uint64) bool {
 // the sample was taken.
 type marking struct{ left []page }
 
-func (m *marking) mark(area int, r region) {
-	m.absent(area, r.start)
-	m.until(area, r.end, true)
+func (m *marking) mark(area int, r host.PageRegion) {
+	m.absent(area, r.Start)
+	m.until(area, r.End, true)
 }
 
 // absent records that no more pages exist before an address of an area.
@@ -103,15 +75,12 @@ type sampler struct {
 	mappings  int // also those whose pages are not sampled
 	segments  int // of shared memory without a file
 	sample    []page
-	seed      maphash.Seed
-	zeros     []byte
-	buffer    []byte
-	asked     []int // pages of the batch being read
-	found     []region
+	reader    *host.PageReader
+	found     []host.PageRegion
 }
 
 func open(s Subject) (*sampler, error) {
-	l := &sampler{subject: s, seed: maphash.MakeSeed(), zeros: make([]byte, pageBytes), buffer: make([]byte, batch*pageBytes), found: make([]region, mostRegions)}
+	l := &sampler{subject: s, reader: host.NewPageReader(batch), found: make([]host.PageRegion, mostRegions)}
 	if s.Files != "" {
 		var st unix.Stat_t
 		if err := unix.Stat(s.Files, &st); err != nil {
@@ -225,9 +194,9 @@ func (l *sampler) census() (counted, error) {
 		}
 	}
 	m := marking{left: l.sample}
-	err := l.each(func(area int, r region) {
+	err := l.each(func(area int, r host.PageRegion) {
 		m.mark(area, r)
-		if n := int64(r.end-r.start) / pageBytes; l.areas[area].files {
+		if n := int64(r.End-r.Start) / pageBytes; l.areas[area].files {
 			c.mapped += n
 		} else {
 			c.own += n
@@ -237,16 +206,16 @@ func (l *sampler) census() (counted, error) {
 	return c, err
 }
 
-// each passes all existing memory to give, in a fixed order.
-func (l *sampler) each(give func(area int, r region)) error {
+// each gives all memory that is there, in a fixed order.
+func (l *sampler) each(give func(area int, r host.PageRegion)) error {
 	for i, a := range l.areas {
 		p := l.processes[a.process]
-		s := scan{start: a.start, end: a.end, mask: isPresent, give: isPresent}
-		if !a.shared { // a file's content is read again from the file
-			s.mask, s.inverted = isPresent|isFile|isZero, isFile|isZero
+		s := host.PageScan{Start: a.start, End: a.end, Mask: host.PagePresent, Give: host.PagePresent}
+		if !a.shared { // what a file holds is read again from that
+			s.Mask, s.Inverted = host.PagePresent|host.PageOfFile|host.PageZero, host.PageOfFile|host.PageZero
 		}
-		for s.start < s.end {
-			n, err := s.run(int(p.pagemap.Fd()), l.found)
+		for s.Start < s.End {
+			found, err := s.Run(p.pagemap.Fd(), l.found)
 			if gone(err) {
 				break
 			}
@@ -256,88 +225,35 @@ func (l *sampler) each(give func(area int, r region)) error {
 			if err != nil {
 				return fmt.Errorf("look at the memory of process %d: %w", p.pid, err)
 			}
-			for _, r := range l.found[:n] {
+			for _, r := range found {
 				give(i, r)
 			}
-			if s.walkEnd <= s.start {
+			if s.WalkEnd <= s.Start {
 				break
 			}
-			s.start = s.walkEnd
+			s.Start = s.WalkEnd
 		}
 	}
 	return nil
-}
-
-// run looks at pages from start on. walkEnd says how far it came.
-func (s *scan) run(pagemap int, found []region) (int, error) {
-	s.size, s.vec, s.vecLen, s.walkEnd = uint64(unsafe.Sizeof(*s)), uint64(uintptr(unsafe.Pointer(&found[0]))), uint64(len(found)), 0
-	for {
-		n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(pagemap), pagemapScan, uintptr(unsafe.Pointer(s)))
-		runtime.KeepAlive(found)
-		switch errno {
-		case 0:
-			return int(n), nil
-		case unix.EINTR, unix.EAGAIN: // the runtime's own signals; nothing is lost
-		default:
-			return 0, errno
-		}
-	}
 }
 
 // read reads every page of the sample that is there.
 func (l *sampler) read() error {
-	l.asked = l.asked[:0]
 	for i := range l.sample {
 		q := &l.sample[i]
-		if len(l.asked) > 0 && l.areas[l.sample[l.asked[0]].area].process != l.areas[q.area].process || len(l.asked) == batch {
-			if err := l.fetch(); err != nil {
-				return err
-			}
+		q.Now = host.PageUnknown
+		// Reading what is not there, or in the swap space, makes the kernel put
+		// something there, as it does with the few that go after the census.
+		if !q.there {
+			continue
 		}
-		q.now = unknown
-		// Reading a page that does not exist, or is in the swap space, makes the kernel create
-		// one. That can still happen to the few pages that disappear after the census.
-		if q.there {
-			l.asked = append(l.asked, i)
+		pid := l.processes[l.areas[q.area].process].pid
+		if err := l.reader.Add(pid, q.address, &q.Sampled); err != nil && !gone(err) {
+			return err
 		}
 	}
-	return l.fetch()
-}
-
-// fetch reads the queued pages, all of one process, and records their hashes.
-func (l *sampler) fetch() error {
-	slot := func(k int) []byte { return l.buffer[k*pageBytes : (k+1)*pageBytes] }
-	for len(l.asked) > 0 {
-		var local []unix.Iovec
-		var remote []unix.RemoteIovec
-		for k, i := range l.asked {
-			v := unix.Iovec{Base: unsafe.SliceData(slot(k))}
-			v.SetLen(pageBytes)
-			local = append(local, v)
-			remote = append(remote, unix.RemoteIovec{Base: uintptr(l.sample[i].address), Len: pageBytes})
-		}
-		pid := l.processes[l.areas[l.sample[l.asked[0]].area].process].pid
-		n, err := unix.ProcessVMReadv(pid, local, remote, 0)
-		if gone(err) {
-			break
-		}
-		if err != nil && !errors.Is(err, unix.EFAULT) {
-			return fmt.Errorf("read the memory of process %d: %w", pid, err)
-		}
-		whole := max(n, 0) / pageBytes
-		for k, i := range l.asked[:whole] {
-			l.sample[i].now = l.hash(slot(k))
-		}
-		l.asked = l.asked[min(whole+1, len(l.asked)):] // the page at which it stopped has just disappeared
+	if err := l.reader.Flush(); !gone(err) {
+		return err
 	}
-	l.asked = l.asked[:0]
 	return nil
-}
-
-// hash returns the hash of a page's content.
-func (l *sampler) hash(b []byte) uint64 {
-	if bytes.Equal(b, l.zeros) {
-		return empty
-	}
-	return max(maphash.Bytes(l.seed, b), unknown+1)
 }

@@ -1,12 +1,13 @@
 // Package sampler measures from outside how a container's processes use their memory: how much
 // of it is filled, and how much changes within certain times. A move would have to send that.
 //
-// It finds the existing pages and reads a sample of them repeatedly. No process takes part, is
-// stopped, or has its pages write-protected, so the processes do not notice. Package memory
-// finds every write, because it protects pages. It stops each process for a moment, splits its
-// huge pages and costs a fault for each written page. That is right for a copy, but too much for
-// a measurement every half minute. The price here: a page that is written with the same content
-// counts as unchanged.
+// It finds which pages there are and reads a sample of them again and again.
+// Nothing is asked of the processes, none is stopped and none of their pages is
+// write-protected, so they do not notice. Package memory, which knows every write
+// because it protects pages, stops each process for a moment, splits its huge
+// pages and costs it a fault for each page that it writes: right for a copy,
+// too much for a look each half minute. The price is that a page that is written
+// with what it held before counts as unchanged.
 //
 // It must not know what a guest is. Its tests use the kernel and processes of their own.
 package sampler
@@ -15,12 +16,10 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"runtime"
 	"time"
 
 	"pagurus/act/host"
 	"pagurus/fleet"
-	"pagurus/internal/pause"
 )
 
 // Subject says whose memory is sampled.
@@ -29,43 +28,25 @@ type Subject struct {
 	Files     string // the tmpfs with the files that they write; empty: there is none
 }
 
-// Plan says how many pages are sampled, and at which times after the first sample, in rising
-// order. Every two consecutive samples give an interval as well.
-type Plan struct {
-	Pages int
-	After []time.Duration
-}
-
-// SampleMemory samples the subject as planned. It takes as long as the plan says, and ends
-// early, with an error, when ctx does. It is not an error if processes end meanwhile. Processes
-// that begin meanwhile are not sampled.
-func SampleMemory(ctx context.Context, s Subject, p Plan) (fleet.Profile, error) {
+// SampleMemory looks at the subject as planned. It takes as long as the plan says and
+// ends early, with an error, when ctx does. Processes that end meanwhile are no
+// error; those that begin are not looked at.
+func SampleMemory(ctx context.Context, s Subject, p host.SamplePlan) (fleet.Profile, error) {
 	if p.Pages <= 0 || len(p.After) == 0 {
 		return fleet.Profile{}, errors.New("there is nothing to look at")
 	}
-	// One thread, whose processor time is this measurement's.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	began, err := host.ThreadTime()
-	if err != nil {
-		return fleet.Profile{}, err
-	}
-	l, err := open(s)
-	if err != nil {
-		return fleet.Profile{}, err
-	}
-	defer l.close()
-	out, err := l.run(ctx, p)
-	if err != nil {
-		return fleet.Profile{}, err
-	}
-	ended, err := host.ThreadTime()
-	out.Took = ended - began
-	return out, err
+	return host.Profile(func() (fleet.Profile, error) {
+		l, err := open(s)
+		if err != nil {
+			return fleet.Profile{}, err
+		}
+		defer l.close()
+		return l.run(ctx, p)
+	})
 }
 
-// run counts the pages, samples them and computes the profile.
-func (l *sampler) run(ctx context.Context, p Plan) (fleet.Profile, error) {
+// run is the whole of it: a census, a sample, and what becomes of that.
+func (l *sampler) run(ctx context.Context, p host.SamplePlan) (fleet.Profile, error) {
 	begun := time.Now()
 	out := fleet.Profile{At: begun.UTC().Round(0)}
 	first, err := l.census()
@@ -81,55 +62,46 @@ func (l *sampler) run(ctx context.Context, p Plan) (fleet.Profile, error) {
 	filled, own := 0, 0
 	for i := range l.sample {
 		q := &l.sample[i]
-		q.first, q.before = q.now, q.now
+		q.MarkFirst()
 		if l.areas[q.area].files {
 			continue
 		}
 		own++
-		if q.now != empty {
+		if q.Now != host.PageEmpty {
 			filled++
 		}
 	}
 	out.Pages, out.Mappings, out.Segments = len(l.sample), l.mappings, l.segments
 	out.FilledBytes = first.files + share(filled, own, first.own*pageBytes)
 	out.MemoryBytes = max(out.FilledBytes, first.own*pageBytes+first.files)
-	last, before := time.Duration(0), first
-	for _, after := range p.After {
-		if err := pause.For(ctx, after-time.Since(begun)); err != nil {
-			return out, err
-		}
-		at := time.Since(begun)
+	before := first
+	out.Changed, err = p.Curve(ctx, begun, func() (int64, int64, error) {
 		now, err := l.census()
 		if err == nil {
 			err = l.read()
 		}
 		if err != nil {
-			return out, err
+			return 0, 0, err
 		}
 		sinceFirst, sinceBefore := l.changed()
 		scaled := func(n int) int64 { return share(n, len(l.sample), first.pages()*pageBytes) }
-		out.Changed = append(out.Changed, fleet.Changed{Within: at, Bytes: scaled(sinceFirst) + now.grown(first)})
-		if last > 0 {
-			out.Changed = append(out.Changed, fleet.Changed{Within: at - last, Bytes: scaled(sinceBefore) + now.grown(before)})
-		}
-		last, before = at, now
-	}
-	out.Changed = host.Rising(out.Changed)
-	return out, nil
+		last := before
+		before = now
+		return scaled(sinceFirst) + now.grown(first), scaled(sinceBefore) + now.grown(last), nil
+	})
+	return out, err
 }
 
 // changed counts the changed pages of the sample.
 func (l *sampler) changed() (sinceFirst, sinceBefore int) {
-	differ := func(a, b uint64) bool { return a != b && a != unknown && b != unknown }
 	for i := range l.sample {
-		q := &l.sample[i]
-		if differ(q.first, q.now) {
+		first, before := l.sample[i].Changes()
+		if first {
 			sinceFirst++
 		}
-		if differ(q.before, q.now) {
+		if before {
 			sinceBefore++
 		}
-		q.before = q.now
 	}
 	return sinceFirst, sinceBefore
 }
@@ -171,10 +143,10 @@ func (l *sampler) choose(want int, pages int64) error {
 		return nil
 	}
 	at := place(0)
-	return l.each(func(area int, r region) {
-		here := int64(r.end-r.start) / pageBytes
+	return l.each(func(area int, r host.PageRegion) {
+		here := int64(r.End-r.Start) / pageBytes
 		for next < n && at < passed+here {
-			l.sample = append(l.sample, page{area: area, address: r.start + uint64(at-passed)*pageBytes, there: true})
+			l.sample = append(l.sample, page{area: area, address: r.Start + uint64(at-passed)*pageBytes, there: true})
 			if next++; next < n {
 				at = place(next)
 			}

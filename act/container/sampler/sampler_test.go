@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/host"
 	"pagurus/internal/testkit"
 )
 
@@ -126,8 +127,8 @@ func resident(t *testing.T, pid int) (bytes int64) {
 func TestLook(t *testing.T) {
 	s := subject(t)
 	before := resident(t, s.Processes[0])
-	s.Processes = append(s.Processes, 1<<22-1) // no process has that number
-	p, err := SampleMemory(t.Context(), s, Plan{Pages: 8192, After: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}})
+	s.Processes = append(s.Processes, 1<<22-1) // nobody has that number
+	p, err := SampleMemory(t.Context(), s, host.SamplePlan{Pages: 8192, After: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +161,7 @@ func TestLookSeesGrowth(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		_ = os.WriteFile(filepath.Join(s.Files, "more"), make([]byte, 24*mib), 0o600)
 	}()
-	p, err := SampleMemory(t.Context(), s, Plan{Pages: 4096, After: []time.Duration{10 * time.Millisecond, time.Second}})
+	p, err := SampleMemory(t.Context(), s, host.SamplePlan{Pages: 4096, After: []time.Duration{10 * time.Millisecond, time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,16 +174,16 @@ func TestLookEnds(t *testing.T) {
 	s := subject(t)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := SampleMemory(ctx, s, Plan{Pages: 16, After: []time.Duration{time.Hour}}); !errors.Is(err, context.Canceled) {
+	if _, err := SampleMemory(ctx, s, host.SamplePlan{Pages: 16, After: []time.Duration{time.Hour}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a look whose context ended: %v", err)
 	}
 	soon := []time.Duration{1}
 	for _, bad := range []struct {
 		s Subject
-		p Plan
+		p host.SamplePlan
 	}{
-		{Subject{}, Plan{1, soon}}, {s, Plan{}}, {s, Plan{Pages: 1}}, {Subject{Processes: []int{1<<22 - 1}}, Plan{1, soon}},
-		{Subject{Processes: s.Processes, Files: "/nonexistent"}, Plan{1, soon}},
+		{Subject{}, host.SamplePlan{Pages: 1, After: soon}}, {s, host.SamplePlan{}}, {s, host.SamplePlan{Pages: 1}}, {Subject{Processes: []int{1<<22 - 1}}, host.SamplePlan{Pages: 1, After: soon}},
+		{Subject{Processes: s.Processes, Files: "/nonexistent"}, host.SamplePlan{Pages: 1, After: soon}},
 	} {
 		if p, err := SampleMemory(t.Context(), bad.s, bad.p); err == nil {
 			t.Errorf("looking at %+v gave %+v", bad, p)
@@ -193,7 +194,7 @@ func TestLookEnds(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		_ = unix.Kill(s.Processes[0], unix.SIGKILL)
 	}()
-	if _, err := SampleMemory(t.Context(), s, Plan{Pages: 1024, After: []time.Duration{100 * time.Millisecond}}); err != nil {
+	if _, err := SampleMemory(t.Context(), s, host.SamplePlan{Pages: 1024, After: []time.Duration{100 * time.Millisecond}}); err != nil {
 		t.Errorf("its process ended: %v", err)
 	}
 }
@@ -233,7 +234,7 @@ func BenchmarkLook(b *testing.B) {
 	s := subject(b)
 	var sum time.Duration
 	for b.Loop() {
-		p, err := SampleMemory(b.Context(), s, Plan{Pages: 4096, After: []time.Duration{1, 2, 3, 4}})
+		p, err := SampleMemory(b.Context(), s, host.SamplePlan{Pages: 4096, After: []time.Duration{1, 2, 3, 4}})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -251,10 +252,10 @@ func TestMarking(t *testing.T) {
 		}
 	}
 	m := marking{left: sample}
-	m.mark(0, region{start: 2, end: 4})
-	m.mark(0, region{start: 4, end: 5})
-	m.mark(0, region{start: 7, end: 20})
-	m.mark(2, region{start: 0, end: 1})
+	m.mark(0, host.PageRegion{Start: 2, End: 4})
+	m.mark(0, host.PageRegion{Start: 4, End: 5})
+	m.mark(0, host.PageRegion{Start: 7, End: 20})
+	m.mark(2, host.PageRegion{Start: 0, End: 1})
 	m.absent(3, 0)
 	for _, p := range sample {
 		want := p.area == 0 && (p.address >= 2 && p.address < 5 || p.address >= 7) || p.area == 2 && p.address == 0

@@ -36,6 +36,9 @@ type Mount struct {
 	Programs bool   `json:"programs,omitempty"`
 }
 
+// Shims are the processes that this package starts, for shim.Become.
+var Shims = shim.Table{cellName: become}
+
 // cellName is the name under which the binary runs.
 const cellName = "pagurus-cell"
 
@@ -170,14 +173,8 @@ func (p *Process) Run(c Cell) error {
 	return err
 }
 
-func init() {
-	if len(os.Args) > 0 && os.Args[0] == cellName {
-		become()
-	}
-}
-
 // become is all that a process of NewProcess does itself.
-func become() {
+func become([]string) error {
 	unix.CloseOnExec(answerFile)
 	answer := os.NewFile(answerFile, "answer")
 	fmt.Fprintln(answer, readyWord)
@@ -189,11 +186,8 @@ func become() {
 	if err = json.Unmarshal(line, &c); err == nil {
 		err = c.enter()
 	}
-	fail(err)
-}
-
-// fail reports why a process ends instead of becoming another program.
-func fail(err error) {
-	fmt.Fprintln(os.NewFile(answerFile, "answer"), strings.ReplaceAll(fmt.Sprint(err), "\n", "; "))
+	// It ends instead of becoming another program.
+	fmt.Fprintln(answer, strings.ReplaceAll(fmt.Sprint(err), "\n", "; "))
 	os.Exit(1)
+	return nil
 }

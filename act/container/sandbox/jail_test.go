@@ -11,8 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/container/shim"
 	"pagurus/internal/testkit"
 )
+
+func TestMain(m *testing.M) {
+	shim.Become(Shims)
+	os.Exit(m.Run())
+}
 
 func state(pid int) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

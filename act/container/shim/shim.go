@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,24 +16,45 @@ import (
 // name is the file name of the program, which is in the same folder as this one.
 const name = "pagurus-shim"
 
-// parts begins the names under which the program is started.
-const parts = "pagurus-"
-
 // self is this program.
 const self = "/proc/self/exe"
 
-var program = find()
+var (
+	program = find()
+	asked   bool // Become was called
+)
 
 // Program returns a path at which a child of this process finds the program. It is the
 // file that was beside this program at its start, even if another was installed since. If
-// there was none, it is this program itself.
-func Program() string { return program }
+// there was none, it is this program itself, which then must have called Become: otherwise
+// each child would do all that this process does, and start the next one.
+func Program() string {
+	if program == self && !asked {
+		panic("this program starts itself as another, and its main did not call shim.Become")
+	}
+	return program
+}
 
-// Otherwise the kernel would name the process by the last part of that path, which means
-// nothing to people.
-func init() {
-	if len(os.Args) > 0 && strings.HasPrefix(os.Args[0], parts) {
+// Table has what each of the small processes does, by the name under which the program is
+// started. The arguments come without that name.
+type Table map[string]func(args []string) error
+
+// Become makes this process the one of the tables that it was started as, and does not
+// return then. Every program that may be Program calls it before anything else.
+func Become(tables ...Table) {
+	asked = true
+	for _, t := range tables {
+		run, ok := t[os.Args[0]]
+		if !ok {
+			continue
+		}
+		// The kernel would name it by the last part of Program's path, which tells people nothing.
 		_ = os.WriteFile("/proc/self/comm", []byte(os.Args[0]), 0) // it runs without, too
+		if err := run(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 }
 

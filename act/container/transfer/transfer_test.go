@@ -16,10 +16,16 @@ import (
 
 	"pagurus/act/container/framing"
 	"pagurus/act/container/memory"
+	"pagurus/act/container/shim"
 	"pagurus/fleet"
 )
 
-// frame is an encoded message.
+func TestMain(m *testing.M) {
+	shim.Become(memory.Shims)
+	os.Exit(m.Run())
+}
+
+// frame is a message as it is on the wire.
 func frame(kind byte, content ...byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(content))), content...)
 }

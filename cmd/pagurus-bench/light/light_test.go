@@ -2,7 +2,6 @@ package light
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,23 +66,5 @@ func TestTrialsAreNamedOnce(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 		seen[p.Name] = true
-	}
-}
-
-// Only pairs whose runs are alike in how far CPUs were from each other are left; a record from before
-// distances were kept is not taken for one in which all were near.
-func TestPairsThatAreAlike(t *testing.T) {
-	l := &containerBench{Promises: bench.NewPromises(drive.Pagurus{}, 2)}
-	ours, theirs := []float64{1, 2, 3, 4}, []float64{5, 6, 7, 8}
-	for i, apart := range [][2]float64{{50e-9, 60e-9}, {320e-9, 50e-9}, {330e-9, 320e-9}, {70e-9, 50e-9}} {
-		l.Sample(apartOf("netpipe")+"container", apart[0])
-		l.Sample(apartOf("netpipe")+"native", apart[1])
-		if _, _, err := l.alike("netpipe", ours, theirs); (err == nil) != (i == 3) {
-			t.Errorf("with %d of 4 distances: %v", i+1, err)
-		}
-	}
-	a, b, err := l.alike("netpipe", ours, theirs)
-	if err != nil || !slices.Equal(a, []float64{1, 3, 4}) || !slices.Equal(b, []float64{5, 7, 8}) {
-		t.Errorf("%v, %v, %v", a, b, err)
 	}
 }

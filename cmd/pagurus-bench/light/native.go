@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"pagurus/bench"
 	"pagurus/bench/noise"
@@ -75,87 +74,50 @@ func (l *containerBench) native(ctx context.Context) error {
 		},
 		Apart: noise.FarApart,
 		Say: func(r bench.Run) {
-			line := fmt.Sprintf("  %-9s", r.Target)
-			if r.Failure == "" {
-				l.Sample(apartOf(r.Program)+r.Target, r.Apart.Seconds())
-				l.Sample(leastOf(r.Program)+r.Target, r.Least.Seconds())
-				line += fmt.Sprintf(" apart %s to %s", r.Least, r.Apart)
+			// A program that comes more than once in a round has a number for each.
+			for _, was := range l.Record.Runs {
+				if was.Program == r.Program && was.Target == r.Target {
+					r.Round = max(r.Round, was.Round+1)
+				}
 			}
+			l.AddRun(r)
+			line := fmt.Sprintf("  %-9s apart %s to %s", r.Target, r.Least, r.Apart)
 			for name, v := range r.Figures {
-				l.Sample(name+"_"+r.Target, v)
 				line += fmt.Sprintf(" %s %.4g", name, v)
 			}
 			fmt.Println(line + r.Failure)
 		},
+		KeepRun: l.Save,
 	}
+	l.Declare(e.Spec.Programs...)
 	if err := e.Run(ctx); err != nil {
 		return err
 	}
 	return l.nativeFigures()
 }
 
-// apartOf and leastOf begin the names of how far the CPUs were from each other in a
-// program's runs, at most and at least.
-func apartOf(program string) string { return "apart_s_" + program + "_" }
-func leastOf(program string) string { return "apart_least_s_" + program + "_" }
-
 // nativeFigures gives each ratio of all pairs, and of those that are alike, which is held
 // against what was promised.
 func (l *containerBench) nativeFigures() error {
 	var errs []error
 	for _, f := range []struct {
-		says, program, sample string
+		says, program, figure string
 		limit                 float64
 		judge                 func(string, stats.Interval, float64)
 	}{
-		{"HPL: time in containers / natively", "hpcc", "hpl_s_", 1.01, l.AtMost},
-		{"STREAM: time in containers / natively", "stream", "stream_s_", 1.01, l.AtMost},
-		{"solver: time in containers / natively", "jacobi", "solver_s_", 1.01, l.AtMost},
-		{"NetPIPE: latency in containers / natively", "netpipe", "latency_s_", 1.10, l.AtMost},
-		{"NetPIPE: bandwidth in containers / natively", "netpipe", "bandwidth_bps_", 0.95, l.AtLeast},
+		{"HPL: time in containers / natively", "hpcc", "hpl_s", 1.01, l.AtMost},
+		{"STREAM: time in containers / natively", "stream", "stream_s", 1.01, l.AtMost},
+		{"solver: time in containers / natively", "jacobi", "solver_s", 1.01, l.AtMost},
+		{"NetPIPE: latency in containers / natively", "netpipe", "latency_s", 1.10, l.AtMost},
+		{"NetPIPE: bandwidth in containers / natively", "netpipe", "bandwidth_bps", 0.95, l.AtLeast},
 	} {
-		ours, theirs := l.Record.Samples[f.sample+targets.Contained], l.Record.Samples[f.sample+targets.Native]
-		errs = append(errs, l.Beside(f.says+", all pairs", f.sample+targets.Contained, f.sample+targets.Native))
-		likeOurs, likeTheirs, err := l.alike(f.program, ours, theirs)
-		if err == nil {
-			var v stats.Interval
-			if v, err = stats.Ratio(likeOurs, likeTheirs, bench.Confidence); err == nil {
-				f.judge(f.says, v, f.limit)
-			}
-		}
+		errs = append(errs, l.Beside(f.says+", all pairs", targets.Contained+"_"+f.figure, targets.Native+"_"+f.figure))
+		v, err := l.Record.AlikeRatio(f.program, f.figure, targets.Contained, targets.Native)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s, of pairs that are alike: %w", f.says, err))
+			continue
 		}
+		f.judge(f.says, v, f.limit)
 	}
 	return errors.Join(errs...)
 }
-
-// alike leaves only the pairs of a program's samples in which the CPUs were near each
-// other in both runs, or far in both.
-func (l *containerBench) alike(program string, ours, theirs []float64) (likeOurs, likeTheirs []float64, err error) {
-	a, b := l.distances(program, targets.Contained), l.distances(program, targets.Native)
-	if n := len(ours); len(theirs) != n || len(a) != n || len(b) != n {
-		return nil, nil, fmt.Errorf("of %d and %d runs there are %d and %d distances of the CPUs: begin a new record", n, len(theirs), len(a), len(b))
-	}
-	for i, like := range bench.Alike(a, b) {
-		if like {
-			likeOurs, likeTheirs = append(likeOurs, ours[i]), append(likeTheirs, theirs[i])
-		}
-	}
-	return likeOurs, likeTheirs, nil
-}
-
-// distances are those of a program's runs; of older ones only the most is known.
-func (l *containerBench) distances(program, target string) (all []bench.Distance) {
-	most, least := l.Record.Samples[apartOf(program)+target], l.Record.Samples[leastOf(program)+target]
-	for i := range most {
-		d := bench.Distance{Least: seconds(most[i]), Most: seconds(most[i])}
-		if k := i - (len(most) - len(least)); k >= 0 {
-			d.Least = seconds(least[k])
-		}
-		all = append(all, d)
-	}
-	return all
-}
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

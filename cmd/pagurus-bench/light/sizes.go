@@ -57,47 +57,29 @@ func (l *containerBench) sizes(ctx context.Context) error {
 }
 
 func (l *containerBench) sizeOf(ctx context.Context, s size, r *runc) error {
-	for i := range max(l.Repeat, 2) {
-		var ours, theirs movement
-		err := bench.InTurn(i, func() (err error) {
-			ours, err = l.moveSize(ctx, s)
-			return err
-		}, func() (err error) {
-			theirs, err = r.move(ctx, s)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for _, m := range []struct {
-			who string
-			movement
-		}{{"ours", ours}, {"runc", theirs}} {
-			l.Sample(s.name+" running_s "+m.who, m.running().Seconds())
-			l.Sample(s.name+" command_s "+m.who, m.took.Seconds())
-			l.Sample(s.name+" stall_s "+m.who, m.longest.took.Seconds())
-		}
-		fmt.Printf("  %s: running after %.2f s, all done after %.2f s, stall %.3f s; runc %.2f s, %.2f s, %.3f s\n", s.name,
-			ours.running().Seconds(), ours.took.Seconds(), ours.longest.took.Seconds(),
-			theirs.running().Seconds(), theirs.took.Seconds(), theirs.longest.took.Seconds())
+	arm := func(who string, move func(context.Context, size) (movement, error)) bench.Arm {
+		return bench.Arm{Name: s.name + " " + who, Measure: func(ctx context.Context) (map[string]float64, error) {
+			m, err := move(ctx, s)
+			return map[string]float64{"running_s": m.running().Seconds(), "command_s": m.took.Seconds(), "stall_s": m.longest.took.Seconds()}, err
+		}}
 	}
-	return nil
+	return l.InTurn(ctx, nil, arm("ours", l.moveSize), arm("runc", r.move))
 }
 
 func (l *containerBench) sizeFigures(s size) error {
 	errs := []error{
-		l.Ratio(s.name+": until it runs there / runc's", s.name+" running_s ours", s.name+" running_s runc", sizeTotal),
+		l.Ratio(s.name+": until it runs there / runc's", s.name+" ours_running_s", s.name+" runc_running_s", sizeTotal),
 		// Ours keeps the source's processes until the target has its own, and ends them
 		// then; runc has ended them before it copies anything.
-		l.Beside("  "+s.name+": until all is done / until runc is", s.name+" command_s ours", s.name+" command_s runc"),
+		l.Beside("  "+s.name+": until all is done / until runc is", s.name+" ours_command_s", s.name+" runc_command_s"),
 	}
 	if s.stall > 0 {
-		errs = append(errs, l.Ratio(s.name+": stall / runc's", s.name+" stall_s ours", s.name+" stall_s runc", s.stall))
+		errs = append(errs, l.Ratio(s.name+": stall / runc's", s.name+" ours_stall_s", s.name+" runc_stall_s", s.stall))
 	} else {
-		errs = append(errs, l.Beside("  "+s.name+": stall / runc's", s.name+" stall_s ours", s.name+" stall_s runc"))
+		errs = append(errs, l.Beside("  "+s.name+": stall / runc's", s.name+" ours_stall_s", s.name+" runc_stall_s"))
 	}
 	if s.rate > 0 {
-		errs = append(errs, l.Mean("seconds that "+s.name+", downtime", s.name+" stall_s ours", busyStall))
+		errs = append(errs, l.Mean("seconds that "+s.name+", downtime", s.name+" ours_stall_s", busyStall))
 	}
 	return errors.Join(errs...)
 }

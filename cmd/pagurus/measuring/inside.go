@@ -12,7 +12,7 @@ import (
 	"pagurus/bench"
 	"pagurus/bench/drive"
 	"pagurus/bench/noise"
-	benchtargets "pagurus/bench/targets"
+	"pagurus/bench/targets"
 	"pagurus/fleet"
 )
 
@@ -20,12 +20,12 @@ import (
 const (
 	probeShim   = "pagurus-shim" // which is the probe by its other name
 	probeImage  = "openmpi"
-	probeMemory = "512M"
+	probeMemory = 512 << 20
 )
 
 // guestTargets are the targets that are guests.
 func guestTargets() []string {
-	return slices.DeleteFunc(targetNames(), func(t string) bool { return t == benchtargets.Native })
+	return slices.DeleteFunc(targetNames(), func(t string) bool { return t == targets.Native })
 }
 
 // inside has cores of a guest probed: by a job of one rank in it, which does what it is
@@ -82,7 +82,7 @@ func (o *noisy) start(ctx context.Context, with *overhead) (*drive.Dialogue, err
 		return nil, fmt.Errorf("bring %s to the guest: %w", noise.ProbeName, err)
 	}
 	o.say("starting a guest to probe")
-	args := append([]string{"run", "-n", "1", "--guests", "1", "--cpus", strconv.Itoa(o.cpus), "--mem", with.memory, "--image", with.image, "--no-trace"}, targets[o.in]...)
+	args := append([]string{"run", "-n", "1", "--guests", "1", "--cpus", strconv.Itoa(o.cpus), "--mem", fmt.Sprint(with.memory), "--image", with.image, "--no-trace"}, kinds[o.in]...)
 	return with.where.Dialogue(ctx, append(args, "--", "./"+noise.ProbeName)...)
 }
 

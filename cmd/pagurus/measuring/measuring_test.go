@@ -214,7 +214,7 @@ func TestGuestsHaveACPUForEachRank(t *testing.T) {
 	small := fleet.Host{State: fleet.HostUp, Facts: fleet.Facts{Connected: true, Capacity: fleet.Resources{CPUs: 2}, Abilities: can}}
 	gone := fleet.Host{State: fleet.HostUp, Facts: fleet.Facts{Capacity: fleet.Resources{CPUs: 64}, Abilities: can}}
 	for _, c := range []struct{ ranks, among, guests, cpus int }{{0, 0, 2, 1}, {2, 2, 2, 1}, {4, 2, 2, 2}, {3, 2, 2, 2}, {4, 4, 4, 1}, {4, 1, 1, 2}} {
-		o := overhead{asked: asked{targets: []string{"native", "container"}}, memory: "1G", ranks: c.ranks, among: c.among, hosts: map[fleet.HostID]fleet.Host{"h1": small, "h2": gone}}
+		o := overhead{asked: asked{targets: []string{"native", "container"}}, memory: 1 << 30, ranks: c.ranks, among: c.among, hosts: map[fleet.HostID]fleet.Host{"h1": small, "h2": gone}}
 		if s := o.settings()["container"]; s.Guests != c.guests || s.CPUs != c.cpus {
 			t.Errorf("%+v: the record has %+v", c, s)
 		}
@@ -229,8 +229,8 @@ func TestGuestsHaveACPUForEachRank(t *testing.T) {
 			t.Errorf("%+v: a job is %+v", c, job)
 		}
 	}
-	if n := len(targets["container"]); n != 2 {
-		t.Errorf("the flags of all were changed: %q", targets["container"])
+	if n := len(kinds["container"]); n != 2 {
+		t.Errorf("the flags of all were changed: %q", kinds["container"])
 	}
 }
 

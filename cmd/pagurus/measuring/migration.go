@@ -14,13 +14,13 @@ import (
 	"pagurus/bench/drive"
 	"pagurus/bench/programs"
 	"pagurus/bench/stats"
-	benchtargets "pagurus/bench/targets"
+	"pagurus/bench/targets"
 	"pagurus/fleet"
 	"pagurus/show/cli"
 )
 
 func migrationCommand(std Streams) *cobra.Command {
-	o := overhead{asked: usual(std), memory: "256M", image: hpcImage}
+	o := overhead{asked: usual(std), memory: 256 << 20, image: hpcImage}
 	cmd := &cobra.Command{
 		Use:   "migration",
 		Short: "Measure what moves cost a job",
@@ -37,9 +37,9 @@ how long its ranks saw nothing, and how much is sent.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.targets, "targets", []string{benchtargets.Contained}, "kinds of guests to move: container, vm, vm-tuned")
+	f.StringSliceVar(&o.targets, "targets", []string{targets.Contained}, "kinds of guests to move: container, vm, vm-tuned")
 	o.flags(cmd, "moves of each")
-	f.StringVar(&o.memory, "mem", o.memory, "memory of each guest")
+	cli.Size(f, &o.memory, "mem", "memory of each guest")
 	return cmd
 }
 
@@ -49,7 +49,7 @@ func (o *overhead) migrations(ctx context.Context, cmd *cobra.Command) (err erro
 		return fmt.Errorf("%w: see `pagurus bench migration --help`", err)
 	}
 	for _, t := range o.targets {
-		if t == benchtargets.Native {
+		if t == targets.Native {
 			return errors.New("native programs cannot be moved: that is what guests are for")
 		}
 	}
@@ -70,15 +70,16 @@ func (o *overhead) migrations(ctx context.Context, cmd *cobra.Command) (err erro
 	m := &mover{Pagurus: o.where, memory: o.memory, image: o.image, jobs: map[string]string{}}
 	defer func() { err = errors.Join(err, m.end()) }()
 	o.guests = o.settings()
-	return o.measure(ctx, cmd, &bench.Experiment{Place: m, Spec: bench.Spec{Name: "migration", Ranks: benchtargets.Ranks, Programs: []bench.Program{moves()}}})
+	return o.measure(ctx, cmd, &bench.Experiment{Place: m, Spec: bench.Spec{Name: "migration", Ranks: targets.Ranks, Programs: []bench.Program{moves()}}})
 }
 
 // mover is a place where to run a program is to move a guest of a job, of which
 // each target has one that goes on until the end.
 type mover struct {
 	drive.Pagurus
-	memory, image string
-	jobs          map[string]string // by target
+	memory int64
+	image  string
+	jobs   map[string]string // by target
 }
 
 // moves are what is measured of them.
@@ -108,13 +109,13 @@ const (
 )
 
 // Open starts the jobs that are not there yet.
-func (m *mover) Open(ctx context.Context, p bench.Program, kinds []string) (bench.Round, error) {
-	n := strconv.Itoa(benchtargets.Ranks)
-	for _, t := range kinds {
+func (m *mover) Open(ctx context.Context, p bench.Program, names []string) (bench.Round, error) {
+	n := strconv.Itoa(targets.Ranks)
+	for _, t := range names {
 		if m.jobs[t] != "" {
 			continue
 		}
-		args := append([]string{"run", "--detach", "-n", n, "--guests", n, "--mem", m.memory, "--image", m.image}, targets[t]...)
+		args := append([]string{"run", "--detach", "-n", n, "--guests", n, "--mem", fmt.Sprint(m.memory), "--image", m.image}, kinds[t]...)
 		job, err := m.Type(ctx, append(args, "--", "sh", "-c", "exec "+p.Command)...)
 		if err != nil {
 			return nil, err

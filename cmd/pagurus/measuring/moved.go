@@ -9,24 +9,24 @@ import (
 
 	"pagurus/bench"
 	"pagurus/bench/programs"
-	benchtargets "pagurus/bench/targets"
+	"pagurus/bench/targets"
 	"pagurus/fleet"
 )
 
 // movable are the targets that there is another one of, with a guest moved meanwhile.
-var movable = []string{benchtargets.Contained, string(fleet.VM)}
+var movable = []string{targets.Contained, string(fleet.VM)}
 
 // movedNames are those other ones.
 func movedNames() (all []string) {
 	for _, t := range movable {
-		all = append(all, t+benchtargets.Moved)
+		all = append(all, t+targets.Moved)
 	}
 	return all
 }
 
 // unmoved is a target without what moves its guests, and whether there is such.
 func unmoved(target string) (of string, moved bool) {
-	return strings.CutSuffix(target, benchtargets.Moved)
+	return strings.CutSuffix(target, targets.Moved)
 }
 
 // leastEvery is between two moves that do not quite run into one another.

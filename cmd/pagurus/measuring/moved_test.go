@@ -63,7 +63,7 @@ func TestMovesCountInWhatIsMeasured(t *testing.T) {
 // The record says that guests are moved and what that is held against; else they are
 // made as those are.
 func TestGuestsThatAreMovedAreMadeAsOthers(t *testing.T) {
-	o := overhead{asked: asked{targets: []string{"native", "vm", "vm-moved"}}, memory: "1G", every: 3 * time.Second}
+	o := overhead{asked: asked{targets: []string{"native", "vm", "vm-moved"}}, memory: 1 << 30, every: 3 * time.Second}
 	if err := o.checkMoves(); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"pagurus/bench/drive"
 	"pagurus/bench/programs"
 	"pagurus/bench/stats"
-	benchtargets "pagurus/bench/targets"
+	"pagurus/bench/targets"
 	"pagurus/fleet"
 	"pagurus/show/cli"
 	"pagurus/show/view"
@@ -24,12 +24,11 @@ import (
 // network is what is asked for.
 type network struct {
 	overhead
-	loss       string
 	impairment badlink.Impairment
 }
 
 func networkCommand(std Streams) *cobra.Command {
-	o := network{overhead: overhead{asked: usual(std), memory: "768M", image: hpcImage, suite: "netpipe"}, loss: "0%"}
+	o := network{overhead: overhead{asked: usual(std), memory: 768 << 20, image: hpcImage, suite: "netpipe"}}
 	cmd := &cobra.Command{
 		Use:   "network",
 		Short: "Measure latency and bandwidth between guests, also over links that lose or wait",
@@ -58,18 +57,15 @@ again. Ctrl-C ends it and keeps what was measured.`,
 	o.flags(cmd, "runs on each target")
 	o.guestFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.loss, "loss", o.loss, "also with links that lose this share of what hosts send, of a lab only")
-	f.DurationVar(&o.impairment.Delay, "delay", 0, "also with links by which all arrives so much later, of a lab only")
+	cli.Share(f, &o.impairment.Loss, "loss", "also with links that lose this share of what hosts send, of a lab only")
+	cli.Duration(f, &o.impairment.Delay, "delay", "also with links by which all arrives so much later, of a lab only")
 	return cmd
 }
 
 // mostLate is the longest delay with which a run comes to its end in time.
 const mostLate = 500 * time.Millisecond
 
-func (o *network) choose() (err error) {
-	if o.impairment.Loss, err = badlink.ParseShare(o.loss); err != nil {
-		return fmt.Errorf("--loss: %w", err)
-	}
+func (o *network) choose() error {
 	if err := o.impairment.Check(); err != nil {
 		return err
 	}
@@ -124,7 +120,7 @@ func (o *network) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if o.troubled() {
 		o.worsen()
 	}
-	return o.measure(ctx, cmd, &bench.Experiment{Place: l, Apart: o.apart(), Spec: bench.Spec{Name: "network", Ranks: benchtargets.Ranks, Programs: []bench.Program{o.program()}}})
+	return o.measure(ctx, cmd, &bench.Experiment{Place: l, Apart: o.apart(), Spec: bench.Spec{Name: "network", Ranks: targets.Ranks, Programs: []bench.Program{o.program()}}})
 }
 
 // worsen adds to each target the same with worse links, which is held against it.
@@ -160,7 +156,7 @@ func (o *network) program() bench.Program {
 		size.Messages = max(1, min(size.Messages, int(mostLater/(2*tries*d))))
 	}
 	p := programs.NetPIPE(size)
-	p.Command = fmt.Sprintf("sh -c 'begun=$(date +%%s%%N); %s || exit; [ %s != 0 ] || echo %s $(($(date +%%s%%N)-begun)) >>%s'", p.Command, benchtargets.RankVariables, tookMark, p.Output)
+	p.Command = fmt.Sprintf("sh -c 'begun=$(date +%%s%%N); %s || exit; [ %s != 0 ] || echo %s $(($(date +%%s%%N)-begun)) >>%s'", p.Command, targets.RankVariables, tookMark, p.Output)
 	p.Figures = append(p.Figures, bench.Figure{Name: "took_s", Says: "NetPIPE time in all", Unit: "s", Sense: stats.Slower})
 	p.Read = readNetwork
 	return p
@@ -177,7 +173,7 @@ func readNetwork(text string) (bench.Result, error) {
 	}
 	took, err := programs.Named(text, tookMark)
 	got.Figures["took_s"] = took / 1e9
-	for name, n := range benchtargets.Counted(text) {
+	for name, n := range targets.Counted(text) {
 		got.Figures[name] = n
 	}
 	return got, err
@@ -189,21 +185,21 @@ func tcpNotes(r *bench.Record) (notes []string) {
 	for _, t := range r.Spec.Targets {
 		runs, did := 0, map[string]float64{}
 		for _, run := range r.Runs {
-			if _, ok := run.Figures[benchtargets.Resent]; !ok || run.Target != t {
+			if _, ok := run.Figures[targets.Resent]; !ok || run.Target != t {
 				continue
 			}
 			runs++
-			for _, name := range []string{benchtargets.Resent, benchtargets.Timeouts, benchtargets.Probes} {
+			for _, name := range []string{targets.Resent, targets.Timeouts, targets.Probes} {
 				did[name] += run.Figures[name]
 			}
 		}
 		switch {
 		case runs == 0:
-		case did[benchtargets.Resent] == 0:
+		case did[targets.Resent] == 0:
 			notes = append(notes, fmt.Sprintf("%s: TCP of the two guests sent nothing again in %s", t, view.Count(runs, "run")))
 		default:
 			notes = append(notes, fmt.Sprintf("%s: TCP of the two guests sent %.0f segments again in %s; it waited for %.0f retransmission time-outs, and %.0f of a last segment (loss probes)",
-				t, did[benchtargets.Resent], view.Count(runs, "run"), did[benchtargets.Timeouts], did[benchtargets.Probes]))
+				t, did[targets.Resent], view.Count(runs, "run"), did[targets.Timeouts], did[targets.Probes]))
 		}
 	}
 	return notes

@@ -12,7 +12,7 @@ import (
 	"pagurus/act/badlink"
 	"pagurus/bench"
 	"pagurus/bench/drive"
-	benchtargets "pagurus/bench/targets"
+	"pagurus/bench/targets"
 )
 
 // Nonsense is refused before anything is started.
@@ -20,7 +20,7 @@ func TestNonsenseOfNetworksIsRefused(t *testing.T) {
 	for says, args := range map[string][]string{
 		"at least 2":         {"network", "--runs", "1"},
 		"no target":          {"network", "--targets", "moon"},
-		"no share":           {"network", "--loss", "much"},
+		"not a share":        {"network", "--loss", "much"},
 		"between 0 and 50 %": {"network", "--loss", "70%"},
 		"at most 500ms":      {"network", "--delay", "1s"},
 		"--mem":              {"network", "--mem", "much"},
@@ -126,7 +126,7 @@ func TestWhatTCPHadToSendAgainIsSaid(t *testing.T) {
 			t.Errorf("%q is all that NetPIPE and its shell said, and nobody noticed", bad)
 		}
 	}
-	if benchtargets.Counted(wrote)[benchtargets.Resent] != 0 {
+	if targets.Counted(wrote)[targets.Resent] != 0 {
 		t.Error("NetPIPE's lines were taken for counts")
 	}
 }
@@ -134,7 +134,7 @@ func TestWhatTCPHadToSendAgainIsSaid(t *testing.T) {
 // Each target is there with worse links and held against itself; a long delay makes a
 // run shorter.
 func TestTargetsWithWorseLinks(t *testing.T) {
-	o := network{overhead: overhead{asked: asked{targets: []string{"native", "container"}}, memory: "1G"}, impairment: badlink.Impairment{Loss: 0.01, Delay: time.Millisecond}}
+	o := network{overhead: overhead{asked: asked{targets: []string{"native", "container"}}, memory: 1 << 30}, impairment: badlink.Impairment{Loss: 0.01, Delay: time.Millisecond}}
 	o.guests = o.settings()
 	o.worsen()
 	if len(o.targets) != 4 || o.targets[3] != "container-lossy-delayed" {

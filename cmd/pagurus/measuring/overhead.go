@@ -21,18 +21,18 @@ import (
 	"pagurus/bench/noise"
 	"pagurus/bench/programs"
 	"pagurus/bench/stats"
-	benchtargets "pagurus/bench/targets"
+	"pagurus/bench/targets"
 	"pagurus/fleet"
 	"pagurus/show/cli"
 	"pagurus/show/view"
 )
 
-// targets are where programs are run, and what `pagurus run` is told there.
-var targets = map[string][]string{
-	benchtargets.Native:    nil,
-	benchtargets.Contained: {"--kind", string(fleet.Container)},
-	"vm":                   {"--kind", string(fleet.VM)},
-	"vm-tuned":             {"--kind", string(fleet.VM), "--tune", "hpc"},
+// kinds are the targets where programs are run, and what `pagurus run` is told there.
+var kinds = map[string][]string{
+	targets.Native:    nil,
+	targets.Contained: {"--kind", string(fleet.Container)},
+	"vm":              {"--kind", string(fleet.VM)},
+	"vm-tuned":        {"--kind", string(fleet.VM), "--tune", "hpc"},
 }
 
 // machines reports whether one of some targets is a virtual machine.
@@ -40,7 +40,7 @@ func machines(targets []string) bool {
 	return slices.ContainsFunc(targets, func(t string) bool { return strings.HasPrefix(t, "vm") })
 }
 
-func targetNames() []string { return slices.Sorted(maps.Keys(targets)) }
+func targetNames() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // suitePart is a word of --suite.
 type suitePart struct{ name, says string }
@@ -69,7 +69,8 @@ type overhead struct {
 	ranks, among       int           // of each job, and the guests they are spread over; 0: as targets.Lab has them
 	every              time.Duration // between two moves of a guest; 0: no target moves any
 	rest               time.Duration // before native processes and the containers that lend them networks
-	memory, image      string
+	memory             int64         // of each guest
+	image              string
 	digest             string // of the image
 	where              drive.Pagurus
 	here               string // the user's folder
@@ -78,7 +79,7 @@ type overhead struct {
 }
 
 func overheadCommand(std Streams) *cobra.Command {
-	o := overhead{asked: usual(std), ranks: benchtargets.Ranks, among: benchtargets.Ranks, memory: "768M", image: hpcImage, every: 5 * time.Second}
+	o := overhead{asked: usual(std), ranks: targets.Ranks, among: targets.Ranks, memory: 768 << 20, image: hpcImage, every: 5 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "overhead",
 		Short: "Measure what real programs lose in guests",
@@ -130,15 +131,15 @@ again. Ctrl-C ends it and keeps what was measured.`,
 // guestFlags are those of who runs programs on several targets.
 func (o *overhead) guestFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&o.targets, "targets", []string{benchtargets.Native, benchtargets.Contained}, "where to run: "+strings.Join(o.names(), ", ")+"; the first is what others are held against")
-	f.StringVar(&o.memory, "mem", o.memory, "memory of each guest")
-	f.DurationVar(&o.rest, "rest", benchtargets.UsualRest, "how long this machine is left alone before each run on native, and on container beside it")
+	f.StringSliceVar(&o.targets, "targets", []string{targets.Native, targets.Contained}, "where to run: "+strings.Join(o.names(), ", ")+"; the first is what others are held against")
+	cli.Size(f, &o.memory, "mem", "memory of each guest")
+	f.DurationVar(&o.rest, "rest", targets.UsualRest, "how long this machine is left alone before each run on native, and on container beside it")
 }
 
 // place is where they run: of a lab always the same two hosts.
-func (o *overhead) place() *benchtargets.Lab {
-	lab := &benchtargets.Lab{Pagurus: o.where, Image: o.image, Ranks: o.ranks, Guests: o.among, Memory: o.memory, Rest: o.rest, Every: o.every, Kinds: map[string][]string{}}
-	for t, flags := range targets {
+func (o *overhead) place() *targets.Lab {
+	lab := &targets.Lab{Pagurus: o.where, Image: o.image, Ranks: o.ranks, Guests: o.among, Memory: fmt.Sprint(o.memory), Rest: o.rest, Every: o.every, Kinds: map[string][]string{}}
+	for t, flags := range kinds {
 		if flags != nil {
 			lab.Kinds[t] = append(slices.Clone(flags), "--cpus", strconv.Itoa(o.cpus(flags)))
 		}
@@ -161,7 +162,7 @@ func (o *overhead) confined() bool {
 
 // job is the shape of their jobs.
 func (o *overhead) job() fleet.JobSpec {
-	return (&benchtargets.Lab{Ranks: o.ranks, Guests: o.among}).Job()
+	return (&targets.Lab{Ranks: o.ranks, Guests: o.among}).Job()
 }
 
 // cpus are those of each guest of a target with these flags: as many as 'pagurus run'
@@ -206,7 +207,7 @@ func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if cpus := runtime.NumCPU(); o.lab && o.ranks > cpus {
 		o.remark("%d ranks share %s of this machine: one that waits for another may take its time from it", o.ranks, view.Count(cpus, "CPU"))
 	}
-	if slices.Contains(o.targets, benchtargets.Native) && o.confined() {
+	if slices.Contains(o.targets, targets.Native) && o.confined() {
 		o.remark("hosts of this lab have only some of its CPUs, and native processes all of them")
 	}
 	all, err := o.programs(ctx)
@@ -270,9 +271,6 @@ func (o *overhead) check() error {
 	}
 	if words, err := o.words(); err != nil || len(words) == 0 {
 		return errors.Join(err, errors.New("no program is named"))
-	}
-	if _, err := cli.ParseBytes(o.memory); err != nil {
-		return fmt.Errorf("--mem %w", err)
 	}
 	if _, err := regexp.Compile(o.figure); err != nil {
 		return fmt.Errorf("--figure: %w", err)
@@ -348,7 +346,7 @@ func (o *overhead) cluster(ctx context.Context, nothing func() error) (down func
 		}
 	}
 	o.hosts, o.lab = s.Hosts, notLab == nil
-	if !o.lab && slices.Contains(o.targets, benchtargets.Native) {
+	if !o.lab && slices.Contains(o.targets, targets.Native) {
 		return down, errors.New("the target native is for a lab, whose hosts are on this machine: leave it out, or measure without a cluster")
 	}
 	running := 0
@@ -461,14 +459,13 @@ func (o *overhead) app(command string) (bench.Program, error) {
 
 // settings say how each target's guests are made.
 func (o *overhead) settings() map[string]bench.Setting {
-	bytes, _ := cli.ParseBytes(o.memory) // check has tried it
 	all := map[string]bench.Setting{}
 	for _, t := range o.targets {
-		s := bench.Setting{Kind: benchtargets.Native, Image: o.image, Digest: o.digest}
+		s := bench.Setting{Kind: targets.Native, Image: o.image, Digest: o.digest}
 		of, moved := unmoved(t)
-		if flags := targets[of]; flags != nil {
+		if flags := kinds[of]; flags != nil {
 			can := o.ability(fleet.Kind(flags[1]))
-			s = bench.Setting{Kind: flags[1], Guests: o.job().Guests, CPUs: o.cpus(flags), MemoryBytes: bytes, Image: o.image, Digest: o.digest,
+			s = bench.Setting{Kind: flags[1], Guests: o.job().Guests, CPUs: o.cpus(flags), MemoryBytes: o.memory, Image: o.image, Digest: o.digest,
 				Accelerator: can.Accelerator, Version: can.Version, CPU: can.CPU}
 			if len(flags) > 3 {
 				s.Tune = flags[3]

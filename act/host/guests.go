@@ -1,0 +1,155 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"pagurus/fleet"
+	"pagurus/internal/fault"
+)
+
+// ErrClosed says that the driver was closed.
+var ErrClosed = errors.New("the driver was closed")
+
+// wordsKept limits how many guests that ended by themselves are remembered.
+const wordsKept = 256
+
+// Guests are the guests that a driver watches, and the last words of those that ended by
+// themselves. The zero value is ready for use.
+type Guests[G any] struct {
+	Locks
+	Watches sync.WaitGroup // what Close waits for
+
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	here   map[fleet.GuestID]*G
+	said   map[fleet.GuestID]string
+}
+
+// Add adds a guest and runs watch until it returns. After an error it did neither.
+func (a *Guests[G]) Add(id fleet.GuestID, g *G, watch func()) error {
+	return a.Go(func() {
+		if a.here == nil {
+			a.here = map[fleet.GuestID]*G{}
+		}
+		a.here[id] = g
+	}, watch)
+}
+
+// Go does first and then runs watch beside the caller, unless Close was called. After an error
+// it did neither.
+func (a *Guests[G]) Go(first, watch func()) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return ErrClosed
+	}
+	first()
+	a.Watches.Go(watch)
+	return nil
+}
+
+// Find returns a guest, or nil. The guest is also returned with ErrClosed.
+func (a *Guests[G]) Find(id fleet.GuestID) (*G, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return a.here[id], ErrClosed
+	}
+	return a.here[id], nil
+}
+
+// All returns all guests.
+func (a *Guests[G]) All() (map[fleet.GuestID]*G, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil, ErrClosed
+	}
+	return maps.Clone(a.here), nil
+}
+
+// Remove removes a guest of which nothing is left.
+func (a *Guests[G]) Remove(id fleet.GuestID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.here, id)
+}
+
+// Close releases all guests and waits until nobody watches them.
+func (a *Guests[G]) Close(release func(*G)) {
+	a.mu.Lock()
+	a.closed = true
+	all := slices.Collect(maps.Values(a.here))
+	a.mu.Unlock()
+	for _, g := range all {
+		release(g)
+	}
+	a.Watches.Wait()
+}
+
+// Remember notes the last words of a guest that ended by itself.
+func (a *Guests[G]) Remember(id fleet.GuestID, said string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.said) >= wordsKept || a.said == nil {
+		a.said = map[fleet.GuestID]string{}
+	}
+	a.said[id] = said
+}
+
+// Said returns the last words of a guest that ended by itself, or "".
+func (a *Guests[G]) Said(id fleet.GuestID) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.said[id]
+}
+
+// Claim locks the guest's ID and finds the guest if it lives here. If it does not, Claim
+// destroys what is left of it.
+func (a *Guests[G]) Claim(ctx context.Context, id fleet.GuestID, lives func(*G) bool, destroy func(fleet.GuestID) error) (release func(), _ *G, err error) {
+	if err := id.Check(); err != nil {
+		return nil, nil, err
+	}
+	if release, err = a.Lock(ctx, id); err != nil {
+		return nil, nil, err
+	}
+	g, err := a.Find(id)
+	if err == nil && g != nil && lives(g) {
+		return release, g, nil
+	}
+	if err == nil {
+		err = destroy(id)
+	}
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return release, nil, nil
+}
+
+// Stop destroys a guest, after the fault point, and forgets its last words.
+func (a *Guests[G]) Stop(ctx context.Context, id fleet.GuestID, point string, destroy func(fleet.GuestID) error) error {
+	if id.Check() != nil {
+		return nil // no such guest can ever have been here
+	}
+	release, err := a.Lock(ctx, id)
+	if err == nil {
+		defer release()
+		err = fault.Point(point)
+	}
+	if err == nil {
+		err = destroy(id)
+	}
+	if err != nil {
+		return fmt.Errorf("stop guest %s: %w", id, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.said, id)
+	return nil
+}
