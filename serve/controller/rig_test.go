@@ -15,6 +15,7 @@ import (
 
 	"pagurus/act/etcd"
 	"pagurus/fleet"
+	"pagurus/serve/identity"
 	"pagurus/serve/wire"
 )
 
@@ -26,6 +27,7 @@ type rig struct {
 	ctx        context.Context
 	dir        string
 	socket     string
+	addr       string // for those who join
 	store      *shaky
 	ctl        *Controller
 	client     *wire.Client
@@ -60,6 +62,16 @@ func (r *rig) start() {
 	}
 	r.store = &shaky{Store: store}
 	r.ctl = New(Config{Store: r.store, Images: images{"openmpi": {Name: "openmpi", Digest: digest, MPI: "openmpi"}}, Spool: filepath.Join(r.dir, "spool"), Log: slog.New(slog.DiscardHandler)})
+	authority, err := identity.OpenAuthority(r.dir)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.ctl.Authority = authority
+	remote, err := wire.ListenTLS("127.0.0.1:0", authority)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.addr = remote.Addr().String()
 	listener, err := wire.ListenUnix(r.socket)
 	if err != nil {
 		r.t.Fatal(err)
@@ -72,7 +84,7 @@ func (r *rig) start() {
 		}
 	})
 	both.Go(func() {
-		c := wire.ServeConfig{Listeners: []net.Listener{listener}, Machine: "machine", Controller: r.ctl, Streams: r.ctl.Streams(), Forecasts: r.ctl, Log: slog.New(slog.DiscardHandler)}
+		c := wire.ServeConfig{Listeners: []net.Listener{listener, remote}, Members: r.ctl.Members(), Machine: "machine", Controller: r.ctl, Streams: r.ctl.Streams(), Forecasts: r.ctl, Log: slog.New(slog.DiscardHandler)}
 		if err := wire.Serve(ctx, c); err != nil {
 			r.t.Errorf("the server: %v", err)
 		}

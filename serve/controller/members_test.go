@@ -1,0 +1,190 @@
+package controller
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+)
+
+// token makes a join token.
+func (r *rig) token(t fleet.JoinToken) string {
+	r.t.Helper()
+	t.Uses, t.Expires = max(1, t.Uses), time.Now().Add(time.Hour)
+	a, err := r.client.Ask(r.ctx, fleet.Request{Verb: fleet.AddToken, Token: &t})
+	if err != nil || a.Token == "" {
+		r.t.Fatal(a, err)
+	}
+	return a.Token
+}
+
+// member joins by a token and gives a client that the controller knows.
+func (r *rig) member(token string, j wire.Joining) *wire.Client {
+	r.t.Helper()
+	dir := r.t.TempDir()
+	if _, err := wire.Enrol(r.ctx, r.addr, token, dir, j); err != nil {
+		r.t.Fatal(err)
+	}
+	c, err := wire.Dial(wire.Config{Address: r.addr, Credentials: dir})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// overAfter waits for a session to end, and gives the reason.
+func (r *rig) overAfter(s *wire.AgentSession) error {
+	r.t.Helper()
+	for {
+		if _, err := s.Receive(r.ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// A rogue agent, with a certificate of its own, is nobody but itself: it takes no other
+// name, no other machine, no other address, asks for nothing and passes no stream.
+func TestRogueAgent(t *testing.T) {
+	r := newRig(t)
+	host := r.member(r.token(fleet.JoinToken{Role: fleet.HostRole}), wire.Joining{Host: "host7", Machine: "m7", Address: "192.0.2.7"})
+	facts := r.facts("host7")
+	facts.Machine = "m7"
+	for what, spoil := range map[string]func(*wire.Hello){
+		"says that it is host1":          func(h *wire.Hello) { h.Host = "host1" },
+		"another machine identity":       func(h *wire.Hello) { h.Facts.Machine = "machine" },
+		"its address is 192.0.2.1":       func(h *wire.Hello) { h.Facts.Address = "192.0.2.1" },
+		"belongs to cluster another one": func(h *wire.Hello) { h.Cluster = "another one" },
+	} {
+		hello := wire.Hello{Host: "host7", Facts: facts}
+		spoil(&hello)
+		if _, err := host.Attach(r.ctx, hello); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// It may be itself, at the address that it calls from or joined with, and not change later.
+	for _, address := range []string{"192.0.2.7", "127.0.0.1"} {
+		good := facts
+		good.Address = address
+		s, err := host.Attach(r.ctx, wire.Hello{Host: "host7", Facts: good})
+		if err != nil {
+			t.Fatal(err)
+		}
+		good.Machine = "machine"
+		if err := s.Send(r.ctx, wire.Up{Facts: &good}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.overAfter(s); !strings.Contains(err.Error(), "another machine identity") {
+			t.Errorf("facts of another machine: %v", err)
+		}
+		s.Close()
+	}
+	// Reports of orders to others end the session.
+	s, err := host.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(r.ctx, wire.Up{Report: &fleet.Report{Order: fleet.Order{Verb: fleet.Watch, Host: "host1"}, Outcome: fleet.Done}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.overAfter(s); !strings.Contains(err.Error(), `reports on an order to "host1"`) {
+		t.Errorf("a report of another host: %v", err)
+	}
+	s.Close()
+	for _, verb := range []fleet.RequestVerb{fleet.Submit, fleet.Drain, fleet.Claim, fleet.AddToken, fleet.SetUser, fleet.Forget} {
+		_, err := host.Ask(r.ctx, fleet.Request{Verb: verb, Host: "host7", Spec: &fleet.JobSpec{}})
+		r.refused(err, http.StatusForbidden, "may not")
+	}
+	_, err = host.Snapshot(r.ctx)
+	r.refused(err, http.StatusForbidden)
+	r.attach("host1")
+	job := r.submit(1)
+	r.until("the job to run", running(job))
+	_, _, err = host.ReadStream(r.ctx, wire.Place{Job: job, Stream: fleet.Stdin})
+	r.refused(err, http.StatusForbidden, "does not run on host7")
+	_, err = host.WriteStream(r.ctx, wire.Place{Job: job, Stream: fleet.Stdout}, []byte("forged"), true)
+	r.refused(err, http.StatusForbidden, "does not run on host7")
+}
+
+// A host that is forgotten is out at once, with its session and with its certificate. Its
+// name is free for one that joins anew.
+func TestForgottenHostIsOut(t *testing.T) {
+	r := newRig(t)
+	token := r.token(fleet.JoinToken{Role: fleet.HostRole, Uses: 2, SameID: true})
+	host := r.member(token, wire.Joining{Host: "host7", Machine: "machine"})
+	facts := r.facts("host7")
+	facts.Address = "127.0.0.1"
+	s, err := host.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := host.Renew(r.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client.Ask(r.ctx, fleet.Request{Verb: fleet.Forget, Host: "host7"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.overAfter(s); !strings.Contains(err.Error(), "removed from the cluster") {
+		t.Errorf("the session of a forgotten host: %v", err)
+	}
+	_, err = host.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts})
+	r.refused(err, http.StatusUnauthorized, "was removed", "pagurus join")
+	r.refused(errors.Unwrap(host.Renew(r.ctx)), http.StatusUnauthorized, "was removed")
+	again := r.member(token, wire.Joining{Host: "host7", Machine: "machine"})
+	if _, err := again.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts}); err != nil {
+		t.Error(err)
+	}
+	// Root on the controller's machine cannot be a host that has joined.
+	_, err = r.tryAttach(wire.Hello{Host: "host7", Facts: facts})
+	if err == nil || !strings.Contains(err.Error(), "--credentials") {
+		t.Errorf("root as a host that has joined: %v", err)
+	}
+}
+
+// Users act on their own jobs, as the uid that an administrator gave them.
+func TestRogueUser(t *testing.T) {
+	r := newRig(t)
+	r.attach("host1")
+	for _, u := range []fleet.User{{ID: "ada", Role: fleet.UserRole, UID: 1001, GID: 100, Groups: []uint32{7}}, {ID: "grace", Role: fleet.UserRole, UID: 1002, GID: 100}} {
+		if _, err := r.client.Ask(r.ctx, fleet.Request{Verb: fleet.SetUser, User: &u}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ada := r.member(r.token(fleet.JoinToken{Role: fleet.UserRole, User: "ada"}), wire.Joining{})
+	grace := r.member(r.token(fleet.JoinToken{Role: fleet.UserRole, User: "grace"}), wire.Joining{})
+	a, err := ada.Ask(r.ctx, fleet.Request{Verb: fleet.Submit, By: fleet.Caller{Admin: true}, Spec: &fleet.JobSpec{
+		Args: []string{"./a.out"}, Dir: "/home/ada", Ranks: 1, Guests: 1, Image: "openmpi", Machine: "machine", UID: 0, GID: 0, Env: []string{"SECRET=1"},
+		Need: fleet.Resources{CPUs: 1, MemoryBytes: 256 << 20},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := r.until("ada's job to run", running(a.Job)).Jobs[a.Job]
+	if j.Spec.UID != 1001 || j.Spec.GID != 100 || len(j.Spec.Groups) != 1 {
+		t.Errorf("ada's job runs as %d:%d, %v", j.Spec.UID, j.Spec.GID, j.Spec.Groups)
+	}
+	_, err = grace.Ask(r.ctx, fleet.Request{Verb: fleet.Cancel, Job: a.Job})
+	r.refused(err, http.StatusUnprocessableEntity, "belongs to another user")
+	_, _, err = grace.ReadStream(r.ctx, wire.Place{Job: a.Job, Stream: fleet.Stdout})
+	r.refused(err, http.StatusForbidden, "is not yours")
+	_, err = grace.WriteStream(r.ctx, wire.Place{Job: a.Job, Stream: fleet.Stdin}, []byte("x"), false)
+	r.refused(err, http.StatusForbidden, "is not yours")
+	_, err = grace.Trace(r.ctx, a.Job)
+	r.refused(err, http.StatusForbidden, "is not yours")
+	s, err := grace.Snapshot(r.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Jobs[a.Job].Spec.Env != nil || len(s.Tokens) != 0 || len(s.Users) != 1 {
+		t.Errorf("grace sees %v, %d tokens, %d users", s.Jobs[a.Job].Spec.Env, len(s.Tokens), len(s.Users))
+	}
+	if _, err := ada.Ask(r.ctx, fleet.Request{Verb: fleet.Logout}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ada.Snapshot(r.ctx)
+	r.refused(err, http.StatusUnauthorized, "has ended", "pagurus login")
+}
