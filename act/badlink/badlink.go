@@ -64,7 +64,7 @@ func ParseShare(text string) (float64, error) {
 	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	if err != nil || math.IsNaN(v) {
-		return 0, fmt.Errorf("%q is no share: write something like 1%%", text)
+		return 0, fmt.Errorf("%q is not a share: write something like 1%%", text)
 	}
 	if percent {
 		v /= 100

@@ -169,7 +169,7 @@ func (l *bootstrapLog) read(r io.Reader) error {
 				return nil
 			}
 			if err != nil {
-				return fmt.Errorf("read what mmdebstrap says: %w", err)
+				return fmt.Errorf("read mmdebstrap's output: %w", err)
 			}
 			if !more {
 				break
@@ -263,7 +263,7 @@ const mostWords = 5
 // broken says which package failed, in which program of its, and what that said.
 func (l *bootstrapLog) broken() error {
 	words := strings.Join(l.words[max(0, len(l.words)-mostWords):], " | ")
-	return fmt.Errorf("package %s cannot be installed; the last that was said: %s", l.failed, words)
+	return fmt.Errorf("package %s cannot be installed; the last output: %s", l.failed, words)
 }
 
 var (

@@ -126,11 +126,11 @@ func (r Recipe) check() error {
 		return err
 	}
 	if !suiteForm.MatchString(r.Suite) {
-		return fmt.Errorf("%q is no Debian suite: trixie and bookworm are", r.Suite)
+		return fmt.Errorf("%q is not a Debian suite: use trixie or bookworm", r.Suite)
 	}
 	for _, p := range r.Packages {
 		if !packageForm.MatchString(p) {
-			return fmt.Errorf("%q is no name of a Debian package", p)
+			return fmt.Errorf("%q is not a name of a Debian package", p)
 		}
 	}
 	for _, e := range r.Exclude {

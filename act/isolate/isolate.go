@@ -140,7 +140,7 @@ func (h *Host) carryOut(n *undoLog, todo []change, r remarks) error {
 		if !n.has(c) {
 			if err := n.add(c); err != nil {
 				// What could be noted is put back.
-				return errors.Join(fmt.Errorf("note how things were, in %s: %w", h.undoLog, err), h.off())
+				return errors.Join(fmt.Errorf("note the earlier settings, in %s: %w", h.undoLog, err), h.off())
 			}
 		}
 		if err := fault.Point(fmt.Sprintf("isolate.noted.%d", i)); err != nil {

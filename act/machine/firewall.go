@@ -31,7 +31,7 @@ func checkFirewall(ctx context.Context) Finding {
 		return f
 	}
 	if os.Geteuid() != 0 {
-		f.OK, f.Detail = true, "not looked at without root"
+		f.OK, f.Detail = true, "not checked without root"
 		return f
 	}
 	var fixes []string

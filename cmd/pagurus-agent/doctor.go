@@ -198,7 +198,7 @@ func trySensors(ctx context.Context) machine.Finding {
 		deaf = append(deaf, err.Error())
 	}
 	if f.OK = len(deaf) == 0; !f.OK {
-		f.Detail = "what cannot be sensed does not count: " + strings.Join(deaf, "; ")
+		f.Detail = "sensors that do not work are ignored: " + strings.Join(deaf, "; ")
 	}
 	return f
 }
@@ -316,7 +316,7 @@ func tryImages() machine.Finding {
 	}
 	store, err := image.Open(roles.Images)
 	if err != nil {
-		f.OK, f.Detail = errors.Is(err, os.ErrPermission), "cannot be looked at: "+err.Error()
+		f.OK, f.Detail = errors.Is(err, os.ErrPermission), "cannot be checked: "+err.Error()
 		return f
 	}
 	list, err := store.List()

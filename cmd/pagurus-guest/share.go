@@ -70,7 +70,7 @@ func mountShare(s fleet.Setup) error {
 
 func mountable(export string) error {
 	if !filepath.IsAbs(export) || filepath.Clean(export) != export {
-		return fmt.Errorf("%q is no absolute path", export)
+		return fmt.Errorf("%q is not an absolute path", export)
 	}
 	if export == "/" {
 		return errors.New("/ cannot be shared with guests: it would hide the image; run from a directory of your own")

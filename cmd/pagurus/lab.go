@@ -137,7 +137,7 @@ func cpuLists(words []string, hosts int) (map[fleet.HostID]fleet.CPUSet, error) 
 		case len(all[host]) > 0:
 			return nil, fmt.Errorf("names %s twice", name)
 		case !hostsOf(hosts)[host]:
-			return nil, fmt.Errorf("%s is no host of this lab, which has %s", name, view.Count(hosts, "host"))
+			return nil, fmt.Errorf("%s is not a host of this lab, which has %s", name, view.Count(hosts, "host"))
 		case len(cpus.Minus(here.CPUs)) > 0:
 			return nil, fmt.Errorf("%s: of this machine you may use CPUs %s", w, here.CPUs)
 		}

@@ -90,7 +90,7 @@ func (c Criu) Probe(ctx context.Context, folder string) (Ability, error) {
 		err = os.WriteFile(path, text, 0o644)
 	}
 	if err != nil {
-		return Ability{}, fmt.Errorf("keep what the probe found: %w", err)
+		return Ability{}, fmt.Errorf("keep the probe's result: %w", err)
 	}
 	return now.Ability, nil
 }

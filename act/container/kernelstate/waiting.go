@@ -146,7 +146,7 @@ const peekBytes = 1 << 20
 func (s socket) peek(f func([]byte) bool) error {
 	before := peekOff(s.fd)
 	if err := setInt(s.fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, 0); err != nil {
-		return fmt.Errorf("look at what waits in a socket: %w", err)
+		return fmt.Errorf("check what waits in a socket: %w", err)
 	}
 	for buffer := make([]byte, peekBytes); f(buffer); {
 	}

@@ -123,7 +123,7 @@ func Supported() error {
 func knowsGuards() (bool, error) {
 	pagemap, err := os.Open("/proc/self/pagemap")
 	if err != nil {
-		return false, fmt.Errorf("look at pages: %w", err)
+		return false, fmt.Errorf("check pages: %w", err)
 	}
 	defer func() { _ = pagemap.Close() }()
 	for _, guards := range []bool{true, false} {
@@ -136,7 +136,7 @@ func knowsGuards() (bool, error) {
 			return guards, nil
 		}
 		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTTY) {
-			return false, fmt.Errorf("look at pages: %w", err)
+			return false, fmt.Errorf("check pages: %w", err)
 		}
 	}
 	return false, ErrUnsupported

@@ -41,7 +41,7 @@ type Plan struct {
 // that begin meanwhile are not sampled.
 func SampleMemory(ctx context.Context, s Subject, p Plan) (fleet.Profile, error) {
 	if p.Pages <= 0 || len(p.After) == 0 {
-		return fleet.Profile{}, errors.New("there is nothing to look at")
+		return fleet.Profile{}, errors.New("there is nothing to sample")
 	}
 	// One thread, whose processor time is this measurement's.
 	runtime.LockOSThread()

@@ -76,7 +76,7 @@ func (in *Receiver) Receive(c *framing.Conn) error {
 		case sayRestore:
 			return nil
 		default:
-			err = fmt.Errorf("the source says something of the unknown kind %q", kind)
+			err = fmt.Errorf("the source sent a message of the unknown kind %q", kind)
 		}
 		if err != nil {
 			return err
