@@ -152,7 +152,7 @@ func (s *simulation) parseArgs(cmd *cobra.Command, args []string) ([]owners.Poli
 		}
 	}
 	if s.Work.Ranks < 1 || s.Work.Time <= 0 || s.Work.Jobs < 0 {
-		return nil, nil, fmt.Errorf("%d jobs of %d ranks that take %s are no work", s.Work.Jobs, s.Work.Ranks, s.Work.Time)
+		return nil, nil, fmt.Errorf("%d jobs of %d ranks that take %s cannot be simulated: give 0 or more jobs, 1 or more ranks and a time above 0", s.Work.Jobs, s.Work.Ranks, s.Work.Time)
 	}
 	s.Work.MemoryBytes = s.memory << 20
 	if s.memory < 1 || s.memory > 1<<20 {

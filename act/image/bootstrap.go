@@ -284,7 +284,7 @@ func (l *bootstrapLog) cause(r Recipe, err error) error {
 		return fmt.Errorf("the image would have a compiler and %s without its headers, which Pagurus's own library needs too: add %s to --packages, or leave gcc out and compile elsewhere", m[1], m[2])
 	}
 	if m := noPackage.FindStringSubmatch(all); m != nil {
-		return fmt.Errorf("no package %[2]q in Debian %[1]s: `apt-cache search` or packages.debian.org knows what there is", r.Suite, m[1]+m[2]+m[3])
+		return fmt.Errorf("no package %[2]q in Debian %[1]s: `apt-cache search` or packages.debian.org lists the packages", r.Suite, m[1]+m[2]+m[3])
 	}
 	if strings.Contains(all, "No space left on device") {
 		return syscall.ENOSPC

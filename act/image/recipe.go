@@ -102,7 +102,7 @@ func RecipeFor(name, suite string, packages []string) (Recipe, error) {
 	if i >= 0 {
 		r = predefined[i]
 	} else if len(packages) == 0 {
-		return Recipe{}, fmt.Errorf("no recipe is called %q: take one of %s, or say which packages the image shall have with --packages",
+		return Recipe{}, fmt.Errorf("there is no recipe %q: take one of %s, or name the image's packages with --packages",
 			name, strings.Join(Predefined(), ", "))
 	}
 	if suite != "" {

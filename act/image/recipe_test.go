@@ -53,7 +53,7 @@ func TestRecipesForNames(t *testing.T) {
 		name, suite, want string
 		packages          []string
 	}{
-		{"mine", "", "no recipe is called", nil},
+		{"mine", "", "there is no recipe", nil},
 		{"../x", "", "not a name for an image", []string{"gcc"}},
 		{"mine", "-o", "not a Debian suite", []string{"gcc"}},
 		{"mine", "", "not a name of a Debian package", []string{"gcc", "--help"}},

@@ -95,7 +95,7 @@ func (h *Host) on(cpus fleet.CPUSet) (fleet.Isolation, error) {
 	}
 	if n.exists && !slices.Equal(n.head.CPUs, cpus) {
 		if err := h.off(); err != nil {
-			return fleet.Isolation{}, fmt.Errorf("put back what was for CPUs %s: %w", n.head.CPUs, err)
+			return fleet.Isolation{}, fmt.Errorf("put back the settings for CPUs %s: %w", n.head.CPUs, err)
 		}
 		n = &undoLog{path: h.undoLog}
 	}

@@ -101,7 +101,7 @@ func address() netip.Addr {
 }
 
 // errNotRoot is why mending is refused.
-var errNotRoot = errors.New("mending needs root: run `sudo pagurus doctor --fix`")
+var errNotRoot = errors.New("fixing needs root: run `sudo pagurus doctor --fix`")
 
 // GuestGroup is the group of the user that guests run as.
 func GuestGroup() (uint32, error) {

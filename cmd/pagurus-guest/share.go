@@ -126,7 +126,7 @@ func unmountShare(ctx context.Context, export string) error {
 			return err
 		}
 	case <-trying.Done():
-		err = fmt.Errorf("files in %s could not all be written in time, what is missing is lost", export)
+		err = fmt.Errorf("not all files in %s could be written in time, the rest is lost", export)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()

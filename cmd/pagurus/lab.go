@@ -73,7 +73,7 @@ func labUpCommand(std streams) *cobra.Command {
 	l, lists := lab{MemoryPerHost: 4 << 30}, []string{}
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Start a lab, or what is missing of it",
+		Short: "Start a lab, or its missing parts",
 		Example: `  pagurus lab up
   pagurus lab up --hosts 4 --cpus-per-host 0.5 --mem-per-host 2G
   pagurus lab up --hosts 2 --cpu-list host2=0    # hosts that differ`,

@@ -65,7 +65,7 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 			_, err := fmt.Fprintf(std.out, "the lab is up: %s; `pagurus host ls` lists them\n", view.Count(l.Hosts, "host"))
 			return err
 		}
-		std.say("the lab is up but not whole; starting what is missing: " + strings.Join(l.missing(), ", "))
+		std.say("the lab is up but not whole; starting the missing parts: " + strings.Join(l.missing(), ", "))
 	} else if err := free(); err != nil {
 		return err
 	}
@@ -432,7 +432,7 @@ func status(std streams, asJSON bool) error {
 		err = json.NewEncoder(std.out).Encode(map[string]any{"up": whole, "lab": l, "parts": parts})
 	} else {
 		if !whole {
-			table.Notes = []string{"not everything runs: `pagurus lab up` starts what is missing"}
+			table.Notes = []string{"not everything runs: `pagurus lab up` starts the missing parts"}
 		}
 		_, err = fmt.Fprint(std.out, table.Text())
 	}

@@ -241,7 +241,7 @@ func (c Criu) features(ctx context.Context) (Ability, error) {
 		features: &rpc.CriuFeatures{MemTrack: new(true), LazyPages: new(true)}}
 	resp, err := call.do(ctx)
 	if err != nil {
-		return a, fmt.Errorf("ask criu what it can do: %w", err)
+		return a, fmt.Errorf("ask criu for its features: %w", err)
 	}
 	a.Lazy, a.SoftDirty = resp.GetFeatures().GetLazyPages(), resp.GetFeatures().GetMemTrack()
 	a.Faults, a.Written = tryWritten()

@@ -91,7 +91,7 @@ var rules = []rule{
 	{`CPU (?:instruction )?capabilities do not match|FPU feature required by image|CPU xfeatures has unsupported|CPU xsave (?:max )?size mismatch|missing support fxsave`,
 		says("this host's processor lacks something that its programs use: move it to a host with the same model or a newer one"), false},
 	{`Unexpected EOF on|Can't open (?:inventory|image)|Magic doesn't match|Images corrupted|No .* image`, says("its images are not whole: they have to be dumped and sent again"), false},
-	{`tee: \d+: Operation not permitted`, says("memory cannot be sent through a pipe: `sysctl fs.pipe-max-size=4194304` as the machine's root mends it"), false},
+	{`tee: \d+: Operation not permitted`, says("memory cannot be sent through a pipe: `sysctl fs.pipe-max-size=4194304` as the machine's root fixes it"), false},
 	{`lazy-pages.*connect|Can't connect to lazy-pages`, says("its lazy pager does not run"), false},
 	{`(?:tar|gzip).*(?:No such file|exited)|Can't (?:dump|restore) tmpfs content`, says("the files it keeps in memory could not be stored: is the program tar there?"), false},
 }

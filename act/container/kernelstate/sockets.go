@@ -294,7 +294,7 @@ func poll(all []socket) error {
 		return nil
 	}
 	if _, err := unix.Poll(asked, 0); err != nil {
-		return fmt.Errorf("ask what waits in the container's sockets: %w", err)
+		return fmt.Errorf("ask which data waits in the container's sockets: %w", err)
 	}
 	for i := range all {
 		all[i].ready = asked[i].Revents

@@ -20,7 +20,7 @@ func TestNonsenseOfNetworksIsRefused(t *testing.T) {
 	for says, args := range map[string][]string{
 		"at least 2":         {"network", "--runs", "1"},
 		"no target":          {"network", "--targets", "moon"},
-		"not a share":           {"network", "--loss", "much"},
+		"not a share":        {"network", "--loss", "much"},
 		"between 0 and 50 %": {"network", "--loss", "70%"},
 		"at most 500ms":      {"network", "--delay", "1s"},
 		"--mem":              {"network", "--mem", "much"},
