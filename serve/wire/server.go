@@ -155,7 +155,7 @@ func (s *server) routes() http.Handler {
 	add("GET /v1/images/{digest}/{file}", s.image)
 	add("GET /v1/agent", s.agent)
 	add("/", func(_ identity, _ http.ResponseWriter, r *http.Request) error {
-		return &Error{http.StatusNotFound, fmt.Sprintf("this controller knows no %s %s: is its version older than yours?", r.Method, r.URL.Path)}
+		return &Error{http.StatusNotFound, fmt.Sprintf("this controller does not know %s %s: is its version older than yours?", r.Method, r.URL.Path)}
 	})
 	return mux
 }
@@ -233,7 +233,7 @@ func (s *server) ask(id identity, w http.ResponseWriter, r *http.Request) error 
 	case fleet.Submit, fleet.Cancel, fleet.SendSignal, fleet.Migrate, fleet.CancelMove, fleet.Drain, fleet.Undrain, fleet.Forget,
 		fleet.SetPolicy, fleet.SetRules, fleet.Claim, fleet.Release, fleet.Isolate:
 	default:
-		return &Error{http.StatusBadRequest, fmt.Sprintf("this controller knows no request %q", q.Verb)}
+		return &Error{http.StatusBadRequest, fmt.Sprintf("this controller does not know the request %q", q.Verb)}
 	}
 	if len(q.ID) > nameBytes {
 		return &Error{http.StatusBadRequest, fmt.Sprintf("the request's ID has %d bytes: give it one of %d or fewer", len(q.ID), nameBytes)}
