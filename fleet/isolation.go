@@ -16,7 +16,7 @@ const mostCPUs = 8192
 
 // ParseCPUs reads a set. Empty text is the empty set.
 func ParseCPUs(text string) (CPUSet, error) {
-	bad := func() (CPUSet, error) { return nil, fmt.Errorf("%q is no list of CPUs, as 2-15 or 1,4-7 is", text) }
+	bad := func() (CPUSet, error) { return nil, fmt.Errorf("%q is not a list of CPUs, like 2-15 or 1,4-7", text) }
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}

@@ -121,7 +121,7 @@ func (w *world) change(m, peer *machine, g *guest, o fleet.Order) {
 		w.reply(time.Millisecond, o, fleet.Report{}, nil)
 		return
 	case g.at != m || g.to != peer || c == nil:
-		w.refuse(o, "it is not here, or nobody takes it")
+		w.refuse(o, "it is not here, or no target takes it")
 		return
 	}
 	c.over = true // no further rounds

@@ -227,7 +227,7 @@ func (w *world) migrate(m *machine, g *guest, o fleet.Order) {
 		})
 	case fleet.Copy:
 		if g.at != m || g.to != peer {
-			w.refuse(o, "it is not here, or nobody takes it")
+			w.refuse(o, "it is not here, or no target takes it")
 		} else if g.copying == nil {
 			w.copy(m, g, o)
 		} else if g.copying.converged {

@@ -108,10 +108,10 @@ type column struct {
 }
 
 var columns = []column{
-	{"throughput", "ranks", func(r Row) Mean { return r.Throughput }, "work that was done and not lost: so many ranks would have done it that were never disturbed"},
+	{"throughput", "ranks", func(r Row) Mean { return r.Throughput }, "work done and not lost, as the number of undisturbed ranks that would do it"},
 	{"jobs", "/day", func(r Row) Mean { return r.Finished }, "jobs that came to their end"},
 	{"wasted", "rank·h/day", func(r Row) Mean { return r.WastedHours }, "work that was done and lost"},
-	{"slowed", "owner·s/day", func(r Row) Mean { return r.Slowed }, "what owners lost: so much longer their programs took because guests had CPU time that they wanted"},
+	{"slowed", "owner·s/day", func(r Row) Mean { return r.Slowed }, "owners' loss: how much longer their programs took because guests had CPU time that they wanted"},
 	{"shared", "owner·s/day", func(r Row) Mean { return r.Disturbed }, "an owner was there while a guest ran on the machine, or was copied to it or from it"},
 	{"held", "owner·s/day", func(r Row) Mean { return r.Held }, "an owner was there while a guest, running or not, had memory on the machine"},
 	{"moves", "/day", func(r Row) Mean { return r.Moves }, "guests that went to another host"},

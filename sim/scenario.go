@@ -113,7 +113,7 @@ func (c *Config) settings() []setting {
 	number := func(to *int) func(string) error {
 		return func(s string) (err error) {
 			if *to, err = strconv.Atoi(s); err == nil && *to < 0 {
-				err = errors.New("it is less than nothing")
+				err = errors.New("it is negative")
 			}
 			return err
 		}
@@ -128,7 +128,7 @@ func (c *Config) settings() []setting {
 	last := func(to *time.Duration) func(string) error {
 		return func(s string) (err error) {
 			if *to, err = time.ParseDuration(s); err == nil && *to < 0 {
-				err = errors.New("it is less than nothing")
+				err = errors.New("it is negative")
 			}
 			return err
 		}
@@ -179,7 +179,7 @@ func (c *Config) events(text []byte) error {
 		}
 		at, err := time.ParseDuration(words[0])
 		if err != nil || at < 0 {
-			return fmt.Errorf("%q is no time since the beginning, such as 90s", words[0])
+			return fmt.Errorf("%q is not a time since the beginning, such as 90s", words[0])
 		}
 		cue := Cue{At: at, Host: fleet.HostID(words[1]), Do: words[2]}
 		n, err := strconv.Atoi(strings.TrimPrefix(words[1], "host"))
@@ -192,7 +192,7 @@ func (c *Config) events(text []byte) error {
 		switch {
 		case cue.Do == returns && len(words) == 4:
 			if cue.Load, err = strconv.ParseFloat(words[3], 64); err != nil || !(cue.Load >= 0 && cue.Load <= 1<<16) {
-				return fmt.Errorf("%q is no number of CPUs", words[3])
+				return fmt.Errorf("%q is not a number of CPUs", words[3])
 			}
 		case cue.Do == returns:
 			return errors.New("say how many CPUs the owner uses: 90s host1 returns 2.5")

@@ -62,19 +62,19 @@ func TestNonsense(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                     "is empty",
 		"a,1":                                  "line 1: 2 columns",
-		"a,1,2\nb,x,2":                         `line 2: "x" is no time`,
+		"a,1,2\nb,x,2":                         `line 2: "x" is not a time`,
 		"host,from,to\n\n# owners\na,5,5":      "line 4: the owner goes at 5s",
 		"a,5,9\na,8,10":                        "line 2: the owner of a comes at 8s, before they have gone at 9s",
-		"a,5,9,2":                              `line 1: "2" is no load`,
-		"a,NaN,9":                              "is no time",
-		"a,-1,9":                               "is no time",
-		"a,1,9e99":                             "is no time",
+		"a,5,9,2":                              `line 1: "2" is not a load`,
+		"a,NaN,9":                              "is not a time",
+		"a,-1,9":                               "is not a time",
+		"a,1,9e99":                             "is not a time",
 		",1,2":                                 "line 1: the host has no name",
 		"\"a,1,2":                              "line",
 		"{\"metadata\": {\n\"gap_seconds\": }": "line 2",
 		`{"data": [0, 1]}`:                     "metadata.gap_seconds is 0",
 		`{"metadata": {"gap_seconds": 60}, "data": [0, 2]}`:   "sample 1 of instance 0 is 2",
-		`{"metadata": {"gap_seconds": 60}, "data": "x"}`:      "data is no list of samples",
+		`{"metadata": {"gap_seconds": 60}, "data": "x"}`:      "data is not a list of samples",
 		`{"metadata": {"gap_seconds": 1e300}, "data": [0]}`:   "gap_seconds is 1e+300",
 		`{"metadata": {"gap_seconds": 3e8}, "data": [0,0,0]}`: "longer than any trace",
 	} {
@@ -97,12 +97,12 @@ func TestNonsense(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"1s host1":           "line 1: an event is when",
-		"\nx host1 cut":      `line 2: "x" is no time`,
+		"\nx host1 cut":      `line 2: "x" is not a time`,
 		"1s host9 cut":       "there is no host host9: they are host1 to host3",
 		"1s host01 cut":      "there is no host host01",
 		"1s host1 explodes":  `"explodes" cannot happen`,
 		"1s host1 returns":   "say how many CPUs",
-		"1s host1 returns x": `"x" is no number of CPUs`,
+		"1s host1 returns x": `"x" is not a number of CPUs`,
 		"1s host1 cut now":   `"now" is one word too many`,
 	} {
 		c := Config{Hosts: 3}

@@ -45,7 +45,7 @@ func Command(out io.Writer, say func(string)) *cobra.Command {
 		Use:   "simulate [SCENARIO | --model NAME | --trace FILE]",
 		Short: "Compare what to do when owners return, with the live planner over modelled machines",
 		Long: `Runs the planner of the live controller over modelled machines, links, jobs and
-owners, once for each policy, and compares what comes of it.
+owners, once for each policy, and compares the results.
 
 When owners come and go follows a published model (--model), a recorded trace
 (--trace: CSV with host,from,to,load, or the JSON of recorded spot instances), or
@@ -76,10 +76,10 @@ at once.`,
 	f.IntVar(&s.Hosts, "hosts", s.Hosts, "how many hosts")
 	f.IntVar(&s.Work.Jobs, "jobs", 0, "how many jobs at a time; as many as fit on half of the hosts if not given")
 	f.IntVar(&s.Work.Ranks, "ranks", 16, "ranks of each job, one guest and one host a rank")
-	f.DurationVar(&s.Work.Time, "job-time", 2*time.Hour, "how long a job takes that nobody disturbs, give or take a half")
+	f.DurationVar(&s.Work.Time, "job-time", 2*time.Hour, "how long an undisturbed job takes, give or take a half")
 	f.Int64Var(&s.memory, "mem", s.memory, "memory of a guest, in MiB")
 	f.DurationVar(&s.For, "for", s.For, "how long a time to simulate")
-	f.StringSliceVar(&s.policies, "policy", s.policies, "what becomes of guests when an owner returns: "+strings.Join(owners.Names(), ", "))
+	f.StringSliceVar(&s.policies, "policy", s.policies, "what happens to guests when an owner returns: "+strings.Join(owners.Names(), ", "))
 	f.DurationVar(&s.Machine.Grace, "grace", 0, "how long an owner has to be there before the policy acts; guests are in the lowest class of CPU meanwhile (real hosts: 20s)")
 	f.DurationVar(&s.Machine.IdleAfter, "idle-after", 0, "how long an owner who stayed has to be gone before the host is free again (real hosts: 15m)")
 	f.StringVar(&s.placement, "placement", "", "spread or longest-idle: how hosts are chosen, in place of the policy's own way")
@@ -150,7 +150,7 @@ func (s *simulation) parseArgs(cmd *cobra.Command, args []string) ([]owners.Poli
 		}
 	}
 	if s.Work.Ranks < 1 || s.Work.Time <= 0 || s.Work.Jobs < 0 {
-		return nil, nil, fmt.Errorf("%d jobs of %d ranks that take %s are no work", s.Work.Jobs, s.Work.Ranks, s.Work.Time)
+		return nil, nil, fmt.Errorf("%d jobs of %d ranks that take %s cannot be simulated: give 0 or more jobs, 1 or more ranks and a time above 0", s.Work.Jobs, s.Work.Ranks, s.Work.Time)
 	}
 	s.Work.MemoryBytes = s.memory << 20
 	if s.memory < 1 || s.memory > 1<<20 {

@@ -134,7 +134,7 @@ func visitOf(fields []string) (Visit, error) {
 	for i, to := range []*time.Duration{&v.From, &v.To} {
 		s, err := strconv.ParseFloat(fields[1+i], 64)
 		if err != nil || math.IsNaN(s) || s < 0 || s > longest.Seconds() {
-			return v, fmt.Errorf("%q is no time: give seconds since the beginning, up to %.0f", fields[1+i], longest.Seconds())
+			return v, fmt.Errorf("%q is not a time: give seconds since the beginning, up to %.0f", fields[1+i], longest.Seconds())
 		}
 		*to = seconds(s)
 	}
@@ -144,7 +144,7 @@ func visitOf(fields []string) (Visit, error) {
 	if len(fields) == 4 {
 		load, err := strconv.ParseFloat(fields[3], 64)
 		if err != nil || !(load >= 0 && load <= 1) {
-			return v, fmt.Errorf("%q is no load: give the part of the CPUs that the owner uses, from 0 to 1", fields[3])
+			return v, fmt.Errorf("%q is not a load: give the part of the CPUs that the owner uses, from 0 to 1", fields[3])
 		}
 		v.Load = load
 	}
@@ -170,7 +170,7 @@ func spot(raw []byte, name string) (*Trace, error) {
 	if err := json.Unmarshal(file.Data, &all); err != nil {
 		var one []int
 		if err := json.Unmarshal(file.Data, &one); err != nil {
-			return nil, fmt.Errorf("%s: data is no list of samples, 0 or 1, nor a list of such lists: %w", name, err)
+			return nil, fmt.Errorf("%s: data is not a list of samples, 0 or 1, nor a list of such lists: %w", name, err)
 		}
 		all = [][]int{one}
 	}

@@ -164,7 +164,7 @@ func delay(link netlink.Link, d time.Duration) error {
 	}
 	err := netlink.QdiscReplace(netlink.NewNetem(attrs, netlink.NetemQdiscAttrs{Latency: uint32(d.Microseconds()), Limit: queued}))
 	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("the kernel has no netem (CONFIG_NET_SCH_NETEM), by which delays are made")
+		return errors.New("the kernel has no netem (CONFIG_NET_SCH_NETEM), which delays need")
 	}
 	if err != nil {
 		return fmt.Errorf("having it wait: %w", err)

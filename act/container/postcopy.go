@@ -74,7 +74,7 @@ func (d *Driver) servePages(ctx context.Context, g *guest) (err error) {
 
 // Pushed returns at the source how much was sent so far, and the cost of the switch.
 func (d *Driver) Pushed(_ context.Context, id fleet.GuestID) (fleet.Progress, error) {
-	wrap := func(err error) error { return fmt.Errorf("ask what was sent of guest %s: %w", id, err) }
+	wrap := func(err error) error { return fmt.Errorf("ask how much was sent of guest %s: %w", id, err) }
 	g, err := d.here(id)
 	if err != nil {
 		return fleet.Progress{}, wrap(err)

@@ -39,7 +39,7 @@ func (d *Driver) Profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, 
 		}, profilePlan)
 	}
 	if err != nil {
-		return fleet.Profile{}, fmt.Errorf("look at the memory of guest %s: %w", id, err)
+		return fleet.Profile{}, fmt.Errorf("sample the memory of guest %s: %w", id, err)
 	}
 	return p, nil
 }
@@ -51,7 +51,7 @@ func (d *Driver) Profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, 
 func (d *Driver) Obstacles(ctx context.Context, id fleet.GuestID) ([]string, error) {
 	g, err := d.movableGuest(id)
 	if err != nil {
-		return nil, fmt.Errorf("look what keeps guest %s from being moved: %w", id, err)
+		return nil, fmt.Errorf("check what keeps guest %s from being moved: %w", id, err)
 	}
 	r := g.remembered()
 	found := append(criu.Obstacles(r.Process.PID, ghostBytes(r), r.Export), kernelstate.LastingLocks(ctx, r.Process.PID, r.Export)...)

@@ -23,7 +23,7 @@ func TestRefused(t *testing.T) {
 		"traced":             "is being debugged: end the debugger, refused (process ",
 		"thread_handle":      "has a handle on a thread, as descriptor 3, which cannot move: let it open one on the process, without PIDFD_THREAD",
 		"listener":           "uses anon_inode:seccomp notify, which belongs to this machine and cannot move",
-		"shared_memory":      "and is no thread of that (clone(2)), which cannot move: let the program make threads, or processes by fork(2)",
+		"shared_memory":      "and is not a thread of that (clone(2)), which cannot move: let the program make threads, or processes by fork(2)",
 		"shared_folder":      "shares its working folder with refused (process ",
 	}
 	j := newJobOf(t, "openmpi", 1, jobUser)

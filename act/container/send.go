@@ -19,7 +19,7 @@ import (
 // the guest keeps running.
 func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Progress)) error {
 	if d.config.Converged == nil {
-		return fmt.Errorf("copy guest %s: nobody was named to judge when a copy is good enough", t.Guest.ID)
+		return fmt.Errorf("copy guest %s: nothing decides when a copy is good enough", t.Guest.ID)
 	}
 	g, err := d.here(t.Guest.ID)
 	if err != nil {

@@ -420,7 +420,7 @@ func (d *Driver) arriveAt(g *guest) error {
 	g.mu.Unlock()
 	switch {
 	case t != nil && t.making.Load():
-		return errors.New("it is still being made of what has come")
+		return errors.New("it is still being restored")
 	case !r.Arrived:
 		return fmt.Errorf("%w: %s", fleet.ErrNotWhole, cmp.Or(r.Failure, "the rest has not come"))
 	}

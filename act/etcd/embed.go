@@ -263,7 +263,7 @@ func (s *Store) RoomAgain(ctx context.Context) error {
 func freeBytes(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, fmt.Errorf("looking at the space left in %s: %w", dir, err)
+		return 0, fmt.Errorf("checking the space left in %s: %w", dir, err)
 	}
 	return int64(st.Bavail) * st.Bsize, nil
 }

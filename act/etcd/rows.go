@@ -189,7 +189,7 @@ func read(at string, value []byte, into any) error {
 		return newer(at, err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return newer(at, fmt.Errorf("something follows the object"))
+		return newer(at, fmt.Errorf("more data follows the object"))
 	}
 	return nil
 }

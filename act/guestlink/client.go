@@ -151,7 +151,7 @@ func (c *Client) Trace(ctx context.Context, q fleet.TraceQuery) ([]fleet.Trace, 
 		for _, raw := range r.Traces {
 			var t fleet.Trace
 			if err := json.Unmarshal(raw, &t); err != nil {
-				return nil, fmt.Errorf("reading what the guest agent says of its ranks: %w", err)
+				return nil, fmt.Errorf("reading the traces from the guest agent: %w", err)
 			}
 			bytes += len(raw)
 			out = append(out, t)
@@ -178,7 +178,7 @@ func (c *Client) Cache(ctx context.Context, drop bool) (fleet.Cache, error) {
 func (c *Client) Topology(ctx context.Context) (fleet.Topology, error) {
 	r, err := c.do(ctx, callTopology, constant(struct{}{}))
 	if err == nil && r.Topology == nil {
-		err = errors.New("the guest agent did not say what the guest is made of")
+		err = errors.New("the guest agent did not report the guest's topology")
 	}
 	if err != nil {
 		return fleet.Topology{}, err

@@ -173,7 +173,7 @@ func setAddr(fd int, request uint, name string, a netip.Addr) error {
 		return err
 	}
 	if !a.Is4() {
-		return fmt.Errorf("%s is no IPv4 address", a)
+		return fmt.Errorf("%s is not an IPv4 address", a)
 	}
 	if err := r.SetInet4Addr(a.AsSlice()); err != nil {
 		return err
@@ -206,7 +206,7 @@ func setNeighbour(fd int, device string, p fleet.Peer) error {
 		return err
 	}
 	if !p.Addr.Is4() {
-		return fmt.Errorf("%s is no IPv4 address", p.Addr)
+		return fmt.Errorf("%s is not an IPv4 address", p.Addr)
 	}
 	var r arpreq
 	r.protocol.Family = unix.AF_INET

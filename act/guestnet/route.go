@@ -38,7 +38,7 @@ func routeHurry(name string, addr netip.Addr, prefix int) error {
 	}
 	network, err := addr.Prefix(prefix)
 	if err != nil || !addr.Is4() {
-		return fmt.Errorf("%s/%d is no IPv4 network", addr, prefix)
+		return fmt.Errorf("%s/%d is not an IPv4 network", addr, prefix)
 	}
 	body := []byte{unix.AF_INET, byte(prefix), 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_KERNEL, unix.RT_SCOPE_LINK, unix.RTN_UNICAST, 0, 0, 0, 0}
 	body = attribute(body, unix.RTA_DST, network.Addr().AsSlice())
@@ -81,7 +81,7 @@ func tell(kind, flags uint16, body []byte) error {
 		return err
 	}
 	if n < unix.SizeofNlMsghdr+4 || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
-		return errors.New("the kernel's answer is none")
+		return errors.New("the kernel sent no valid answer")
 	}
 	if code := int32(binary.NativeEndian.Uint32(answer[unix.SizeofNlMsghdr:])); code != 0 {
 		return unix.Errno(-code)

@@ -167,7 +167,7 @@ func (l *bootstrapLog) read(r io.Reader) error {
 				return nil
 			}
 			if err != nil {
-				return fmt.Errorf("read what mmdebstrap says: %w", err)
+				return fmt.Errorf("read mmdebstrap's output: %w", err)
 			}
 			if !more {
 				break
@@ -260,7 +260,7 @@ const mostWords = 5
 // broken says which package failed, in which of its programs, with its output.
 func (l *bootstrapLog) broken() error {
 	words := strings.Join(l.words[max(0, len(l.words)-mostWords):], " | ")
-	return fmt.Errorf("package %s cannot be installed; the last that was said: %s", l.failed, words)
+	return fmt.Errorf("package %s cannot be installed; the last output: %s", l.failed, words)
 }
 
 var (
@@ -281,7 +281,7 @@ func (l *bootstrapLog) cause(r Recipe, err error) error {
 		return fmt.Errorf("the image would have a compiler and %s without its headers, which Pagurus's own library needs too: add %s to --packages, or leave gcc out and compile elsewhere", m[1], m[2])
 	}
 	if m := noPackage.FindStringSubmatch(all); m != nil {
-		return fmt.Errorf("no package %[2]q in Debian %[1]s: `apt-cache search` or packages.debian.org knows what there is", r.Suite, m[1]+m[2]+m[3])
+		return fmt.Errorf("no package %[2]q in Debian %[1]s: `apt-cache search` or packages.debian.org lists the packages", r.Suite, m[1]+m[2]+m[3])
 	}
 	if strings.Contains(all, "No space left on device") {
 		return syscall.ENOSPC

@@ -85,7 +85,7 @@ func checkFolder(dir string, d fleet.Digest) (fleet.Image, error) {
 		return fleet.Image{}, err
 	}
 	if got != d || img.Digest != d {
-		return fleet.Image{}, fmt.Errorf("what came is another image or broken (%s)", short(got))
+		return fleet.Image{}, fmt.Errorf("the received file is another image or broken (%s)", short(got))
 	}
 	img.Bytes = n
 	return img, nil

@@ -108,7 +108,7 @@ func (s *Store) named(name string) (fleet.Image, error) {
 	}
 	img, err := readLabel(s.namePath(name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fleet.Image{}, fmt.Errorf("image %q: %w; `pagurus image ls` shows what there is, `pagurus image build %s` builds one", name, ErrUnknown, name)
+		return fleet.Image{}, fmt.Errorf("image %q: %w; `pagurus image ls` lists the images, `pagurus image build %s` builds one", name, ErrUnknown, name)
 	}
 	if err != nil {
 		return fleet.Image{}, fmt.Errorf("image %q: %w", name, err)
@@ -276,14 +276,14 @@ var (
 
 func checkName(name string) error {
 	if !nameForm.MatchString(name) {
-		return fmt.Errorf("%q is no name for an image: use up to 63 small letters, digits, dots, dashes, starting with a letter or digit", name)
+		return fmt.Errorf("%q is not a name for an image: use up to 63 small letters, digits, dots, dashes, starting with a letter or digit", name)
 	}
 	return nil
 }
 
 func checkDigest(d fleet.Digest) error {
 	if !digestForm.MatchString(string(d)) {
-		return fmt.Errorf("%q is no image digest", string(d))
+		return fmt.Errorf("%q is not an image digest", string(d))
 	}
 	return nil
 }

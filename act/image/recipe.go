@@ -102,7 +102,7 @@ func RecipeFor(name, suite string, packages []string) (Recipe, error) {
 	if i >= 0 {
 		r = predefined[i]
 	} else if len(packages) == 0 {
-		return Recipe{}, fmt.Errorf("no recipe is called %q: take one of %s, or say which packages the image shall have with --packages",
+		return Recipe{}, fmt.Errorf("there is no recipe %q: take one of %s, or name the image's packages with --packages",
 			name, strings.Join(Predefined(), ", "))
 	}
 	if suite != "" {
@@ -126,11 +126,11 @@ func (r Recipe) check() error {
 		return err
 	}
 	if !suiteForm.MatchString(r.Suite) {
-		return fmt.Errorf("%q is no Debian suite: trixie and bookworm are", r.Suite)
+		return fmt.Errorf("%q is not a Debian suite: use trixie or bookworm", r.Suite)
 	}
 	for _, p := range r.Packages {
 		if !packageForm.MatchString(p) {
-			return fmt.Errorf("%q is no name of a Debian package", p)
+			return fmt.Errorf("%q is not a name of a Debian package", p)
 		}
 	}
 	for _, e := range r.Exclude {

@@ -53,12 +53,12 @@ func TestRecipesForNames(t *testing.T) {
 		name, suite, want string
 		packages          []string
 	}{
-		{"mine", "", "no recipe is called", nil},
-		{"../x", "", "no name for an image", []string{"gcc"}},
-		{"mine", "-o", "no Debian suite", []string{"gcc"}},
-		{"mine", "", "no name of a Debian package", []string{"gcc", "--help"}},
-		{"mine", "", "no name of a Debian package", []string{"gcc,make"}},
-		{"mine", "", "no name of a Debian package", []string{""}},
+		{"mine", "", "there is no recipe", nil},
+		{"../x", "", "not a name for an image", []string{"gcc"}},
+		{"mine", "-o", "not a Debian suite", []string{"gcc"}},
+		{"mine", "", "not a name of a Debian package", []string{"gcc", "--help"}},
+		{"mine", "", "not a name of a Debian package", []string{"gcc,make"}},
+		{"mine", "", "not a name of a Debian package", []string{""}},
 	} {
 		if _, err := RecipeFor(c.name, c.suite, c.packages); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c, err)
@@ -123,7 +123,7 @@ func TestCausesAreSentences(t *testing.T) {
 		"Setting up fine (1) ...\nSetting up bad:amd64 (1) ...\nupdate-alternatives: error: no folder\n" +
 			"dpkg: error processing package bad:amd64 (--configure):\n installed bad:amd64 package post-installation script subprocess returned error exit status 2\n" +
 			"dpkg: error processing package needs-bad (--configure):\n dependency problems - leaving unconfigured\n" +
-			"E: Sub-process env returned an error code (1)": "package bad cannot be installed; the last that was said: update-alternatives: error: no folder | installed bad:amd64 package post-installation script subprocess returned error exit status 2",
+			"E: Sub-process env returned an error code (1)": "package bad cannot be installed; the last output: update-alternatives: error: no folder | installed bad:amd64 package post-installation script subprocess returned error exit status 2",
 		"something at the end": "mmdebstrap: exit status 1: something at the end",
 		"":                     "mmdebstrap: exit status 1",
 	} {

@@ -92,7 +92,7 @@ func (h *Host) on(cpus fleet.CPUSet) (fleet.Isolation, error) {
 	}
 	if n.exists && !slices.Equal(n.head.CPUs, cpus) {
 		if err := h.off(); err != nil {
-			return fleet.Isolation{}, fmt.Errorf("put back what was for CPUs %s: %w", n.head.CPUs, err)
+			return fleet.Isolation{}, fmt.Errorf("put back the settings for CPUs %s: %w", n.head.CPUs, err)
 		}
 		n = &undoLog{path: h.undoLog}
 	}
@@ -136,8 +136,8 @@ func (h *Host) carryOut(n *undoLog, todo []change, r remarks) error {
 	for i, c := range todo {
 		if !n.has(c) {
 			if err := n.add(c); err != nil {
-				// Undo what was logged.
-				return errors.Join(fmt.Errorf("note how things were, in %s: %w", h.undoLog, err), h.off())
+				// What could be noted is put back.
+				return errors.Join(fmt.Errorf("note the earlier settings, in %s: %w", h.undoLog, err), h.off())
 			}
 		}
 		if err := fault.Point(fmt.Sprintf("isolate.noted.%d", i)); err != nil {

@@ -258,12 +258,12 @@ func readThread(pid, tid int) (t thread, kernel bool, err error) {
 	// The name is in parentheses and may contain any.
 	begin, end := strings.Index(text, "("), strings.LastIndex(text, ")")
 	if begin < 0 || end < begin {
-		return t, false, fmt.Errorf("%q is no thread", text)
+		return t, false, fmt.Errorf("%q is not a thread", text)
 	}
 	words := strings.Fields(text[end+1:])
 	const flags, start = 6, 19 // counted from the field after the name
 	if len(words) <= start {
-		return t, false, fmt.Errorf("%q is no thread", text)
+		return t, false, fmt.Errorf("%q is not a thread", text)
 	}
 	f, err1 := strconv.ParseUint(words[flags], 10, 64)
 	born, err2 := strconv.ParseUint(words[start], 10, 64)

@@ -138,7 +138,7 @@ func planGroup(w world, g group, quiet, others fleet.CPUSet, r remarks) []change
 		return nil
 	}
 	if len(have.Minus(quiet)) == 0 {
-		r.add("they are kept to these CPUs by whoever made them", what)
+		r.add("their creator keeps them on these CPUs", what)
 		return nil
 	}
 	return []change{{Do: write, Path: w.at(g.path) + "/" + cpuFile, Before: g.text, Back: g.text, after: without(have, quiet, others).String(), what: what}}
@@ -207,7 +207,7 @@ func parseMask(text string) (out fleet.CPUSet, err error) {
 	for i := range digits {
 		d, err := strconv.ParseUint(digits[len(digits)-1-i:len(digits)-i], 16, 4)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no mask of CPUs", text)
+			return nil, fmt.Errorf("%q is not a mask of CPUs", text)
 		}
 		for bit := range 4 {
 			if d&(1<<bit) != 0 {

@@ -128,7 +128,7 @@ func TestPlanOfOldGroups(t *testing.T) {
 		t.Errorf("they go to %q", to)
 	}
 	said := strings.Join(r.words(), "\n")
-	for _, want := range []string{"/docker/b: they are kept to these CPUs", "process 101 (pinned): they run on CPUs of their own choice", "process 103 (parted): "} {
+	for _, want := range []string{"/docker/b: their creator keeps them on these CPUs", "process 101 (pinned): they run on CPUs of their own choice", "process 103 (parted): "} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q is not said in\n%s", want, said)
 		}

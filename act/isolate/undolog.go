@@ -39,7 +39,7 @@ func openUndoLog(path string) (*undoLog, error) {
 		return n, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read how things were: %w", err)
+		return nil, fmt.Errorf("read the earlier settings: %w", err)
 	}
 	for line := range bytes.Lines(text) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
@@ -51,7 +51,7 @@ func openUndoLog(path string) (*undoLog, error) {
 			into = &c
 		}
 		if err := json.Unmarshal(line, into); err != nil {
-			return nil, fmt.Errorf("%s does not say how things were: %w; restart the machine, or remove the file and put its settings back by hand", path, err)
+			return nil, fmt.Errorf("%s does not hold the earlier settings: %w; restart the machine, or remove the file and put its settings back by hand", path, err)
 		}
 		if n.exists {
 			n.changes = append(n.changes, c)
@@ -83,7 +83,7 @@ func (n *undoLog) beginLog(cpus fleet.CPUSet) error {
 	}
 	n.head = head{now, cpus}
 	if err := n.append(n.head); err != nil {
-		return fmt.Errorf("begin the note of how things were: %w", errors.Join(err, n.remove()))
+		return fmt.Errorf("begin the note of the earlier settings: %w", errors.Join(err, n.remove()))
 	}
 	n.exists = true
 	return nil

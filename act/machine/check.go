@@ -139,7 +139,7 @@ func checkRoot() Finding {
 	if os.Geteuid() == 0 {
 		return Finding{Name: "root", OK: true, Detail: "is root"}
 	}
-	return Finding{Name: "root", Detail: "not root: only jobs can be run; some of this cannot be looked at"}
+	return Finding{Name: "root", Detail: "not root: only jobs can be run; some of this cannot be checked"}
 }
 
 var qemuVersion = regexp.MustCompile(`version (\d+)\.(\d+)`)

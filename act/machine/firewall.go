@@ -27,11 +27,11 @@ func checkFirewall(ctx context.Context) Finding {
 	f := Finding{Name: "firewall"}
 	text, err := os.ReadFile(bridged)
 	if err != nil || strings.TrimSpace(string(text)) != "1" {
-		f.OK, f.Detail = true, "it does not see what is on bridges"
+		f.OK, f.Detail = true, "it does not see frames on bridges"
 		return f
 	}
 	if os.Geteuid() != 0 {
-		f.OK, f.Detail = true, "not looked at without root"
+		f.OK, f.Detail = true, "not checked without root"
 		return f
 	}
 	var fixes []string
@@ -50,11 +50,11 @@ func checkFirewall(ctx context.Context) Finding {
 	}
 	switch f.OK = len(fixes) == 0; {
 	case missing:
-		f.Detail = "it sees what is on bridges; neither iptables nor nft is here to say what it does with it"
+		f.Detail = "it sees frames on bridges; neither iptables nor nft is here to tell whether it drops them"
 	case f.OK:
-		f.Detail = "lets pass what is on bridges"
+		f.Detail = "lets frames on bridges pass"
 	default:
-		f.Detail = "drops what is on bridges, so that guests do not reach each other (net.bridge.bridge-nf-call-iptables is 1 and the policy of FORWARD is DROP, as Docker leaves them)"
+		f.Detail = "drops frames on bridges, so that guests do not reach each other (net.bridge.bridge-nf-call-iptables is 1 and the policy of FORWARD is DROP, as Docker leaves them)"
 		f.Fix = strings.Join(fixes, " && ")
 	}
 	return f

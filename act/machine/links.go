@@ -16,7 +16,7 @@ import (
 func checkLinks() Finding {
 	f := Finding{Name: "kernel's networks", Needed: true}
 	if os.Geteuid() != 0 {
-		f.OK, f.Detail = true, "not looked at without root"
+		f.OK, f.Detail = true, "not checked without root"
 		return f
 	}
 	if err := thread.Own(tryLinks); err != nil {

@@ -97,8 +97,8 @@ func address() netip.Addr {
 	return netip.Addr{}
 }
 
-// errNotRoot: repairs need root.
-var errNotRoot = errors.New("mending needs root: run `sudo pagurus doctor --fix`")
+// errNotRoot is why mending is refused.
+var errNotRoot = errors.New("fixing needs root: run `sudo pagurus doctor --fix`")
 
 // GuestGroup is the group of GuestUser.
 func GuestGroup() (uint32, error) {

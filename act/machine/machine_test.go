@@ -258,7 +258,7 @@ func TestMendRunsEachCommandOnce(t *testing.T) {
 		{Name: "a", Fix: once}, {Name: "b", Fix: once}, {Name: "c", OK: true, Fix: "false"},
 		{Name: "d"}, {Name: "e", Fix: "echo sorry >&2; exit 3"}, {Name: "f", Fix: "echo y >>" + count},
 	}, &out)
-	if err == nil || !strings.Contains(err.Error(), "mend e: exit status 3") || strings.Contains(err.Error(), "mend c") {
+	if err == nil || !strings.Contains(err.Error(), "fix e: exit status 3") || strings.Contains(err.Error(), "fix c") {
 		t.Errorf("error %v", err)
 	}
 	b, err := os.ReadFile(count)

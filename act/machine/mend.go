@@ -32,7 +32,7 @@ func Mend(ctx context.Context, found []Finding, out io.Writer) error {
 		done[f.Fix] = true
 		fmt.Fprintln(out, "# "+f.Fix)
 		if err := run(ctx, f.Fix, out); err != nil {
-			errs = append(errs, fmt.Errorf("mend %s: %w", f.Name, err))
+			errs = append(errs, fmt.Errorf("fix %s: %w", f.Name, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -22,7 +22,7 @@ import (
 func Read(root string) (fleet.Topology, error) {
 	t, err := read(os.DirFS(root))
 	if err != nil {
-		return fleet.Topology{}, fmt.Errorf("look at the machine's topology: %w", err)
+		return fleet.Topology{}, fmt.Errorf("read the machine's topology: %w", err)
 	}
 	return t, nil
 }

@@ -28,7 +28,7 @@ func (o *Overlay) Forward(s fleet.Subnet, index int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := o.kernel.forward(s.TapName(index), s.TunnelName()); err != nil {
-		return fmt.Errorf("forwarding what comes for guest %d of network %d: %w", index, s, err)
+		return fmt.Errorf("forwarding frames for guest %d of network %d: %w", index, s, err)
 	}
 	return nil
 }
@@ -39,7 +39,7 @@ func (o *Overlay) Deliver(s fleet.Subnet, index int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := o.kernel.deliver(s.TapName(index)); err != nil {
-		return fmt.Errorf("delivering what comes for guest %d of network %d: %w", index, s, err)
+		return fmt.Errorf("delivering frames for guest %d of network %d: %w", index, s, err)
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func guard(bridge string) filter {
 func (k *kernel) arrival(tunnel, mac, tap string) (filter, error) {
 	hardware, err := net.ParseMAC(mac)
 	if err != nil || len(hardware) != 6 {
-		return filter{}, fmt.Errorf("%q is no hardware address", mac)
+		return filter{}, fmt.Errorf("%q is not a hardware address", mac)
 	}
 	to, ok := k.index[tap]
 	if !ok {

@@ -69,7 +69,7 @@ func (i *input) idle(ctx context.Context) (*time.Duration, error) {
 	if !found {
 		return nil, fmt.Errorf("no logind (%w), and neither a terminal nor a keyboard controller", err)
 	}
-	return i.since(now), fmt.Errorf("no logind (%w), so only terminals and a portable's own keyboard are looked at", err)
+	return i.since(now), fmt.Errorf("no logind (%w), so only terminals and a portable's own keyboard are sampled", err)
 }
 
 // never is the idle time if no input was ever seen.

@@ -118,7 +118,7 @@ func (o *nonGuestLoad) machine() (time.Duration, error) {
 	if o.config.Used != nil {
 		own, err := o.config.Used()
 		if err != nil {
-			return 0, fmt.Errorf("what guests use is not known: %w", err)
+			return 0, fmt.Errorf("the guests' CPU use is unknown: %w", err)
 		}
 		busy -= own
 	}

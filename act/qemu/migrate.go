@@ -38,7 +38,7 @@ const mostDowntime = 2000 * time.Second
 // After an error the copy is cancelled and the guest runs.
 func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Progress)) error {
 	if d.config.Converged == nil {
-		return fmt.Errorf("copy guest %s: nobody was named to judge when a copy is good enough", t.Guest.ID)
+		return fmt.Errorf("copy guest %s: nothing decides when a copy is good enough", t.Guest.ID)
 	}
 	g, q, err := d.here(ctx, t.Guest.ID)
 	if err != nil {

@@ -61,7 +61,7 @@ func (d *Driver) probe(ctx context.Context) (Ability, error) {
 	}
 	now.Ability = Ability{Accelerator: found.Accelerator, Version: found.Version, Trouble: found.Trouble, NoPostCopy: d.tryPostCopy(ctx)}
 	if err := note.Replace(path, now); err != nil {
-		return Ability{}, fmt.Errorf("keep what the probe found: %w", err)
+		return Ability{}, fmt.Errorf("keep the probe's result: %w", err)
 	}
 	return now.Ability, nil
 }

@@ -24,7 +24,7 @@ var profilePlan = host.SamplePlan{
 func (d *Driver) Profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, error) {
 	p, err := d.profile(ctx, id)
 	if err != nil {
-		return fleet.Profile{}, fmt.Errorf("look at the memory of guest %s: %w", id, err)
+		return fleet.Profile{}, fmt.Errorf("sample the memory of guest %s: %w", id, err)
 	}
 	return p, nil
 }

@@ -74,7 +74,7 @@ const refusedThere = "Sibling indicated error"
 
 func (m migration) cause() error {
 	if strings.HasPrefix(m.Desc, refusedThere) {
-		return fmt.Errorf("the target's QEMU refuses what is sent (%s); if that is by post-copy, the guest's memory may be in pages of another size there, which --mode pre-copy does not mind", m.Desc)
+		return fmt.Errorf("the target's QEMU refuses the guest's state (%s); if that is by post-copy, the guest's memory may be in pages of another size there, which --mode pre-copy does not mind", m.Desc)
 	}
 	if m.Desc != "" {
 		return errors.New(m.Desc)

@@ -47,7 +47,7 @@ const (
 // early, with an error, when ctx does.
 func sampleRAM(ctx context.Context, a ramArea, p host.SamplePlan) (fleet.Profile, error) {
 	if a.Bytes <= 0 || p.Pages <= 0 || len(p.After) == 0 {
-		return fleet.Profile{}, errors.New("there is nothing to look at")
+		return fleet.Profile{}, errors.New("there is nothing to sample")
 	}
 	return host.Profile(func() (fleet.Profile, error) {
 		l, err := open(a, p.Pages)
@@ -77,7 +77,7 @@ type page struct {
 func open(a ramArea, pages int) (*sampler, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", a.PID))
 	if err != nil {
-		return nil, fmt.Errorf("look at the memory of process %d: %w", a.PID, err)
+		return nil, fmt.Errorf("sample the memory of process %d: %w", a.PID, err)
 	}
 	l := &sampler{area: a, pageSize: int64(os.Getpagesize()), pagemap: f, reader: host.NewPageReader(batch)}
 	total := max(a.Bytes/l.pageSize, 1)
@@ -139,7 +139,7 @@ func (l *sampler) pass() error {
 		q := &l.pages[i]
 		address := int64(l.area.Start) + q.at*l.pageSize
 		if _, err := l.pagemap.ReadAt(entry, address/l.pageSize*entryBytes); err != nil {
-			return fmt.Errorf("look at the memory of process %d: %w", l.area.PID, err)
+			return fmt.Errorf("sample the memory of process %d: %w", l.area.PID, err)
 		}
 		switch word := binary.LittleEndian.Uint64(entry); {
 		case word == 0:

@@ -72,5 +72,5 @@ func (w *pulseWatch) Silent(cause error, now time.Time) error {
 	if now.Sub(w.answered) < w.patience {
 		return nil
 	}
-	return fmt.Errorf("%w: QEMU answers nobody: %w", errDeadLine, cause)
+	return fmt.Errorf("%w: QEMU does not answer: %w", errDeadLine, cause)
 }

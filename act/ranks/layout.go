@@ -100,7 +100,7 @@ func countAt(b []byte, at int) count {
 func check(b []byte) error {
 	switch {
 	case len(b) < sentAt:
-		return errors.New("is cut short, or nothing of ours")
+		return errors.New("is cut short, or is not a trace")
 	case string(b[:len(magic)]) != magic:
 		return errors.New("is not of the tracing library")
 	case u32(b, versionAt) != version:
@@ -121,7 +121,7 @@ func parse(b []byte) (*record, error) {
 		recent: map[int64]int64{},
 	}
 	if r.rank < 0 || r.rank > mostRanks || r.ranks < 0 || r.ranks > mostRanks {
-		return nil, fmt.Errorf("is of rank %d of %d, which there is not", r.rank, r.ranks)
+		return nil, fmt.Errorf("is of rank %d of %d, which is invalid", r.rank, r.ranks)
 	}
 	for i := range r.calls {
 		r.calls[i] = countAt(b, callsAt+i*countBytes)

@@ -52,7 +52,7 @@ func commands() []*cobra.Command {
 	return []*cobra.Command{doctor, accelerator}
 }
 
-// runDoctor examines this machine, mends what a command can if it shall, and tells.
+// runDoctor examines this machine, fixes what a command can if it shall, and tells.
 func runDoctor(cmd *cobra.Command, fix bool) error {
 	ctx, stop := roles.Until(cmd.Context())
 	defer stop()
@@ -109,7 +109,7 @@ func tell(out io.Writer, found []machine.Finding, asJSON bool) error {
 				missing++
 			}
 			if f.Fix != "" {
-				mend = fmt.Sprintf("  %-*s  mend it with: %s\n", whatWidth, "", f.Fix)
+				mend = fmt.Sprintf("  %-*s  fix it with: %s\n", whatWidth, "", f.Fix)
 			}
 		}
 		fmt.Fprintf(&text, "%s %-*s  %s\n%s", mark, whatWidth, f.Name, view.Clean(f.Detail), mend)
@@ -121,7 +121,7 @@ func tell(out io.Writer, found []machine.Finding, asJSON bool) error {
 		_, err = io.WriteString(out, text.String())
 	}
 	if err == nil && missing > 0 {
-		return cli.Exit{Code: 1, Err: fmt.Errorf("%s needed and missing: `sudo pagurus doctor --fix` mends what a command can", view.Count(missing, "thing"))}
+		return cli.Exit{Code: 1, Err: fmt.Errorf("%s needed and missing: `sudo pagurus doctor --fix` fixes what a command can", view.Count(missing, "thing"))}
 	}
 	return err
 }
@@ -129,7 +129,7 @@ func tell(out io.Writer, found []machine.Finding, asJSON bool) error {
 // examine looks at everything, and tries what a look does not prove.
 func examine(ctx context.Context, shown *roles.Steps) []machine.Finding {
 	defer shown.Clear()
-	shown.Show("looking for what is needed", 0)
+	shown.Show("checking requirements", 0)
 	found := append(machine.Check(ctx, roles.State), findBeside("guest agent", roles.GuestProgram), findBeside("agent", roles.AgentProgram), findBeside("controller", roles.ControllerProgram))
 	trials := []struct {
 		step string
@@ -198,7 +198,7 @@ func trySensors(ctx context.Context) machine.Finding {
 		deaf = append(deaf, err.Error())
 	}
 	if f.OK = len(deaf) == 0; !f.OK {
-		f.Detail = "what cannot be sensed does not count: " + strings.Join(deaf, "; ")
+		f.Detail = "sensors that do not work are ignored: " + strings.Join(deaf, "; ")
 	}
 	return f
 }
@@ -294,7 +294,7 @@ func tryContainers(ctx context.Context) []machine.Finding {
 	}
 	f.OK, f.Detail = true, "CRIU "+can.Version+" moves containers"
 	if !can.Written {
-		f.Detail += ", which are suspended for the whole copy: Linux 6.7 and later can tell what was written meanwhile"
+		f.Detail += ", which are suspended for the whole copy: Linux 6.7 and later can tell which pages were written meanwhile"
 	}
 	return []machine.Finding{f}
 }
@@ -316,7 +316,7 @@ func tryImages() machine.Finding {
 	}
 	store, err := image.Open(roles.Images)
 	if err != nil {
-		f.OK, f.Detail = errors.Is(err, os.ErrPermission), "cannot be looked at: "+err.Error()
+		f.OK, f.Detail = errors.Is(err, os.ErrPermission), "cannot be checked: "+err.Error()
 		return f
 	}
 	list, err := store.List()

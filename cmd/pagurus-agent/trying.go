@@ -105,7 +105,7 @@ func Files(ctx context.Context, folder string) (err error) {
 		return fmt.Errorf("reading a file over the job's network: %w", err)
 	}
 	if string(got) != text {
-		return fmt.Errorf("a file that was read over the job's network has %d bytes in place of %d", len(got), len(text))
+		return fmt.Errorf("a file that was read over the job's network has %d bytes instead of %d", len(got), len(text))
 	}
 	return nil
 }

@@ -212,7 +212,7 @@ func (c *chaos) inject(ctx context.Context, f fault, m fleet.Migration) error {
 		noted()
 		return c.askTwice(ctx, k, m)
 	}
-	return fmt.Errorf("nobody knows the fault %q", f.Kind)
+	return fmt.Errorf("unknown fault %q", f.Kind)
 }
 
 // restart is how long a daemon is down: mostly as short as possible.

@@ -50,7 +50,7 @@ func impair(k kind, host fleet.HostID) (heal func() error, err error) {
 		name := link.Attrs().Name
 		return func() error { return badlink.Lose(name, 0) }, badlink.Lose(name, lostShare)
 	}
-	return nil, fmt.Errorf("%s is no fault of a link", k)
+	return nil, fmt.Errorf("%s is not a fault of a link", k)
 }
 
 // burst gives the time for bytes at a rate, in the kernel's unit.

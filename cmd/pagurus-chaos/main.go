@@ -96,7 +96,7 @@ func (c *chaos) start(of fleet.Kind, only string) error {
 		c.only = append(c.only, kind(name))
 	}
 	if flag.NArg() > 0 {
-		return fmt.Errorf("nothing is known of %q; pagurus-chaos -help names the flags", flag.Arg(0))
+		return fmt.Errorf("unknown argument %q; pagurus-chaos -help names the flags", flag.Arg(0))
 	}
 	if c.hosts < 2 {
 		return fmt.Errorf("guests cannot move among %d hosts; give --hosts 2 or more", c.hosts)

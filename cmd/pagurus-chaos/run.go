@@ -124,7 +124,7 @@ func (c *chaos) checkEnds(ctx context.Context) {
 		ended := c.checker.ended(c.last)
 		c.mu.Unlock()
 		if silent {
-			c.wrong(fmt.Sprintf("nothing was heard of the controller for %s", silentLimit))
+			c.wrong(fmt.Sprintf("the controller has not been heard from for %s", silentLimit))
 		}
 		for _, j := range ended {
 			c.checkEndOf(ctx, j)
@@ -190,7 +190,7 @@ func (c *chaos) watchOver(ctx context.Context) {
 			may := name == head && time.Now().Before(c.disk)
 			c.mu.Unlock()
 			if ended != nil && !may {
-				c.wrong("nobody killed it, and " + ended.Error())
+				c.wrong("it was not killed, and " + ended.Error())
 			}
 		}
 	}

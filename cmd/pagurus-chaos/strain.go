@@ -90,7 +90,7 @@ const (
 
 // mount mounts the disk before the lab starts; the lab unmounts it at its end.
 func (d disk) mount() error {
-	if err := os.MkdirAll(d.folder, 0o700); err != nil {
+	if err := os.MkdirAll(d.folder, 0o755); err != nil {
 		return err
 	}
 	if err := unix.Mount("tmpfs", d.folder, "tmpfs", 0, diskSize); err != nil {

@@ -59,7 +59,7 @@ func refused(name string, err error) int {
 	case errors.Is(err, unix.ENOENT):
 		return sorry(exitMissing, name+" cannot be run: the interpreter or loader it names is missing in the image")
 	case errors.Is(err, unix.ENOEXEC):
-		return sorry(exitDenied, name+" cannot be run: it is no program for this machine, and as a script it lacks a first line such as #!/bin/sh")
+		return sorry(exitDenied, name+" cannot be run: it is not a program for this machine, and as a script it lacks a first line such as #!/bin/sh")
 	}
 	return sorry(exitDenied, fmt.Sprintf("%s cannot be run: %v", name, err))
 }

@@ -159,7 +159,7 @@ func (r *remoteServer) known(a net.Addr) bool {
 // run carries out one request of a peer.
 func (r *remoteServer) run(conn *net.TCPConn) error {
 	if !r.known(conn.RemoteAddr()) {
-		return errors.New("is no guest of this job")
+		return errors.New("is not a guest of this job")
 	}
 	conn.SetKeepAliveConfig(keepAlive)
 	in := bufio.NewReaderSize(conn, 4<<10)
@@ -380,5 +380,5 @@ func peerAddr(host string) (netip.Addr, error) {
 			return netip.ParseAddr(addr)
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("%s is no guest of this job", host)
+	return netip.Addr{}, fmt.Errorf("%s is not a guest of this job", host)
 }

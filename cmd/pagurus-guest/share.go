@@ -70,7 +70,7 @@ func mountShare(s fleet.Setup) error {
 
 func mountable(export string) error {
 	if !filepath.IsAbs(export) || filepath.Clean(export) != export {
-		return fmt.Errorf("%q is no absolute path", export)
+		return fmt.Errorf("%q is not an absolute path", export)
 	}
 	if export == "/" {
 		return errors.New("/ cannot be shared with guests: it would hide the image; run from a directory of your own")
@@ -126,7 +126,7 @@ func unmountShare(ctx context.Context, export string) error {
 			return err
 		}
 	case <-trying.Done():
-		err = fmt.Errorf("files in %s could not all be written in time, what is missing is lost", export)
+		err = fmt.Errorf("not all files in %s could be written in time, the rest is lost", export)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -75,7 +75,7 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 				return err
 			}
 			if err := prune(cmd, store); err != nil {
-				std.say("the image is built, but what it replaces could not be removed: " + err.Error())
+				std.say("the image is built, but the one it replaces could not be removed: " + err.Error())
 			}
 			return printed(cmd, std, built, fmt.Sprintf("image %s: %s, kernel %s, %s, in %s",
 				built.Name, orNone(built.MPI+" "+built.Version), built.Kernel, view.Bytes(built.Bytes), view.Took(time.Since(begun))))

@@ -126,7 +126,7 @@ func TestCPUsThatMakeNoSense(t *testing.T) {
 	w := newWorld(t)
 	for line, says := range map[string]string{
 		"isolate": "one host", "isolate host1 maybe": "on or off", "isolate host1 on off": "on or off", "isolate none on": "no host none",
-		"isolate host1 on --cores x": "no list of CPUs", "isolate host1 on --cores 3-1": "no list", "isolate host1 on --cores=": "names no CPU",
+		"isolate host1 on --cores x": "not a list of CPUs", "isolate host1 on --cores 3-1": "not a list", "isolate host1 on --cores=": "names no CPU",
 		"isolate host1 on --cores 0-3": "all CPUs of host1", "isolate host1 on --cores 9": "no CPU 9", "isolate host1 off --cores 1": "goes only with on",
 		"isolate host1 --cores 1": "goes only with on", "isolate lab1 on": "it is a lab's",
 	} {

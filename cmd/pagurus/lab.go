@@ -73,7 +73,7 @@ func labUpCommand(std streams) *cobra.Command {
 	l, lists := lab{MemoryPerHost: 4 << 30}, []string{}
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Start a lab, or what is missing of it",
+		Short: "Start a lab, or its missing parts",
 		Example: `  pagurus lab up
   pagurus lab up --hosts 4 --cpus-per-host 0.5 --mem-per-host 2G
   pagurus lab up --hosts 2 --cpu-list host2=0    # hosts that differ`,
@@ -137,7 +137,7 @@ func cpuLists(words []string, hosts int) (map[fleet.HostID]fleet.CPUSet, error) 
 		case len(all[host]) > 0:
 			return nil, fmt.Errorf("names %s twice", name)
 		case !hostsOf(hosts)[host]:
-			return nil, fmt.Errorf("%s is no host of this lab, which has %s", name, view.Count(hosts, "host"))
+			return nil, fmt.Errorf("%s is not a host of this lab, which has %s", name, view.Count(hosts, "host"))
 		case len(cpus.Minus(here.CPUs)) > 0:
 			return nil, fmt.Errorf("%s: of this machine you may use CPUs %s", w, here.CPUs)
 		}

@@ -256,7 +256,7 @@ func TestCPULists(t *testing.T) {
 		t.Errorf("%v, %v", none, err)
 	}
 	for words, says := range map[string]string{
-		"host2": "of the form HOST=CPUS", "host2=": "of the form HOST=CPUS", "host2=a": "no list of CPUs", "host3=0": "no host of this lab", "=0": "no host of this lab",
+		"host2": "of the form HOST=CPUS", "host2=": "of the form HOST=CPUS", "host2=a": "not a list of CPUs", "host3=0": "not a host of this lab", "=0": "not a host of this lab",
 		"host2=8191": "you may use", "host2=0 host2=0": "twice",
 	} {
 		if _, err := cpuLists(strings.Fields(words), 2); err == nil || !strings.Contains(err.Error(), says) {

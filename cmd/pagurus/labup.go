@@ -65,7 +65,7 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 			_, err := fmt.Fprintf(std.out, "the lab is up: %s; `pagurus host ls` lists them\n", view.Count(l.Hosts, "host"))
 			return err
 		}
-		std.say("the lab is up but not whole; starting what is missing: " + strings.Join(l.missing(), ", "))
+		std.say("the lab is up but not whole; starting the missing parts: " + strings.Join(l.missing(), ", "))
 	} else if err := free(); err != nil {
 		return err
 	}
@@ -139,12 +139,12 @@ func free() error {
 
 // bringUp makes what is missing, and waits until everything works together.
 func (l lab) bringUp(ctx context.Context, std streams) (err error) {
-	std.say("looking how guests can run here")
+	std.say("checking how guests can run here")
 	if l.Accelerator, err = accelerator(ctx); err != nil {
 		return err
 	}
 	if err := l.write(); err != nil {
-		return fmt.Errorf("writing down what the lab is made of: %w", err)
+		return fmt.Errorf("writing the lab's record: %w", err)
 	}
 	std.say(fmt.Sprintf("making the network of %s", view.Count(l.Hosts, "host")))
 	if err := labnet.EnsureBridge(); err != nil {
@@ -373,7 +373,7 @@ func killResidents() (any bool, err error) {
 func unmountBelow(dir string) error {
 	text, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
-		return fmt.Errorf("reading what is mounted: %w", err)
+		return fmt.Errorf("reading the mounts: %w", err)
 	}
 	var points []string
 	for line := range strings.Lines(string(text)) {
@@ -435,7 +435,7 @@ func status(std streams, asJSON bool) error {
 		err = json.NewEncoder(std.out).Encode(map[string]any{"up": whole, "lab": l, "parts": parts})
 	} else {
 		if !whole {
-			table.Notes = []string{"not everything runs: `pagurus lab up` starts what is missing"}
+			table.Notes = []string{"not everything runs: `pagurus lab up` starts the missing parts"}
 		}
 		_, err = fmt.Fprint(std.out, table.Text())
 	}

@@ -23,9 +23,9 @@ func linkCommand(out io.Writer, ports func(hosts []string) ([]string, error)) *c
 	trouble := badlink.Impairment{}
 	cmd := &cobra.Command{
 		Use:   "link [HOST…]",
-		Short: "Make hosts' links lose or delay what is sent",
-		Long: `Link makes the links of hosts, or of all hosts, lose a share of what the hosts send,
-and delays what is sent to them. Without flags the links work as before. Each loss is
+		Short: "Make hosts' links lose or delay traffic",
+		Long: `Link makes the links of hosts, or of all hosts, lose a share of the traffic from the hosts,
+and delays the traffic to them. Without flags the links work as before. Each loss is
 one buffer of the kernel: up to 64 KiB of a stream. Delays need a kernel with netem.`,
 		Example: `  sudo pagurus lab link --loss 1%
   sudo pagurus lab link host1 host2 --loss 0.5% --delay 2ms
@@ -50,7 +50,7 @@ one buffer of the kernel: up to 64 KiB of a stream. Delays need a kernel with ne
 			return err
 		},
 	}
-	cli.Share(cmd.Flags(), &trouble.Loss, "loss", "share of what hosts send that is lost")
-	cli.Duration(cmd.Flags(), &trouble.Delay, "delay", "delay of what is sent to hosts")
+	cli.Share(cmd.Flags(), &trouble.Loss, "loss", "share of the traffic from hosts that is lost")
+	cli.Duration(cmd.Flags(), &trouble.Delay, "delay", "delay of the traffic to hosts")
 	return cmd
 }

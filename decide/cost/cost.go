@@ -378,6 +378,6 @@ func (m Model) Guess(memoryBytes int64, f fleet.GuestFacts, l Link) fleet.Predic
 	for _, s := range []*spread{&m.total, &m.together, &m.downtime, &m.sent} {
 		s.low, s.high = s.low*s.low/s.mid, s.high*s.high/s.mid
 	}
-	m.basis = "a guess, since nobody has looked at the guest; " + m.basis
+	m.basis = "a guess, since the guest has not been sampled; " + m.basis
 	return m.Predict(p, l)
 }

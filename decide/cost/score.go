@@ -84,9 +84,9 @@ func Reservations(at time.Time, m fleet.Migration) []string {
 	p := m.Predicted.Profile
 	switch {
 	case p == nil:
-		return []string{fmt.Sprintf("nobody has looked at how %s uses its memory yet, so this is a guess; ask again in half a minute", m.Guest)}
+		return []string{fmt.Sprintf("the memory of %s has not been sampled yet, so this is a guess; ask again in half a minute", m.Guest)}
 	case at.Sub(p.At) > stale:
-		return []string{fmt.Sprintf("%s was last looked at %s ago; hosts do not look while a guest moves", m.Guest, at.Sub(p.At).Round(time.Second))}
+		return []string{fmt.Sprintf("%s was last sampled %s ago; hosts do not sample while a guest moves", m.Guest, at.Sub(p.At).Round(time.Second))}
 	}
 	return nil
 }

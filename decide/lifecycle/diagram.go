@@ -17,7 +17,7 @@ prints it again.
 
 An order is answered with one of three outcomes. **done**: it has been carried
 out. **failed**: a promise that neither it nor an earlier try of it has had a
-lasting effect, nor ever will. **unknown**: nobody knows. Every order may be
+lasting effect, nor ever will. **unknown**: no answer came. Every order may be
 carried out twice. A try is told from the next by Attempt, and a host refuses
 orders with a Gen older than one it has seen.
 

@@ -26,7 +26,7 @@ var gangRules = [][3]string{
 	{"preparing or waiting", "the guest's job is stopping", "discarding"},
 	{"copying or ready", "the guest's job is stopping", "cancelling"},
 	{"activating or post-copy", "the guest's job is stopping and the target has been asked 5 times", "lost"},
-	{"activating or post-copy", "by post-copy: the source has lost what was still to come and the target has been asked 5 times", "lost"},
+	{"activating or post-copy", "by post-copy: the source has lost the remaining memory and the target has been asked 5 times", "lost"},
 	{"any other", "the guest's job is stopping", "goes on to its end, then the guest is stopped"},
 }
 

@@ -116,7 +116,7 @@ func invalid(p fleet.OwnerPolicy) string {
 	case p.Vacate != "" && p.Vacate != fleet.Evacuate && p.Vacate != fleet.Suspend && p.Vacate != fleet.Stay:
 		return fmt.Sprintf("unknown action %q for guests when the owner stays; use --"+fleet.VacateFlag+" %s, %s or %s", p.Vacate, fleet.Evacuate, fleet.Suspend, fleet.Stay)
 	case p.Nowhere != "" && (p.Nowhere != fleet.Suspend && p.Nowhere != fleet.Stay || p.Vacate != "" && p.Vacate != fleet.Evacuate):
-		return fmt.Sprintf("guests that %s cannot %q where they find no room; use --"+fleet.VacateFlag+" %s,%s or %s,%s", cmp.Or(p.Vacate, "do as the cluster says"), p.Nowhere,
+		return fmt.Sprintf("guests that %s cannot %q where they find no room; use --"+fleet.VacateFlag+" %s,%s or %s,%s", cmp.Or(p.Vacate, "follow the cluster's policy"), p.Nowhere,
 			fleet.Evacuate, fleet.Suspend, fleet.Evacuate, fleet.Stay)
 	case p.IdleAfter < 0 || p.IdleAfter > longestIdle:
 		return fmt.Sprintf("an owner cannot count as gone after %s; give --"+fleet.IdleAfterFlag+" something from 1s to %s", p.IdleAfter, longestIdle)

@@ -73,7 +73,7 @@ func helpToBeReady(p fleet.Prediction, still time.Duration, late bool) string {
 		out = fmt.Sprintf("; it would with %s", p.Help)
 	}
 	if !late {
-		out += "; no host with room can receive guests by post-copy; `pagurus doctor --fix` there may mend that"
+		out += "; no host with room can receive guests by post-copy; `pagurus doctor --fix` there may fix that"
 	}
 	return out + fmt.Sprintf("; --"+fleet.ModeFlag+" %s would mean a downtime of about %s, --"+fleet.ModeFlag+" %s tries all the same", fleet.StopAndCopy, aboutDuration(still), fleet.PreCopy)
 }

@@ -108,7 +108,7 @@ func (e *explainer) guest(g fleet.Guest) []string {
 // migration describes a migration's progress.
 func (e *explainer) migration(m fleet.Migration) []string {
 	if m.ID == "" {
-		return []string{"The move that has it is not known any more."}
+		return []string{"Its move is no longer known."}
 	}
 	why := e.s.Moves[m.Move].Why
 	out := []string{fmt.Sprintf("It moves from %s to %s with %s (%s) and has been %s %s.", m.From, m.To, m.Move, cmp.Or(why, "no reason noted"), m.Phase, e.since(m.Since))}

@@ -102,7 +102,7 @@ func TestForeseeSaysWhatItDoesNotKnow(t *testing.T) {
 		}
 		return f.Migrations[0].Prediction
 	}
-	guess := says("nobody has looked")
+	guess := says("has not been sampled")
 	if guess.Profile != nil || guess.Bytes.Value == 0 {
 		t.Errorf("the guess is %+v", guess)
 	}
@@ -112,7 +112,7 @@ func TestForeseeSaysWhatItDoesNotKnow(t *testing.T) {
 		t.Errorf("a guess (%+v) is as narrow as what is known (%+v)", guess.Total, known.Total)
 	}
 	w.profiled(idleProfile(w.now.Add(-time.Hour)))
-	says("was last looked at 1h0m0s ago")
+	says("was last sampled 1h0m0s ago")
 	w.profiled(wild(w.now))
 	ask.Limits.Mode = fleet.PreCopy
 	if p := says(""); p.Converges || p.Why == "" || p.Help == "" {

@@ -75,7 +75,7 @@ func siblings(t fleet.Topology, want fleet.CPUSet) (notes []string) {
 		for _, c := range n.Cores {
 			mine := fleet.CPUSet(slices.Sorted(slices.Values(c.CPUs)))
 			if others := mine.Minus(want); mine.Meets(want) && len(others) > 0 {
-				notes = append(notes, fmt.Sprintf("CPU %s is not isolated and is on the same core as CPU %s: what runs there takes from guests here", others, mine.Minus(others)))
+				notes = append(notes, fmt.Sprintf("CPU %s is not isolated and is on the same core as CPU %s: programs there slow guests here", others, mine.Minus(others)))
 			}
 		}
 	}

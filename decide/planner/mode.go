@@ -30,7 +30,7 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	c := choice{mode: fleet.PreCopy, to: to}
 	pre := d.expect(guests, to, v, fleet.PreCopy)
 	if i := slices.IndexFunc(pre, func(p fleet.Prediction) bool { return p.Profile == nil }); i >= 0 {
-		c.why = fmt.Sprintf("nobody has looked at how %s uses its memory yet, and pre-copy risks nothing", guests[i].ID)
+		c.why = fmt.Sprintf("the memory of %s has not been sampled yet, and pre-copy risks nothing", guests[i].ID)
 		return c
 	}
 	amiss, who := shortfall(pre, v.Limits)
@@ -109,7 +109,7 @@ func (d *draft) bereave() {
 		if !live {
 			continue
 		}
-		cause := fmt.Sprintf("%s has lost what was still to come of the guest, and %s does not answer for it", m.From, m.To)
+		cause := fmt.Sprintf("%s has lost the guest's remaining memory, and %s does not answer for it", m.From, m.To)
 		if given, gave := lifecycle.Abandon(now, d.at, cause); gave {
 			d.recordGang(m.Move, []fleet.Migration{given})
 		}

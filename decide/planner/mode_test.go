@@ -29,7 +29,7 @@ func TestModeIsChosen(t *testing.T) {
 		mode    fleet.Mode // empty: refused
 		says    string
 	}{
-		{"a guess risks nothing", nil, slow, false, fleet.PreCopy, "nobody has looked at how j1g0"},
+		{"a guess risks nothing", nil, slow, false, fleet.PreCopy, "the memory of j1g0 has not been sampled"},
 		{"it converges", idleProfile, slow, false, fleet.PreCopy, "with a downtime of 50ms"},
 		{"more than is allowed", idleProfile, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: 10 * time.Millisecond}, false, fleet.PreCopy, "less than the 10ms allowed"},
 		{"asked for", idleProfile, fleet.Limits{Mode: fleet.PostCopy}, false, fleet.PostCopy, ""},
@@ -191,7 +191,7 @@ func TestPostCopyTargetThatNeverAnswers(t *testing.T) {
 	}
 	w.reconnect("host1")
 	w.tick(time.Minute)
-	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Lost || !strings.Contains(m.Cause, "has lost what was still to come") {
+	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Lost || !strings.Contains(m.Cause, "has lost the guest's remaining memory") {
 		t.Errorf("migration: %+v", m)
 	}
 	if job := w.s.Jobs[j]; job.State == fleet.JobRunning {

@@ -243,7 +243,7 @@ func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 		r.Listen = string(o.Host) + ":1"
 	case fleet.Copy:
 		if here[o.Guest] != fleet.Running || peer[o.Guest] != fleet.Incoming {
-			return no("it is not here, or nobody takes it")
+			return no("it is not here, or no target takes it")
 		}
 	case fleet.Switch:
 		if here[o.Guest] == "" {
@@ -254,7 +254,7 @@ func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 			break
 		}
 		if here[o.Guest] != fleet.Running || peer[o.Guest] != fleet.Incoming {
-			return no("it is not here, or nobody takes it")
+			return no("it is not here, or no target takes it")
 		}
 		here[o.Guest], w.whole[o.Peer][o.Guest] = fleet.Suspended, true
 		if Task(w.s, o).Limits.Mode == fleet.PostCopy {

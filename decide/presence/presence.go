@@ -173,7 +173,7 @@ func (w *Watch) findSigns(s Settings, p fleet.OwnerPolicy, m Moment) signs {
 	}
 	// If no others work, the guests compete among themselves.
 	if x.Starved != nil && *x.Starved > s.StarvedMost && x.NonGuestCPUs != nil && *x.NonGuestCPUs > s.IdleCPUs {
-		out.add("everybody waits for memory %.0f %% of the time", 100**x.Starved)
+		out.add("all processes wait for memory %.0f %% of the time", 100**x.Starved)
 	}
 	switch {
 	case len(out.words) == 1 && inUse:

@@ -291,7 +291,7 @@ func TestSigns(t *testing.T) {
 	half, some := 0.5, 0.2
 	for want, s := range map[string]fleet.OwnerSample{
 		"blender runs": {Exclusive: []string{"blender"}}, "on battery": {OnBattery: true},
-		"waits for memory": {Starved: &half, NonGuestCPUs: &some}, "leave 0 % of the memory": {Available: new(float64)},
+		"wait for memory": {Starved: &half, NonGuestCPUs: &some}, "leave 0 % of the memory": {Available: new(float64)},
 		"non-guest load is 0.5 CPUs": {NonGuestCPUs: &half},
 	} {
 		w := idleFor(t, time.Hour, fleet.OwnerPolicy{})

@@ -213,7 +213,7 @@ func (l *Index) Check() string {
 	}
 	for id := range anew.profiledBy {
 		if a, b := anew.ProfileOf(id), l.ProfileOf(id); b == nil || !a.At.Equal(b.At) {
-			return fmt.Sprintf("look at %s: %+v, should be %+v", id, b, a)
+			return fmt.Sprintf("profile of %s: %+v, should be %+v", id, b, a)
 		}
 	}
 	return ""

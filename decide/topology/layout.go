@@ -17,7 +17,7 @@ func Fit(host fleet.Topology, s fleet.Shape, need fleet.Resources, tune fleet.Tu
 	}
 	f := fitting{host: host, tune: tune, others: taken, free: shares(host, taken.Pins)}
 	if len(f.free) == 0 {
-		l.Notes = append(l.Notes, "this host does not say what it is made of: nothing is mirrored, bound or pinned")
+		l.Notes = append(l.Notes, "this host has not reported its topology: nothing is mirrored, bound or pinned")
 		l.Nodes = make([]fleet.LayoutNode, len(nodes))
 		return l
 	}
@@ -294,7 +294,7 @@ func (f *fitting) rest() []int {
 	if len(f.others.Pins) > 0 {
 		whose += ", and of other guests'"
 	}
-	f.say("no core is left for what is not a CPU of the guest: input and output take time of %s", whose)
+	f.say("no core is left for threads other than the guest's CPUs: input and output take time of %s", whose)
 	return nil
 }
 

@@ -46,7 +46,7 @@ func Differs(want fleet.Shape, seen fleet.Topology) (all []string) {
 
 func orUnknown(level string) string {
 	if level == "" {
-		return "of no level that is known"
+		return "of an unknown level"
 	}
 	return level
 }

@@ -246,7 +246,7 @@ func (a *Agent) listen(ctx context.Context, s Session) error {
 				a.Log.Info("attached to the controller")
 			}
 		case !ours:
-			a.Log.Warn("passed over a message that came before what is wanted here")
+			a.Log.Warn("ignored a message before the first Wanted")
 		case down.Task != nil:
 			a.acceptTask(*down.Task)
 		case down.Query != nil:
@@ -282,7 +282,7 @@ func (a *Agent) trace(ctx context.Context, q wire.Query) (traces []fleet.Trace, 
 	defer func() {
 		if p := recover(); p != nil {
 			a.Log.Error("panic while asking for traces", "guest", g, "panic", p)
-			err = fmt.Errorf("asking guest %s what its ranks do: %v", g, p)
+			err = fmt.Errorf("asking guest %s for its traces: %v", g, p)
 		}
 	}()
 	in, err := a.reach(g)

@@ -126,7 +126,7 @@ func TestRestartFindsEverything(t *testing.T) {
 		}
 		r.d.words = "Power down"
 		r.d.end("j1g0")
-		if rep := r.expect(hold.Order, fleet.Done); !strings.Contains(rep.Cause, "the last it said: Power down") {
+		if rep := r.expect(hold.Order, fleet.Done); !strings.Contains(rep.Cause, "its last output: Power down") {
 			t.Errorf("cause %q", rep.Cause)
 		}
 	})

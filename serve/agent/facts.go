@@ -50,7 +50,7 @@ func (a *Agent) askDrivers(ctx context.Context) {
 		if ctx.Err() == context.Canceled {
 			return
 		}
-		a.trouble("looking at guests of kind "+string(kind), err)
+		a.trouble("inspecting guests of kind "+string(kind), err)
 		if err != nil {
 			continue
 		}

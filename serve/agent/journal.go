@@ -46,7 +46,7 @@ func (l journal) Read(g fleet.GuestID) (journalEntry, error) {
 		err = json.Unmarshal(b, &p)
 	}
 	if err != nil {
-		return journalEntry{}, fmt.Errorf("reading what was promised for guest %s: %w; stop the guest by hand and remove the file %s", g, err, l.path(g))
+		return journalEntry{}, fmt.Errorf("reading the order journal of guest %s: %w; stop the guest by hand and remove the file %s", g, err, l.path(g))
 	}
 	return p, nil
 }
@@ -61,7 +61,7 @@ func (l journal) Write(g fleet.GuestID, p journalEntry) error {
 		err = note.WriteDurably(l.path(g), b, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("recording what was promised for guest %s: %w", g, err)
+		return fmt.Errorf("writing the order journal of guest %s: %w", g, err)
 	}
 	return nil
 }

@@ -119,7 +119,7 @@ func (a *Agent) guard(w *taskRun) {
 			case paused.IsZero():
 				paused = time.Now()
 			case time.Since(paused) > gateLimit:
-				a.Log.Warn("nobody says what to do after a copy; the guest runs on", "guest", w.slot.guest)
+				a.Log.Warn("no order came after the copy; the guest runs on", "guest", w.slot.guest)
 				a.wake(w.slot, w.task)
 				return
 			}
@@ -233,7 +233,7 @@ func (a *Agent) lastTraces(ctx context.Context, w *taskRun) []fleet.Trace {
 	defer cancel()
 	traces, err := a.guestAgentOf(w.slot, w.link).Trace(ctx, fleet.TraceQuery{})
 	if err != nil {
-		a.Log.Warn("what the guest's ranks have done is not known", "guest", w.slot.guest, "cause", err)
+		a.Log.Warn("the guest's traces are unknown", "guest", w.slot.guest, "cause", err)
 	}
 	return traces
 }

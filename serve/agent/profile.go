@@ -106,8 +106,8 @@ func (a *Agent) study(ctx context.Context, now time.Time) {
 func (a *Agent) profile(ctx context.Context, g fleet.GuestID) (p fleet.Profile, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			a.Log.Error("panic while looking at a guest's memory", "guest", g, "panic", r)
-			err = fmt.Errorf("looking at the memory of guest %s: %v", g, r)
+			a.Log.Error("panic while sampling a guest's memory", "guest", g, "panic", r)
+			err = fmt.Errorf("sampling the memory of guest %s: %v", g, r)
 		}
 	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, profileLimit, fmt.Errorf("it took longer than %s", profileLimit))
@@ -161,7 +161,7 @@ func (a *Agent) asked(ctx context.Context, g fleet.GuestID) (*fleet.Profile, err
 	case a.profiles.sampling <- struct{}{}:
 		defer func() { <-a.profiles.sampling }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("looking at guest %s: too many others are looked at", g)
+		return nil, fmt.Errorf("sampling guest %s: too many other guests are being sampled", g)
 	}
 	p, err := a.profile(ctx, g)
 	if err != nil {

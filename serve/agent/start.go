@@ -168,5 +168,5 @@ func (a *Agent) lastWords(w *taskRun) string {
 	if said == "" {
 		return ""
 	}
-	return "; the last it said: " + said
+	return "; its last output: " + said
 }

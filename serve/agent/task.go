@@ -113,7 +113,7 @@ func (a *Agent) acceptTask(t fleet.Task) {
 	o := t.Order
 	t = subject(t)
 	if o.Host != a.Host {
-		a.Log.Warn("passed over an order for another host", "order", o)
+		a.Log.Warn("ignored an order for another host", "order", o)
 		return // no report: a host answers for itself only
 	}
 	if err := a.refuse(t); err != nil {
@@ -172,7 +172,7 @@ func (a *Agent) refuse(t fleet.Task) error {
 		return fmt.Errorf("host %s does not know the order %q; is its agent older than the controller?", a.Host, o.Verb)
 	}
 	if !guestName.MatchString(string(t.Guest.ID)) {
-		return fmt.Errorf("%q is no name of a guest", t.Guest.ID)
+		return fmt.Errorf("%q is not a valid guest name", t.Guest.ID)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func (a *Agent) want(w fleet.Wanted, first bool) error {
 	}
 	a.mu.Lock()
 	if !first && a.wanted != nil && w.Revision < a.wanted.Revision {
-		a.Log.Warn("passed over what an older revision wants", "revision", w.Revision, "have", a.wanted.Revision)
+		a.Log.Warn("ignored an older Wanted", "revision", w.Revision, "have", a.wanted.Revision)
 		a.mu.Unlock()
 		return nil
 	}

@@ -220,7 +220,7 @@ func (c *Controller) hearEach(ctx context.Context) bool {
 			return false
 		}
 		if err != nil {
-			c.Log.Warn("passed over a report", "order", c.heard[0].Order, "cause", err)
+			c.Log.Warn("ignored a report", "order", c.heard[0].Order, "cause", err)
 		}
 	}
 	return true

@@ -176,7 +176,7 @@ func sensible(id fleet.HostID, r fleet.Report) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s reports the outcome %q of an order to %s, which there is not", id, r.Outcome, r.Order.Verb)
+	return fmt.Errorf("%s reports the outcome %q of an order to %s, which is invalid", id, r.Outcome, r.Order.Verb)
 }
 
 // enter queues a report. An agent sends it once, so it must not be lost.

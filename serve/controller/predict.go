@@ -67,7 +67,7 @@ func (c *Controller) sampleGuests(ctx context.Context, s fleet.Snapshot, f fleet
 		go func() {
 			r, err := c.query(ctx, s.Guests[m.Guest], wire.Query{Profile: m.Guest})
 			if err != nil {
-				c.Log.Debug("a guest was not looked at", "cause", err)
+				c.Log.Debug("a guest was not sampled", "cause", err)
 			}
 			parts <- part{m.Guest, r.Profile}
 		}()

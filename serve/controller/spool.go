@@ -175,12 +175,12 @@ func (st *stream) findStored() error {
 	case err == nil:
 		st.size = info.Size()
 	case !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("looking at %s: %w", st.path, err)
+		return fmt.Errorf("checking %s: %w", st.path, err)
 	}
 	if _, err := os.Stat(st.path + endMark); err == nil {
 		st.eof = true
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("looking at %s: %w", st.path, err)
+		return fmt.Errorf("checking %s: %w", st.path, err)
 	}
 	st.known = true
 	return nil
@@ -305,7 +305,7 @@ func (st *stream) spare() error {
 	var disk unix.Statfs_t
 	dir := filepath.Dir(filepath.Dir(st.path)) // the spool's folder, which exists
 	if err := unix.Statfs(dir, &disk); err != nil {
-		return fmt.Errorf("looking at the space left in %s: %w", dir, err)
+		return fmt.Errorf("checking the space left in %s: %w", dir, err)
 	}
 	if free := int64(disk.Bavail) * disk.Bsize; free < st.reserve {
 		return &wire.Error{Status: http.StatusInsufficientStorage, Reason: fmt.Sprintf(

@@ -195,7 +195,7 @@ func (c *Controller) measureStall(ctx context.Context, s fleet.Snapshot, m fleet
 			traces, err = c.askTraces(ctx, s, m.Job, q)
 		}
 		if err != nil {
-			c.Log.Debug("not all ranks said what they saw of a move", "migration", m.ID, "cause", err)
+			c.Log.Debug("not all ranks sent their traces of a move", "migration", m.ID, "cause", err)
 		}
 		seen, ok = stall.Measure(m, migrationsOf(s, m.Job), traces)
 	}
@@ -221,7 +221,7 @@ func (c *Controller) lastWords(r fleet.Report) {
 		return
 	}
 	if err := c.spool.keepTraces(g.Job, g.ID, plausible(r.Traces, g.ID)); err != nil {
-		c.Log.Warn("what a guest's ranks have done is not kept", "guest", g.ID, "cause", err)
+		c.Log.Warn("the traces of a guest's ranks are not kept", "guest", g.ID, "cause", err)
 	}
 }
 

@@ -70,7 +70,7 @@ func sited(s fleet.Snapshot) bool {
 func (c *Controller) askTraffic(ctx context.Context, s fleet.Snapshot, j fleet.Job) {
 	traces, err := c.askTraces(ctx, s, j.ID, fleet.TraceQuery{})
 	if err != nil {
-		c.Log.Debug("traffic not known for all ranks", "job", j.ID, "cause", err)
+		c.Log.Debug("the traffic of some ranks is unknown", "job", j.ID, "cause", err)
 	}
 	talk := placement.Traffic(j, traces)
 	// After the loop's end this is not needed.

@@ -111,7 +111,7 @@ func (l *Monitor) Run(ctx context.Context) {
 	}
 	p, err := l.remembered()
 	if err != nil {
-		l.Log.Warn("what the host's owner agreed to is not known until the controller says it", "cause", err)
+		l.Log.Warn("the owner's policy is unknown until the controller sends it", "cause", err)
 	}
 	l.mu.Lock()
 	if !l.told {
@@ -172,7 +172,7 @@ func (l *Monitor) Agree(p fleet.OwnerPolicy) error {
 		err = note.Write(l.File, text, 0o644)
 	}
 	if err != nil {
-		return fmt.Errorf("remembering what the host's owner agreed to: %w", err)
+		return fmt.Errorf("saving the owner's policy: %w", err)
 	}
 	return nil
 }

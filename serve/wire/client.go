@@ -112,13 +112,13 @@ func Dial(c Config) (*Client, error) {
 	client := &Client{address: c.Address}
 	if path, is := strings.CutPrefix(c.Address, "unix:"); is {
 		if path == "" {
-			return nil, fmt.Errorf("%q is no address of a controller: the path of the socket is missing", c.Address)
+			return nil, fmt.Errorf("%q is not a controller address: the path of the socket is missing", c.Address)
 		}
 		client.base, client.http = "http://"+identity.ServerName, over("unix", path, nil)
 		return client, nil
 	}
 	if _, _, err := net.SplitHostPort(c.Address); err != nil {
-		return nil, fmt.Errorf("%q is no address of a controller: write unix:/path/of/controller.sock or host:port", c.Address)
+		return nil, fmt.Errorf("%q is not a controller address: write unix:/path/of/controller.sock or host:port", c.Address)
 	}
 	credentials, err := identity.Load(c.Credentials)
 	if errors.Is(err, identity.ErrNotJoined) {
@@ -350,7 +350,7 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, int
 	defer r.Body.Close()
 	if err := json.NewDecoder(io.LimitReader(r.Body, snapshotBytes)).Decode(into); err != nil {
 		if syntax, kind := (*json.SyntaxError)(nil), (*json.UnmarshalTypeError)(nil); errors.As(err, &syntax) || errors.As(err, &kind) {
-			return fmt.Errorf("the answer of the controller at %s is not understood: %w; is its version another than yours?", c.address, err)
+			return fmt.Errorf("cannot understand the answer of the controller at %s: %w; does its version differ from yours?", c.address, err)
 		}
 		return c.explained(err) // the connection broke
 	}
@@ -382,7 +382,7 @@ func (c *Client) problem(r *http.Response) error {
 	b, _ := io.ReadAll(io.LimitReader(r.Body, problemBytes))
 	var p Problem
 	if json.Unmarshal(b, &p) != nil || p.Error == "" {
-		p.Error = fmt.Sprintf("what answers at %s is no pagurus controller: it says %s", c.address, r.Status)
+		p.Error = fmt.Sprintf("%s is not a pagurus controller: it answers %s", c.address, r.Status)
 	}
 	return &Error{r.StatusCode, p.Error}
 }

@@ -18,7 +18,7 @@ type Forecasts interface {
 	Score(context.Context) (fleet.Calibration, error)
 }
 
-var errNoForecasts = &Error{http.StatusNotImplemented, "this controller foresees nothing: is its version older than yours?"}
+var errNoForecasts = &Error{http.StatusNotImplemented, "this controller cannot predict: is its version older than yours?"}
 
 func (s *server) predict(id Peer, w http.ResponseWriter, r *http.Request) error {
 	if s.Forecasts == nil {

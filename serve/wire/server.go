@@ -169,7 +169,7 @@ func (s *server) routes() http.Handler {
 	add("POST /v1/renew", access.Renew, s.renew)
 	mux.HandleFunc("POST /v1/join", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.join) })
 	add("/", access.Renew, func(_ Peer, _ http.ResponseWriter, r *http.Request) error {
-		return &Error{http.StatusNotFound, fmt.Sprintf("this controller knows no %s %s: is its version older than yours?", r.Method, r.URL.Path)}
+		return &Error{http.StatusNotFound, fmt.Sprintf("this controller does not know %s %s: is its version older than yours?", r.Method, r.URL.Path)}
 	})
 	return mux
 }
@@ -242,7 +242,7 @@ func (s *server) ask(id Peer, w http.ResponseWriter, r *http.Request) error {
 		return &Error{http.StatusBadRequest, "the request cannot be understood: " + err.Error()}
 	}
 	if !access.Outside(q.Verb) {
-		return &Error{http.StatusBadRequest, fmt.Sprintf("this controller knows no request %q", q.Verb)}
+		return &Error{http.StatusBadRequest, fmt.Sprintf("this controller does not know the request %q", q.Verb)}
 	}
 	if len(q.ID) > nameBytes {
 		return &Error{http.StatusBadRequest, fmt.Sprintf("the request's ID has %d bytes: give it one of %d or fewer", len(q.ID), nameBytes)}

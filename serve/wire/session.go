@@ -255,7 +255,7 @@ func oneOf(what string, set ...bool) error {
 		}
 	}
 	if n != 1 {
-		return fmt.Errorf("%s says %d things at once, not one", what, n)
+		return fmt.Errorf("%s has %d parts instead of one", what, n)
 	}
 	return nil
 }

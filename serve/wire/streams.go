@@ -23,7 +23,7 @@ func strictly(b []byte, into any) error {
 		return err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return errors.New("something follows the object")
+		return errors.New("more data follows the object")
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ const asCluster = "cluster"
 // Add defines the flags of a command.
 func (f *ownerFlags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.owner, ownerFlag, "", "yes: somebody uses this machine; no: it is the cluster's alone")
+	flags.StringVar(&f.owner, ownerFlag, "", "yes: this machine has an owner; no: it has none")
 	flags.StringVar(&f.vacate, fleet.VacateFlag, "", "what guests do when the owner stays: evacuate, suspend, stay, or cluster (default: as pagurus policy show says); with ,stay behind evacuate or cluster, guests that cannot leave keep running instead of being suspended")
 	Duration(flags, &f.idleAfter, fleet.IdleAfterFlag, "the owner counts as gone after this time without a sign (default: the preset's, 15m)")
 	flags.StringVar(&f.hours, fleet.HoursFlag, "", "when guests may run, by the host's clock, like 19:00-07:00; at other times the owner counts as there (all: always)")

@@ -44,8 +44,8 @@ func (a *app) policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy HOST [flags]",
 		Short: "Show or set what happens to guests when a host's owner is there",
-		Long: `Policy says whether a host has an owner and what the owner agreed to. What you do not
-give stays as it is. Without flags it prints the policy.
+		Long: `Policy says whether a host has an owner and what the owner agreed to. A setting whose
+flag is left out stays as it is. Without flags it prints the policy.
 
 At the first sign of the owner (a key, their programs, little free memory) guests get
 the lowest CPU class. If the owner stays, guests evacuate (leave for other hosts while

@@ -18,8 +18,8 @@ func (a *app) logsCommand() *cobra.Command {
 	followIt := false
 	cmd := &cobra.Command{
 		Use:   "logs [-f] JOB",
-		Short: "Print what a job has written",
-		Long: `Logs prints what the job's program has written so far, its standard output to
+		Short: "Print a job's output",
+		Long: `Logs prints the output of the job's program so far, its standard output to
 standard output and its standard error to standard error, byte for byte.`,
 		Example:           "  pagurus logs j3\n  pagurus logs -f j3 2>/dev/null",
 		Args:              Exactly(1, someJob),

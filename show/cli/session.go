@@ -217,7 +217,7 @@ func (s *session) verdict(j fleet.Job) error {
 		return Exit{Code: exitInterrupted}
 	}
 	if s.lost != nil {
-		return Exit{Code: exitOwn, Err: fmt.Errorf("%s: %w: `pagurus logs %s` has what is kept", s.job, s.lost, s.job)}
+		return Exit{Code: exitOwn, Err: fmt.Errorf("%s: %w: `pagurus logs %s` prints the kept output", s.job, s.lost, s.job)}
 	}
 	return exitOf(j)
 }

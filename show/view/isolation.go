@@ -15,7 +15,7 @@ func IsolationText(h fleet.Host) (lines []string) {
 	case q == nil && len(h.IsolatedCPUs) == 0:
 		return nil
 	case q == nil:
-		return []string{fmt.Sprintf("CPUs %s of %s are to be isolated; its agent has not said anything of it", h.IsolatedCPUs, h.ID)}
+		return []string{fmt.Sprintf("CPUs %s of %s should be isolated; its agent has not reported yet", h.IsolatedCPUs, h.ID)}
 	case q.Unable != "" && len(h.IsolatedCPUs) > 0:
 		lines = append(lines, fmt.Sprintf("%s cannot keep CPUs %s for guests: %s", h.ID, h.IsolatedCPUs, q.Unable))
 	case q.Trouble != "":
@@ -41,7 +41,7 @@ func isolationNotes(h Host) []string {
 		return nil
 	}
 	if q := h.Facts.Isolation; q != nil && len(q.Left) > 0 {
-		return []string{strings.Join(lines[:len(lines)-len(q.Left)], "; ") + "; `pagurus isolate " + string(h.ID) + "` says what was left alone"}
+		return []string{strings.Join(lines[:len(lines)-len(q.Left)], "; ") + "; `pagurus isolate " + string(h.ID) + "` lists what was left alone"}
 	}
 	return []string{strings.Join(lines, "; ")}
 }

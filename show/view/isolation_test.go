@@ -16,13 +16,13 @@ func TestWhatIsIsolatedIsSaid(t *testing.T) {
 	}{
 		{fleet.Host{ID: "h"}, "", ""},
 		{fleet.Host{ID: "h", Facts: fleet.Facts{Isolation: &fleet.Isolation{Unable: "why"}}}, "", ""},
-		{fleet.Host{ID: "h", IsolatedCPUs: two}, "are to be isolated; its agent has not said", "not said"},
+		{fleet.Host{ID: "h", IsolatedCPUs: two}, "should be isolated; its agent has not reported yet", "not reported"},
 		{fleet.Host{ID: "h", IsolatedCPUs: two, Facts: fleet.Facts{Isolation: &fleet.Isolation{Unable: "why"}}}, "h cannot keep CPUs 2-3 for guests: why", "why"},
 		{fleet.Host{ID: "h", IsolatedCPUs: two, Facts: fleet.Facts{Isolation: &fleet.Isolation{Trouble: "broken"}}}, "the cores of h are not as asked: broken", "broken"},
 		{fleet.Host{ID: "h", Facts: fleet.Facts{Isolation: &fleet.Isolation{CPUs: two[:1], Changed: 7}}}, "CPU 2 of h is isolated", "CPU 2 of h is"},
 		{fleet.Host{ID: "h", IsolatedCPUs: two, Facts: fleet.Facts{Isolation: &fleet.Isolation{CPUs: two, Changed: 7, Left: []string{"a: b", "c: d"}}}},
 			"CPUs 2-3 of h are isolated: 7 settings differ until `pagurus isolate h off`\nleft alone: a: b\nleft alone: c: d",
-			"off`; `pagurus isolate h` says what was left alone"},
+			"off`; `pagurus isolate h` lists what was left alone"},
 	} {
 		lines := strings.Join(IsolationText(c.h), "\n")
 		if !strings.Contains(lines, c.lines) || c.lines == "" && lines != "" {

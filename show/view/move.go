@@ -152,7 +152,7 @@ func (m Move) Together() string {
 	if m.Skew == nil {
 		return ""
 	}
-	line := fmt.Sprintf("%s: switched together: %s from the order until the last guest was heard to run", m.ID, Took(m.Skew.Switch))
+	line := fmt.Sprintf("%s: switched together: %s from the order until the last guest was reported to run", m.ID, Took(m.Skew.Switch))
 	if p := m.Skew.Suspends; p != nil {
 		line += fmt.Sprintf("; suspended within %s of each other", Took(*p))
 	}
@@ -169,7 +169,7 @@ func (m Move) Together() string {
 // prediction and the ranks' stall, the time in each phase, and the skew.
 func (m Move) Show(now time.Time) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s, because: %s\n", m.ID, Count(len(m.Parts), "guest"), orElse(Clean(m.Why), "nobody said why"))
+	fmt.Fprintf(&b, "%s: %s, because: %s\n", m.ID, Count(len(m.Parts), "guest"), orElse(Clean(m.Why), "no reason given"))
 	fmt.Fprintf(&b, "begun %s, %s\n", clockTime(m.Begun), m.ending(now))
 	if l := limits(m.Limits); l != "" {
 		fmt.Fprintf(&b, "limits: %s\n", l)
@@ -272,7 +272,7 @@ func (p Part) prediction() string {
 		return ""
 	}
 	if !p.Predicted.Converges {
-		return "predicted not to converge: " + orElse(Clean(p.Predicted.Why), "nobody said why")
+		return "predicted not to converge: " + orElse(Clean(p.Predicted.Why), "no reason given")
 	}
 	return fmt.Sprintf("predicted %s in all, downtime %s, %s sent",
 		between(p.Predicted.Total, Took), between(p.Predicted.Downtime, Took), between(p.Predicted.Bytes, Bytes))
@@ -286,7 +286,7 @@ func (p Part) postCopyText(now time.Time) string {
 	}
 	so := fmt.Sprintf("post-copy: %s came after it ran on %s", Bytes(p.Progress.PostCopyBytes), p.To)
 	if p.Progress.Faults > 0 { // not counted for containers
-		so += fmt.Sprintf(", of which it waited for %s", Count(int(p.Progress.Faults), "page"))
+		so += fmt.Sprintf(", and it waited for %s", Count(int(p.Progress.Faults), "page"))
 	}
 	switch ended := p.left(fleet.PostCopying); {
 	case !ended.IsZero():

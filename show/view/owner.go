@@ -49,10 +49,10 @@ func (c Cluster) ownerNotes(h Host) []string {
 		if n := h.reclaimedBytes(); n > 0 {
 			lent = ", and have given back " + Bytes(n) + " of memory"
 		}
-		notes = append(notes, fmt.Sprintf("the owner of %s is %s since %s%s: %s%s", h.ID, o.State, Age(o.ThereFor(c.At)), why, c.next(h), lent))
+		notes = append(notes, fmt.Sprintf("the owner of %s has been %s for %s%s: %s%s", h.ID, o.State, Age(o.ThereFor(c.At)), why, c.next(h), lent))
 	}
 	if len(o.Deaf) > 0 {
-		notes = append(notes, fmt.Sprintf("%s does not count what it cannot sense: %s", h.ID, strings.Join(o.Deaf, "; ")))
+		notes = append(notes, fmt.Sprintf("%s ignores sensors that do not work: %s", h.ID, strings.Join(o.Deaf, "; ")))
 	}
 	return notes
 }
@@ -66,14 +66,14 @@ func (c Cluster) next(h Host) string {
 	if len(h.GuestIDs) == 1 {
 		they = "it goes"
 	}
-	way := "its " + guests + " get what is left of its CPUs"
+	way := "its " + guests + " get the CPU time that the owner does not use"
 	if p := h.Policy.Cap; p > 0 {
 		way += fmt.Sprintf(", %.0f %% at most", 100*p)
 	}
 	stands, stand := c.suspendedGuests(h)
 	switch vacate := h.Vacates(c.Rules); {
 	case vacate == fleet.Suspend && h.Facts.Owner.State == fleet.OwnerReturning:
-		return way + "; if the owner stays, " + stand + " suspended until they go"
+		return way + "; if the owner stays, " + stand + " suspended until the owner is gone"
 	case vacate == fleet.Requeue && h.Facts.Owner.State == fleet.OwnerReturning:
 		return way + "; if the owner stays, their jobs begin again elsewhere"
 	case vacate == fleet.Stay:
@@ -109,20 +109,20 @@ func (c Cluster) suspendedGuests(h Host) (n int, would string) {
 		}
 	}
 	if len(h.GuestIDs) == 1 {
-		return n, "it stands"
+		return n, "it is"
 	}
-	return n, "they stand"
+	return n, "they are"
 }
 
 // PolicyText says a host's owner policy in one line.
 func (c Cluster) PolicyText(h Host) string {
 	p := h.Policy
 	if !p.Owned && !p.Claimed {
-		return fmt.Sprintf("%s is nobody's but the cluster's", h.ID)
+		return fmt.Sprintf("%s has no owner", h.ID)
 	}
 	words := []string{"guests " + string(p.Vacate) + " when its owner stays"}
 	if p.Vacate == "" {
-		words[0] = "the cluster's policy says what becomes of guests when its owner stays: " + string(c.Rules.Chosen().Name)
+		words[0] = "when its owner stays, the cluster's policy applies: " + string(c.Rules.Chosen().Name)
 	}
 	if p.Nowhere != "" {
 		words = append(words, "those that cannot leave "+string(p.Nowhere))

@@ -37,7 +37,7 @@ func TestOwners(t *testing.T) {
 
 func TestPolicyText(t *testing.T) {
 	h, c := Host{Host: fleet.Host{ID: "host1"}}, Cluster{}
-	if got := c.PolicyText(h); got != "host1 is nobody's but the cluster's" {
+	if got := c.PolicyText(h); got != "host1 has no owner" {
 		t.Error(got)
 	}
 	h.Policy = fleet.OwnerPolicy{Owned: true, Nowhere: fleet.Stay, Preset: "boinc", IdleAfter: 15 * time.Minute, Cap: 0.5, Claimed: true, Exclusive: []string{"blender"},

@@ -27,7 +27,7 @@ func Policies(r fleet.Rules) []Policy {
 
 // PolicyTable lists the policies.
 func PolicyTable(r fleet.Rules) Table {
-	t := Table{Columns: []string{"POLICY", "IN FORCE", "PLACEMENT", "WHAT BECOMES OF GUESTS WHEN AN OWNER STAYS"}}
+	t := Table{Columns: []string{"POLICY", "IN FORCE", "PLACEMENT", "WHAT HAPPENS TO GUESTS WHEN AN OWNER STAYS"}}
 	for _, p := range Policies(r) {
 		in := "-"
 		if p.InForce {

@@ -30,12 +30,12 @@ func TestPostCopyIsTold(t *testing.T) {
 		}
 	}
 	says(at(5), "mode: post-copy, because: by pre-copy it would not converge",
-		"j1g0: post-copy: 128 MiB came after it ran on host2, of which it waited for 77 pages; 128 MiB are still to come, for 2.0 s now",
+		"j1g0: post-copy: 128 MiB came after it ran on host2, and it waited for 77 pages; 128 MiB are still to come, for 2.0 s now",
 		"runs at host2, 128 MiB of its memory are still to come", "runs there, 128 MiB to come", "POST-COPY")
 	lost := m
 	m.Phase, m.Entered = fleet.Finished, append(m.Entered, fleet.Entered{Phase: fleet.Retiring, At: at(7)}, fleet.Entered{Phase: fleet.Finished, At: at(8)})
 	m.Cost.PostCopyBytes, m.Cost.Faults, m.Cost.RemainingBytes = 256<<20, 99, 0
-	says(at(9), "256 MiB came after it ran on host2, of which it waited for 99 pages; all was there 4.0 s later", "moved in 8.0 s")
+	says(at(9), "256 MiB came after it ran on host2, and it waited for 99 pages; all was there 4.0 s later", "moved in 8.0 s")
 	m = lost
 	m.Phase, m.Cause, m.Entered = fleet.Lost, "the line broke", append(lost.Entered[:4:4], fleet.Entered{Phase: fleet.Lost, At: at(7)})
 	says(at(9), "the rest never came", "the guest is lost: the line broke")

@@ -19,7 +19,7 @@ var marks = []rune(" ▁▂▃▄▅▆▇█")
 
 // SpanTable draws how much of its time each rank has spent in MPI, from beginning to end.
 func SpanTable(traces []fleet.Trace) Table {
-	t := Table{Columns: []string{"RANK", "A MARK IS", "IN MPI, FROM BEGINNING TO END"}, Empty: "nobody knows when they were in MPI"}
+	t := Table{Columns: []string{"RANK", "A MARK IS", "IN MPI, FROM BEGINNING TO END"}, Empty: "no MPI times are known"}
 	for _, tr := range traces {
 		shares := inside(tr.Spans)
 		if len(shares) == 0 || tr.SpanLength <= 0 {

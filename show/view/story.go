@@ -92,7 +92,7 @@ func (m Move) Over() bool {
 
 // Explain tells the story of a move, in lines.
 func (m Move) Explain(now time.Time) []string {
-	lines := []string{fmt.Sprintf("%s: %s, because: %s", m.ID, Count(len(m.Parts), "guest"), orElse(Clean(m.Why), "nobody said why"))}
+	lines := []string{fmt.Sprintf("%s: %s, because: %s", m.ID, Count(len(m.Parts), "guest"), orElse(Clean(m.Why), "no reason given"))}
 	for _, p := range m.Parts {
 		lines = append(lines, p.Line(now))
 		for i, e := range p.Entered {

@@ -100,7 +100,7 @@ func (c Cluster) GuestTable() Table {
 			Bytes(g.Need.MemoryBytes), load, cell(g.Address), Age(c.At.Sub(g.Since)),
 		})
 		if g.State == fleet.GuestLost {
-			t.Notes = append(t.Notes, fmt.Sprintf("nobody knows whether %s still runs (%s): `pagurus explain %s`", g.ID, orElse(g.Cause, "no host answers for it"), g.ID))
+			t.Notes = append(t.Notes, fmt.Sprintf("it is unknown whether %s still runs (%s): `pagurus explain %s`", g.ID, orElse(g.Cause, "no host answers for it"), g.ID))
 		}
 	}
 	return t

@@ -45,7 +45,7 @@ func (d JobDetail) Text(c Cluster) string {
 	}
 	switch {
 	case !d.Spec.Trace:
-		parts = append(parts, "What its ranks do is not known: it runs with --no-trace.\n")
+		parts = append(parts, "There are no traces of its ranks: it runs with --no-trace.\n")
 	case len(d.Traces) == 0:
 		parts = append(parts, "No rank has called MPI_Init yet, or the program does not use MPI.\n")
 	default:
@@ -75,7 +75,7 @@ func CallTable(traces []fleet.Trace) Table {
 		ranks = max(ranks, tr.Ranks)
 	}
 	if ranks > len(traces) {
-		t.Notes = append(t.Notes, fmt.Sprintf("of %d ranks %d did not say what they do", ranks, ranks-len(traces)))
+		t.Notes = append(t.Notes, fmt.Sprintf("of %d ranks %d sent no trace", ranks, ranks-len(traces)))
 	}
 	return t
 }

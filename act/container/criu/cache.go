@@ -24,7 +24,7 @@ const cacheFile = "/run/criu.kdat"
 func (c Criu) Warm(ctx context.Context) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(cacheFile), &fs); err != nil {
-		return fmt.Errorf("look at %s: %w", filepath.Dir(cacheFile), err)
+		return fmt.Errorf("check %s: %w", filepath.Dir(cacheFile), err)
 	}
 	if fs.Type == unix.TMPFS_MAGIC {
 		return nil
@@ -38,7 +38,7 @@ func (c Criu) Warm(ctx context.Context) error {
 		err = note.Write(cacheFile, notes, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("keep what CRIU finds the kernel can: %w", err)
+		return fmt.Errorf("keep CRIU's record of the kernel's features: %w", err)
 	}
 	return nil
 }

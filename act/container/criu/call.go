@@ -308,7 +308,7 @@ func exchange(conn *net.UnixConn, req *rpc.CriuReq, buffer []byte) (*rpc.CriuRes
 		err = resp.UnmarshalVT(buffer[:n])
 	}
 	if err != nil {
-		return nil, fmt.Errorf("wait for what criu says: %w", err)
+		return nil, fmt.Errorf("wait for criu's answer: %w", err)
 	}
 	return resp, nil
 }

@@ -58,7 +58,7 @@ const versionLimit = 20 * time.Second
 // CRIU that is known not to work with the running kernel.
 func Find(ctx context.Context) (Criu, error) {
 	if _, err := exec.LookPath("tar"); err != nil {
-		return Criu{}, errors.New("tar is missing, by which CRIU keeps files in memory: apt-get install tar")
+		return Criu{}, errors.New("tar is missing, which CRIU needs for files in memory: apt-get install tar")
 	}
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -81,7 +81,7 @@ func Find(ctx context.Context) (Criu, error) {
 		errs = append(errs, fmt.Errorf("%s: %w", path, err))
 	}
 	if len(errs) == 0 {
-		return Criu{}, errors.New("CRIU is missing, by which containers move: " + cure)
+		return Criu{}, errors.New("CRIU is missing, which moves containers: " + cure)
 	}
 	return Criu{}, errors.Join(errs...)
 }
@@ -106,7 +106,7 @@ func versionOf(ctx context.Context, path string) (string, error) {
 func suits(version, kernel string) error {
 	switch {
 	case number(version) == 0:
-		return fmt.Errorf("%q is no version of CRIU; %s", version, cure)
+		return fmt.Errorf("%q is not a version of CRIU; %s", version, cure)
 	case number(version) < number("3.19"):
 		// checkpoint-restore/criu#2113
 		return fmt.Errorf("version %s is too old: what it restored ran at half its speed; %s that does", version, cure)

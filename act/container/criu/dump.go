@@ -231,7 +231,7 @@ func widenPipes() error {
 		return nil
 	}
 	if err := os.WriteFile(pipeSetting, fmt.Appendf(nil, "%d\n", pipeBytes), 0); err != nil {
-		return fmt.Errorf("memory cannot be handed out through pipes of %d bytes: %w: `sysctl fs.pipe-max-size=%d` as the machine's root mends it", most, err, pipeBytes)
+		return fmt.Errorf("memory cannot be sent through pipes of %d bytes: %w: `sysctl fs.pipe-max-size=%d` as the machine's root fixes it", most, err, pipeBytes)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func (s subject) kinds() []string {
 		found = append(found, s.name+" goes on although its first thread has ended, and cannot move so: let that thread wait for the others (pthread_join)")
 	}
 	if with, what := sharing(s.pid); what != "" && !vforks(with) {
-		found = append(found, fmt.Sprintf("%s shares its %s with %s and is no thread of that (clone(2)), which cannot move: let the program make threads, or processes by fork(2)",
+		found = append(found, fmt.Sprintf("%s shares its %s with %s and is not a thread of that (clone(2)), which cannot move: let the program make threads, or processes by fork(2)",
 			s.name, what, NameOf(with)))
 	}
 	return found

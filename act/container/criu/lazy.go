@@ -50,7 +50,7 @@ func (p *LazyPager) PID() int { return p.cmd.Process.Pid }
 func (c Criu) startLazyPager(ctx context.Context, images string, files []*os.File, more ...string) (p *LazyPager, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("start what fetches memory for %s: %w", images, err)
+			err = fmt.Errorf("start the lazy pager for %s: %w", images, err)
 		}
 	}()
 	said, err := Memory("criu's errors")
@@ -132,7 +132,7 @@ func (p *LazyPager) Ended() <-chan struct{} { return p.ended }
 // Close ends the pager. If its memory is incomplete, the container must be ended first.
 func (p *LazyPager) Close() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("end what fetches memory for %s: %w", p.images, err)
+		return fmt.Errorf("end the lazy pager for %s: %w", p.images, err)
 	}
 	<-p.ended
 	return nil

@@ -90,7 +90,7 @@ func (c Criu) Probe(ctx context.Context, folder string) (Ability, error) {
 		err = os.WriteFile(path, text, 0o644)
 	}
 	if err != nil {
-		return Ability{}, fmt.Errorf("keep what the probe found: %w", err)
+		return Ability{}, fmt.Errorf("keep the probe's result: %w", err)
 	}
 	return now.Ability, nil
 }
@@ -241,7 +241,7 @@ func (c Criu) features(ctx context.Context) (Ability, error) {
 		features: &rpc.CriuFeatures{MemTrack: new(true), LazyPages: new(true)}}
 	resp, err := call.do(ctx)
 	if err != nil {
-		return a, fmt.Errorf("ask criu what it can do: %w", err)
+		return a, fmt.Errorf("ask criu for its features: %w", err)
 	}
 	a.Lazy, a.SoftDirty = resp.GetFeatures().GetLazyPages(), resp.GetFeatures().GetMemTrack()
 	a.Faults, a.Written = tryWritten()

@@ -64,7 +64,7 @@ func (r *Restoring) OpenLeftOut(folder string) error {
 		err = r.giveLeftOut(folder, files)
 	}
 	if err != nil {
-		return r.spec.wrap(fmt.Errorf("open what has no name of the files in %s: %w", folder, err))
+		return r.spec.wrap(fmt.Errorf("open the files without a name in %s: %w", folder, err))
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func placeOf(pid int, at string) (*job, error) {
 	at = filepath.Clean(at)
 	st, err := statx(fmt.Sprintf("/proc/%d/root%s", pid, at))
 	if err != nil {
-		return nil, fmt.Errorf("look at the job's files in %s: %w", at, err)
+		return nil, fmt.Errorf("read the job's files in %s: %w", at, err)
 	}
 	return &job{at: at, device: device64(st), tables: map[int]map[uint64]string{}}, nil
 }

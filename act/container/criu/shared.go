@@ -77,7 +77,7 @@ func rewrite(name string, change func([]byte) ([]byte, error)) error {
 		return err
 	}
 	if len(text) < imageHeader {
-		return fmt.Errorf("%s is no image", filepath.Base(name))
+		return fmt.Errorf("%s is not an image", filepath.Base(name))
 	}
 	out, rest := text[:imageHeader:imageHeader], text[imageHeader:]
 	for len(rest) > 0 {

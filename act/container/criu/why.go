@@ -62,7 +62,7 @@ var rules = []rule{
 	{`Task \d+ with SysVIPC shmem map`, says(segment("a program")), true},
 	{`External socket is used|Can't dump half of stream unix connection|with unreachable peer`,
 		says("a program is connected to one outside the container by a Unix socket: it has to close it, or to be connected by the network"), true},
-	{`Found dangling tty`, says("a program's terminal belongs to somebody outside the container: start it through a terminal made inside"), true},
+	{`Found dangling tty`, says("a program's terminal belongs to a process outside the container: start it through a terminal made inside"), true},
 	{`The root task has another root than mntns`, says("the container's first process has changed its root: only the container as a whole can have one"), true},
 	{`Open files on overmounted mounts.*path=(.*)`, quoting("a program has %s open, on which something has been mounted since: let it close the file, or unmount that"), true},
 	{`Unseizable non-zombie (\d+) found|SEIZE (\d+): can't wait`, says("a program is held by another, as a debugger does: end that"), true},
@@ -70,7 +70,7 @@ var rules = []rule{
 	// Transient obstacles.
 	{`In-flight connection`, says("a connection is just being made, and cannot move before it is accepted: try again"), false},
 	{`Non-empty write queue on an in-flight socket|Found a closed in-flight socket`,
-		says("a Unix connection waits to be taken by who listens, and data waits in it: let the program accept it"), false},
+		says("a Unix connection with data in it waits to be accepted: let the program accept it"), false},
 	{`Control messages in queue, not supported`,
 		says("a control message (credentials) waits to be read on a Unix socket: let the program read it"), false},
 	{`The netlink socket \S+ is bound to groups but not to portid`,
@@ -83,16 +83,16 @@ var rules = []rule{
 	{`Can't (?:connect|bind) inet socket.*(?:Cannot assign requested address|Network is unreachable|No such device)`,
 		says("a socket's address is not there: the container's network has to be made, with its addresses and routes, before its processes, and nothing may be left in it of processes that ended"), false},
 	{`(?:Can't open file|Can't open mapped|Can't stat) (.*) on restore: (.*)`, quoting("its file %s cannot be opened here: %s; the container's files have to be the same on both hosts"), false},
-	{`File (\S+) has bad (?:size|mode|build-ID)`, quoting("its file %s is not what it was: the container's files have to be the same on both hosts"), false},
+	{`File (\S+) has bad (?:size|mode|build-ID)`, quoting("its file %s has changed: the container's files have to be the same on both hosts"), false},
 	{`\d+:\.?(/\S*) doesn't have a proper root mount|No mapping for \d+:\.?(/\S*) mountpoint`, func(m []string) string {
-		return printable(m[1]+m[2]) + " is mounted in it from outside, of which nobody told"
+		return printable(m[1]+m[2]) + " is mounted in it from outside, and CRIU was not told"
 	}, false},
 	{`Unable to mount (\S+) .*: No such file or directory`, quoting("%s, which is mounted in it, does not exist here"), false},
 	{`CPU (?:instruction )?capabilities do not match|FPU feature required by image|CPU xfeatures has unsupported|CPU xsave (?:max )?size mismatch|missing support fxsave`,
 		says("this host's processor lacks something that its programs use: move it to a host with the same model or a newer one"), false},
 	{`Unexpected EOF on|Can't open (?:inventory|image)|Magic doesn't match|Images corrupted|No .* image`, says("its images are not whole: they have to be dumped and sent again"), false},
-	{`tee: \d+: Operation not permitted`, says("memory cannot be handed out: `sysctl fs.pipe-max-size=4194304` as the machine's root mends it"), false},
-	{`lazy-pages.*connect|Can't connect to lazy-pages`, says("what fetches its memory does not run"), false},
+	{`tee: \d+: Operation not permitted`, says("memory cannot be sent through a pipe: `sysctl fs.pipe-max-size=4194304` as the machine's root fixes it"), false},
+	{`lazy-pages.*connect|Can't connect to lazy-pages`, says("its lazy pager does not run"), false},
 	{`(?:tar|gzip).*(?:No such file|exited)|Can't (?:dump|restore) tmpfs content`, says("the files it keeps in memory could not be stored: is the program tar there?"), false},
 }
 

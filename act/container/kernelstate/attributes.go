@@ -197,7 +197,7 @@ func (a attributesOf) schedule(tid int, c *Container) error {
 			both[i] = here[i] & a.CPUs[i]
 		}
 		if both.Count() < a.CPUs.Count() {
-			c.say("thread %d of process %d was bound to %d processors, of which this host gives it %d", a.Inside, a.Process, a.CPUs.Count(), both.Count())
+			c.say("thread %d of process %d was bound to %d processors, and this host gives it %d of them", a.Inside, a.Process, a.CPUs.Count(), both.Count())
 		}
 		if both.Count() > 0 {
 			if err := unix.SchedSetaffinity(tid, &both); err != nil {

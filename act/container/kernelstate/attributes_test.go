@@ -34,8 +34,8 @@ func TestFewerProcessors(t *testing.T) {
 		said   string
 	}{
 		{[]int{first}, here, ""},
-		{[]int{first, 1000}, here, "thread 7 of process 5 was bound to 2 processors, of which this host gives it 1"},
-		{[]int{1000, 1001}, here, "was bound to 2 processors, of which this host gives it 0"},
+		{[]int{first, 1000}, here, "thread 7 of process 5 was bound to 2 processors, and this host gives it 1 of them"},
+		{[]int{1000, 1001}, here, "was bound to 2 processors, and this host gives it 0 of them"},
 	} {
 		a := attributesOf{Process: 5, Inside: 7, CPUs: &unix.CPUSet{}}
 		for _, cpu := range c.wanted {

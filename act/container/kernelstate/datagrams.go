@@ -42,7 +42,7 @@ func (s socket) messages(all []socket) (found []message, err error) {
 	for _, o := range asked {
 		before := getInt(s.fd, o[0], o[1])
 		if err := setInt(s.fd, o[0], o[1], 1); err != nil {
-			return nil, fmt.Errorf("look at what waits in a UDP socket: %w", err)
+			return nil, fmt.Errorf("read the messages that wait in a UDP socket: %w", err)
 		}
 		defer func() { _ = setInt(s.fd, o[0], o[1], before) }()
 	}
@@ -122,7 +122,7 @@ func addressOf(a unix.Sockaddr) netip.AddrPort {
 func ownAddresses() (own map[netip.Addr]bool, err error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, fmt.Errorf("look at the container's addresses: %w", err)
+		return nil, fmt.Errorf("read the container's addresses: %w", err)
 	}
 	own = map[netip.Addr]bool{}
 	for _, a := range all {

@@ -157,7 +157,7 @@ func (s socket) write(all []letter, c *Container) error {
 		if _, _, err := unix.Recvfrom(s.fd, buffer, unix.MSG_DONTWAIT); errors.Is(err, unix.EAGAIN) {
 			break
 		} else if err != nil {
-			return fmt.Errorf("take what waits in a Unix socket: %w", err)
+			return fmt.Errorf("take the messages that wait in a Unix socket: %w", err)
 		}
 	}
 	to, done, err := s.address(all[0].To)

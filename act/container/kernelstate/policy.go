@@ -56,7 +56,7 @@ func parsePolicy(line string) policy {
 func (a attributesOf) remember(tid int, c *Container) error {
 	online, err := os.ReadFile("/sys/devices/system/node/online")
 	if err != nil {
-		c.say("thread %d of process %d had a policy for nodes of memory (%s), of which this host's kernel has none", a.Inside, a.Process, a.Memory.Mode)
+		c.say("thread %d of process %d had a policy for nodes of memory (%s), and this host's kernel has no such nodes", a.Inside, a.Process, a.Memory.Mode)
 		return nil
 	}
 	mode, wanted, err := a.Memory.numbers()
@@ -118,7 +118,7 @@ func nodeMask(list string) (mask [mostNodes / 64]uint64, err error) {
 		from, err1 := strconv.Atoi(first)
 		to, err2 := strconv.Atoi(last)
 		if err1 != nil || err2 != nil || from < 0 || to >= mostNodes {
-			return mask, fmt.Errorf("%q is no list of nodes", list)
+			return mask, fmt.Errorf("%q is not a list of nodes", list)
 		}
 		for i := from; i <= to; i++ {
 			mask[i/64] |= 1 << (i % 64)

@@ -248,7 +248,7 @@ func (c *Container) sockets() (all []socket, err error) {
 			s := socket{fd: fd, owner: p.PID, process: p.Inside, number: f.FD, name: f.Name}
 			all = append(all, s)
 			if err := all[len(all)-1].identify(); err != nil {
-				return all, fmt.Errorf("look at descriptor %d of process %d: %w", f.FD, p.Inside, err)
+				return all, fmt.Errorf("check descriptor %d of process %d: %w", f.FD, p.Inside, err)
 			}
 		}
 	}
@@ -294,7 +294,7 @@ func poll(all []socket) error {
 		return nil
 	}
 	if _, err := unix.Poll(asked, 0); err != nil {
-		return fmt.Errorf("ask what waits in the container's sockets: %w", err)
+		return fmt.Errorf("ask which data waits in the container's sockets: %w", err)
 	}
 	for i := range all {
 		all[i].ready = asked[i].Revents

@@ -20,7 +20,7 @@ import (
 func (s socket) settled(all []socket, runs bool) error {
 	emptied.forget(s)
 	if s.ready&unix.POLLERR != 0 {
-		return s.waits("a socket with an error that it has not heard of")
+		return s.waits("a socket with an error that it has not read")
 	}
 	switch {
 	case s.tcp() && s.state != tcpListening:
@@ -146,7 +146,7 @@ const peekBytes = 1 << 20
 func (s socket) peek(f func([]byte) bool) error {
 	before := peekOff(s.fd)
 	if err := setInt(s.fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, 0); err != nil {
-		return fmt.Errorf("look at what waits in a socket: %w", err)
+		return fmt.Errorf("check a socket for waiting data: %w", err)
 	}
 	for buffer := make([]byte, peekBytes); f(buffer); {
 	}

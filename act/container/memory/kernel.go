@@ -84,7 +84,7 @@ func Supported() error {
 func knowsGuards() (bool, error) {
 	pagemap, err := os.Open("/proc/self/pagemap")
 	if err != nil {
-		return false, fmt.Errorf("look at pages: %w", err)
+		return false, fmt.Errorf("check pages: %w", err)
 	}
 	defer func() { _ = pagemap.Close() }()
 	for _, guards := range []bool{true, false} {
@@ -97,7 +97,7 @@ func knowsGuards() (bool, error) {
 			return guards, nil
 		}
 		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTTY) {
-			return false, fmt.Errorf("look at pages: %w", err)
+			return false, fmt.Errorf("check pages: %w", err)
 		}
 	}
 	return false, ErrUnsupported

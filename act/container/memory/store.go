@@ -275,7 +275,7 @@ func (m *processMemory) read(address uint64, content []byte, rest Rest) ([]byte,
 		return content, nil
 	}
 	if _, err := m.file.ReadAt(content, int64(address)); err != nil {
-		return nil, fmt.Errorf("read what was received of process %d: %w", m.number, err)
+		return nil, fmt.Errorf("read the received memory of process %d: %w", m.number, err)
 	}
 	return content, nil
 }

@@ -32,7 +32,7 @@ func ReadTally(path string) (t Tally, err error) {
 		return t, err
 	}
 	if len(b) != tallyBytes {
-		return t, fmt.Errorf("%s is no tally", path)
+		return t, fmt.Errorf("%s is not a tally", path)
 	}
 	return Tally{int64(binary.BigEndian.Uint64(b)), b[tallyBytes-1] == 1}, nil
 }

@@ -116,7 +116,7 @@ func (t *Tracker) Dirty(ctx context.Context) (int64, error) {
 	for _, p := range t.inOrder() {
 		n, err := s.count(p)
 		if err != nil && !errors.Is(err, errEnded) {
-			return 0, fmt.Errorf("look at the memory of process %d: %w", p.pid, err)
+			return 0, fmt.Errorf("scan the memory of process %d: %w", p.pid, err)
 		}
 		total += n
 	}

@@ -79,7 +79,7 @@ func (g *UffdHolder) there() (map[int]bool, error) {
 		return all, nil
 	}
 	if err != nil {
-		return all, fmt.Errorf("look what process %d has open: %w", g.pid, err)
+		return all, fmt.Errorf("list the open files of process %d: %w", g.pid, err)
 	}
 	for _, e := range entries {
 		if what, _ := os.Readlink(filepath.Join(folder, e.Name())); what != uffdKind {

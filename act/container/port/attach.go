@@ -62,7 +62,7 @@ func (p Port) Cut() error {
 // error call it again.
 func (p Port) Mend() error {
 	if err := p.unfilter(cut); err != nil {
-		return fmt.Errorf("mending the container's link %s: %w", p.link(), err)
+		return fmt.Errorf("restoring the container's link %s: %w", p.link(), err)
 	}
 	return nil
 }

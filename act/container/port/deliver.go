@@ -25,7 +25,7 @@ const (
 // of the held frames. A packet longer than the link's MTU is delivered in fragments.
 func (p Port) Deliver(packet []byte) error {
 	if len(packet) < ipHeader || packet[0] != 4<<4|ipHeader/4 {
-		return errors.New("what is to be delivered is no plain IPv4 packet")
+		return errors.New("the frame to deliver is not a plain IPv4 packet")
 	}
 	err := p.deliver(packet)
 	if err != nil {

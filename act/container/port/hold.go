@@ -72,7 +72,7 @@ func (p Port) QueueFrames() (*FrameQueue, error) {
 	h := &FrameQueue{port: p, tap: -1, way: -1, buffer: make([]byte, frameBytes), chase: chaseLimit}
 	if err := h.open(); err != nil {
 		h.letGo()
-		return nil, fmt.Errorf("holding what comes for guest %d of network %d: %w", p.Index, p.Subnet, err)
+		return nil, fmt.Errorf("holding frames for guest %d of network %d: %w", p.Index, p.Subnet, err)
 	}
 	return h, nil
 }
@@ -235,7 +235,7 @@ func (h *FrameQueue) Release() error {
 		return nil
 	}
 	if err := h.release(); err != nil {
-		return fmt.Errorf("releasing what came for guest %d of network %d: %w", h.port.Index, h.port.Subnet, err)
+		return fmt.Errorf("releasing the frames for guest %d of network %d: %w", h.port.Index, h.port.Subnet, err)
 	}
 	return h.letGo()
 }
@@ -305,7 +305,7 @@ func read(m *ebpf.Map) (n uint64, err error) {
 func (h *FrameQueue) countLost() error {
 	link, err := h.kernel.LinkByName(h.port.Subnet.PortQueueName(h.port.Index))
 	if err != nil {
-		return fmt.Errorf("looking at the queue: %w", err)
+		return fmt.Errorf("checking the queue: %w", err)
 	}
 	if s := link.Attrs().Statistics; s != nil {
 		h.count.Lost = h.unsent + s.TxDropped
@@ -328,7 +328,7 @@ func (h *FrameQueue) drain() error {
 				h.count.Lost++
 				continue
 			case err != nil:
-				return fmt.Errorf("reading what waits (the job's network may have been removed): %w", err)
+				return fmt.Errorf("reading the waiting frames (the job's network may have been removed): %w", err)
 			}
 			h.pending = h.buffer[:n]
 		}
@@ -374,7 +374,7 @@ func (h *FrameQueue) Close() error {
 		return nil
 	}
 	if err := h.letGo(); err != nil {
-		return fmt.Errorf("dropping what came for guest %d of network %d: %w", h.port.Index, h.port.Subnet, err)
+		return fmt.Errorf("dropping the frames for guest %d of network %d: %w", h.port.Index, h.port.Subnet, err)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (p Port) Attach(ns *os.File) error {
 	defer kernel.Close()
 	host, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
-		return fmt.Errorf("looking at this host's network: %w", err)
+		return fmt.Errorf("reading this host's network: %w", err)
 	}
 	defer host.Close()
 	err = thread.In(ns, func() error {
@@ -94,7 +94,7 @@ func (p Port) notAttached(err error) error {
 func (p Port) Give(ns *os.File) error {
 	here, err := netns.Get()
 	if err != nil {
-		return fmt.Errorf("looking at this host's network: %w", err)
+		return fmt.Errorf("reading this host's network: %w", err)
 	}
 	defer here.Close()
 	err = thread.In(ns, func() error {

@@ -84,7 +84,7 @@ func open(s Subject) (*sampler, error) {
 	if s.Files != "" {
 		var st unix.Stat_t
 		if err := unix.Stat(s.Files, &st); err != nil {
-			return nil, fmt.Errorf("look at %s: %w", s.Files, err)
+			return nil, fmt.Errorf("check %s: %w", s.Files, err)
 		}
 		l.device = fmt.Sprintf("%02x:%02x", unix.Major(st.Dev), unix.Minor(st.Dev))
 	}
@@ -96,12 +96,12 @@ func open(s Subject) (*sampler, error) {
 		}
 		if err != nil {
 			l.close()
-			return nil, fmt.Errorf("look at the memory of process %d: %w", pid, err)
+			return nil, fmt.Errorf("sample the memory of process %d: %w", pid, err)
 		}
 		l.processes = append(l.processes, process{pid, f})
 		if err := l.noteProcess(len(l.processes)-1, seen); err != nil {
 			l.close()
-			return nil, fmt.Errorf("look at the memory of process %d: %w", pid, err)
+			return nil, fmt.Errorf("sample the memory of process %d: %w", pid, err)
 		}
 	}
 	if len(l.processes) == 0 {
@@ -187,7 +187,7 @@ func (l *sampler) census() (counted, error) {
 	if l.subject.Files != "" {
 		var st unix.Statfs_t
 		if err := unix.Statfs(l.subject.Files, &st); err != nil {
-			return c, fmt.Errorf("look at %s: %w", l.subject.Files, err)
+			return c, fmt.Errorf("check %s: %w", l.subject.Files, err)
 		}
 		if st.Type == unix.TMPFS_MAGIC {
 			c.files = int64(st.Blocks-st.Bfree) * st.Bsize
@@ -223,7 +223,7 @@ func (l *sampler) each(give func(area int, r host.PageRegion)) error {
 				return errors.New("the kernel does not tell which pages there are; Linux 6.7 and later do")
 			}
 			if err != nil {
-				return fmt.Errorf("look at the memory of process %d: %w", p.pid, err)
+				return fmt.Errorf("sample the memory of process %d: %w", p.pid, err)
 			}
 			for _, r := range found {
 				give(i, r)

@@ -33,7 +33,7 @@ type Subject struct {
 // error; those that begin are not looked at.
 func SampleMemory(ctx context.Context, s Subject, p host.SamplePlan) (fleet.Profile, error) {
 	if p.Pages <= 0 || len(p.After) == 0 {
-		return fleet.Profile{}, errors.New("there is nothing to look at")
+		return fleet.Profile{}, errors.New("there is nothing to sample")
 	}
 	return host.Profile(func() (fleet.Profile, error) {
 		l, err := open(s)

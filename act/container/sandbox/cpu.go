@@ -43,7 +43,7 @@ var (
 func ReadProcessor() (Processor, error) {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
-		return Processor{}, fmt.Errorf("look at the processors: %w", err)
+		return Processor{}, fmt.Errorf("read the processors: %w", err)
 	}
 	return parse(text)
 }
@@ -64,7 +64,7 @@ func parse(text []byte) (Processor, error) {
 		}
 	}
 	if processors == 0 {
-		return Processor{}, errors.New("look at the processors: /proc/cpuinfo names no flags")
+		return Processor{}, errors.New("read the processors: /proc/cpuinfo names no flags")
 	}
 	p := Processor{Level: "x86-64-v1"}
 	for flag, n := range count {

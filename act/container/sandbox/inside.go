@@ -63,7 +63,7 @@ func DialAgent(ctx context.Context, store string) (net.Conn, error) {
 	}
 	defer socket.Close()
 	if info, err := socket.Stat(); err != nil || info.Mode().Type() != os.ModeSocket {
-		return nil, errors.Join(err, fmt.Errorf("%s is no socket", Link))
+		return nil, errors.Join(err, fmt.Errorf("%s is not a socket", Link))
 	}
 	var dialer net.Dialer
 	return dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))

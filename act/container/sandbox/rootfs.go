@@ -327,7 +327,7 @@ var keepClear = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/pr
 // Showable returns an error if a job's files cannot be mounted at a path of a guest.
 func Showable(export string) error {
 	if !filepath.IsAbs(export) || filepath.Clean(export) != export {
-		return fmt.Errorf("%q is no absolute path", export)
+		return fmt.Errorf("%q is not an absolute path", export)
 	}
 	if export == "/" {
 		return errors.New("/ cannot be shared with guests: it would hide the image; run from a directory of your own")

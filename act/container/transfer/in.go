@@ -76,7 +76,7 @@ func (in *Receiver) Receive(c *framing.Conn) error {
 		case sayRestore:
 			return nil
 		default:
-			err = fmt.Errorf("the source says something of the unknown kind %q", kind)
+			err = fmt.Errorf("the source sent a message of the unknown kind %q", kind)
 		}
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ func (in *Receiver) Receive(c *framing.Conn) error {
 // agent receives a part of the guest agent.
 func (in *Receiver) agent(content []byte) error {
 	if in.Agent == nil {
-		return errors.New("a guest agent came that nobody has asked for")
+		return errors.New("a guest agent came without a request")
 	}
 	if len(content) > 0 {
 		_, err := in.Agent.Write(content)
@@ -122,7 +122,7 @@ func (in *Receiver) beginImage(name string) (err error) {
 
 func (in *Receiver) fill(content []byte) error {
 	if in.image == nil {
-		return errors.New("content came before the name of what it is of")
+		return errors.New("content came before its name")
 	}
 	_, err := in.image.Write(content)
 	return err

@@ -124,7 +124,7 @@ func (d *Listener) greet(c *framing.Conn) (h Hello, err error) {
 		return h, err
 	}
 	if h.Word != d.Place.Word || h.Guest != d.guest || h.Migration != d.migration {
-		return h, errors.New("somebody connected who means another guest")
+		return h, errors.New("the connection is for another guest")
 	}
 	if h.Version != framing.Version && !h.Only { // all versions report the outcome of a switch alike
 		err := fmt.Errorf("the source speaks version %d and the target %d: both hosts need the same version of pagurus", h.Version, framing.Version)

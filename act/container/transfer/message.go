@@ -83,7 +83,7 @@ func hear(c *framing.Conn, patience time.Duration) (a Answer, err error) {
 		return a, err
 	}
 	if kind != sayAnswer {
-		return a, fmt.Errorf("the target says something of the unknown kind %q", kind)
+		return a, fmt.Errorf("the target sent a message of the unknown kind %q", kind)
 	}
 	return a, parse(content, &a)
 }
@@ -101,7 +101,7 @@ func sendJSON(c *framing.Conn, kind byte, v any) error {
 
 func parse(content []byte, v any) error {
 	if err := json.Unmarshal(content, v); err != nil {
-		return fmt.Errorf("read what the other host says: %w", err)
+		return fmt.Errorf("read the other host's message: %w", err)
 	}
 	return nil
 }

@@ -143,7 +143,7 @@ func (t *Target) openFile(fd int, base string, a about) error {
 	t.file, t.in, t.base, t.a = os.NewFile(uintptr(f), base), os.NewFile(uintptr(again), base), base, a
 	var st unix.Stat_t
 	if err := unix.Fstat(f, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return errors.Join(err, errors.New("it is no file"))
+		return errors.Join(err, errors.New("it is not a file"))
 	}
 	return t.file.Truncate(int64(a.size))
 }

@@ -101,7 +101,7 @@ func (s *Source) Pass(ctx context.Context, mapped map[uint64]bool, send func([]b
 	// others take their places.
 	for _, name := range s.names {
 		if err := p.scanPath(root, name, name); err != nil {
-			return p.sent, fmt.Errorf("look at what the guest has written: %w", err)
+			return p.sent, fmt.Errorf("scan the guest's files: %w", err)
 		}
 	}
 	if err := p.removals(); err != nil {

@@ -304,7 +304,7 @@ func (c *Client) deliver(m message) error {
 		}
 		return nil
 	case m.Return == nil && m.Error == nil:
-		return errors.New("the peer sent what is neither answer nor event")
+		return errors.New("the peer sent a message that is neither an answer nor an event")
 	case m.ID == nil:
 		if m.Error != nil {
 			return fmt.Errorf("the peer did not understand: %s", m.Error.Desc)
