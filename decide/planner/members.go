@@ -184,7 +184,7 @@ func (d *draft) enrolHost(id fleet.HostID, e fleet.Enrolment, t fleet.JoinToken)
 		return "the machine has no identity: `systemd-machine-id-setup` makes one in /etc/machine-id"
 	}
 	if _, known := d.Hosts.Find(id); known {
-		return fmt.Sprintf("there is a host %s already; join under another name with --%s, or, if it is this machine after a new installation, remove it first with `pagurus forget %s`", id, fleet.HostFlag, id)
+		return fmt.Sprintf("there is a host %s already; join under another name with --%s, or, if it is this machine after a new installation, remove it first with `pagurus host remove %s`", id, fleet.HostFlag, id)
 	}
 	if !t.SameID {
 		for _, other := range d.base.Hosts {

@@ -165,6 +165,10 @@ func (a *app) whoamiCommand() *cobra.Command {
 			if a.json {
 				return a.printJSON(by)
 			}
+			if by.Host != "" {
+				_, err = fmt.Fprintf(a.Out, "host %s\n", by.Host)
+				return err
+			}
 			name, role := orElse(string(by.User), fmt.Sprintf("uid %d", by.UID)), fleet.UserRole
 			if by.Admin {
 				role = fleet.AdminRole

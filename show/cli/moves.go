@@ -260,13 +260,44 @@ func (a *app) forgetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "forget HOST",
 		Short: "Remove a host that is gone for good",
-		Long: `Forget removes a host that will not come back. Its guests are given up. Make sure
-that the machine is off, or its guests keep running without Pagurus.`,
+		Long: `Forget removes a host that will not come back. Its certificate no longer counts. Make
+sure that the machine is off, or its guests keep running without Pagurus. For a host
+whose agent runs, use ` + "`pagurus host remove`" + `.`,
 		Example:           "  pagurus forget host7",
 		Args:              Exactly(1, oneHost),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE:              a.aboutHost(fleet.Forget),
 	}
+}
+
+// removeHostCommand is drain --wait and forget.
+func (a *app) removeHostCommand() *cobra.Command {
+	limit := usualWait
+	cmd := &cobra.Command{
+		Use:   "remove HOST",
+		Short: "Empty a host and remove it from the cluster",
+		Long: `Remove moves all guests off a host, waits until it is empty, and removes it: its
+certificate no longer counts, and its agent is turned away. If guests stay, the host is
+not removed and keeps draining. It may join again with a new token.`,
+		Example:           "  pagurus host remove host7",
+		Args:              Exactly(1, oneHost),
+		ValidArgsFunction: a.completeHostArgument,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			host := fleet.HostID(args[0])
+			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.Drain, Host: host})
+			if err != nil {
+				return err
+			}
+			a.notes(answer)
+			if err := a.awaitEmpty(cmd.Context(), host, limit); err != nil {
+				return err
+			}
+			_, err = a.ask(cmd.Context(), fleet.Request{Verb: fleet.Forget, Host: host})
+			return err
+		},
+	}
+	Duration(cmd.Flags(), &limit, "timeout", "wait no longer than this; the host stays draining")
+	return cmd
 }
 
 // aboutHost sends a request about the named host.

@@ -94,7 +94,7 @@ the owner comes. If the owner stays, the host's policy decides what happens to t
 				Example: "  pagurus host ls\n  pagurus host drain host1 --wait\n  pagurus host policy office3 --owner yes --hours 19:00-07:00\n  pagurus host claim office3      # I need it now\n  pagurus host release office3    # I am done",
 			},
 			Verbs: verbs(a.ls("hosts", listing{view.Cluster.HostTable, func(c view.Cluster) any { return c.Hosts }}, "  pagurus ls --json | jq '.[] | {id, state}'"),
-				a.policyCommand, a.claimCommand, a.releaseCommand),
+				a.policyCommand, a.claimCommand, a.releaseCommand, a.removeHostCommand),
 			Short: verbs(a.drainCommand, a.undrainCommand, a.forgetCommand),
 		},
 		{
