@@ -38,12 +38,16 @@ const (
 	exitStatus = exitByte<<1 | 1
 )
 
-// probeLimit is for hardware virtualization: the probe takes 0.2 s even under emulation.
+// hardwareLimits are how long hardware virtualization may take, in turn. The probe takes
+// 0.2 s even under emulation, but a busy machine, or one inside another, may need longer.
 // coldLimit is for emulation, the last resort, when QEMU may be read from a slow disk.
-const (
-	probeLimit = 5 * time.Second
-	coldLimit  = 30 * time.Second
-)
+var hardwareLimits = []time.Duration{5 * time.Second, coldLimit}
+
+const coldLimit = 30 * time.Second
+
+// errNoAnswer is wrapped by the error of a probe that did not end in time. That says
+// nothing of the accelerator.
+var errNoAnswer = errors.New("a tiny guest did not come to its end")
 
 // oldest is the first QEMU whose machine type guests use.
 const oldestMajor, oldestMinor = 7, 2
@@ -53,6 +57,7 @@ type acceleration struct {
 	Accelerator string // Hardware or Emulation
 	Version     string // of QEMU
 	Trouble     string // why hardware virtualization is not used, for people
+	Unsure      bool   // it is not used because it did not answer in time
 }
 
 // acceleratorTrial is how QEMU is tested.
@@ -62,6 +67,8 @@ type acceleratorTrial struct {
 	Machine    string                                      // type of machine
 	CPU        func(accelerator string) (full, cpu string) // QEMU's argument for an accelerator, and its CPU model
 	Attributes func() *syscall.SysProcAttr                 // the account it runs as
+	Device     string                                      // of hardware virtualization
+	Limits     []time.Duration                             // of hardware virtualization, in turn
 }
 
 // findAccelerator finds the accelerator that works; an error says that none does.
@@ -75,14 +82,19 @@ func findAccelerator(ctx context.Context, t acceleratorTrial) (acceleration, err
 		return acceleration{}, fmt.Errorf("probe qemu: %w", err)
 	}
 	defer os.Remove(kernel)
-	trouble := t.boot(ctx, kernel, Hardware)
+	trouble := errNoAnswer
+	for _, limit := range t.Limits {
+		if errors.Is(trouble, errNoAnswer) {
+			trouble = t.boot(ctx, kernel, Hardware, limit)
+		}
+	}
 	if trouble == nil {
 		return acceleration{Accelerator: Hardware, Version: version}, nil
 	}
-	if err := t.boot(ctx, kernel, Emulation); err != nil {
+	if err := t.boot(ctx, kernel, Emulation, coldLimit); err != nil {
 		return acceleration{}, err
 	}
-	return acceleration{Accelerator: Emulation, Version: version, Trouble: trouble.Error()}, nil
+	return acceleration{Accelerator: Emulation, Version: version, Trouble: trouble.Error(), Unsure: errors.Is(trouble, errNoAnswer)}, nil
 }
 
 var versionLine = regexp.MustCompile(`version (([0-9]+)\.([0-9]+)[0-9.]*)`)
@@ -107,15 +119,12 @@ func versionOf(ctx context.Context, binary string) (string, error) {
 	return string(m[1]), nil
 }
 
-func (t acceleratorTrial) boot(ctx context.Context, kernel, name string) error {
+// boot boots a tiny guest. errNoAnswer: it did not come to its end within limit.
+func (t acceleratorTrial) boot(ctx context.Context, kernel, name string, limit time.Duration) error {
 	if name == Hardware {
-		if _, err := os.Stat("/dev/kvm"); err != nil {
-			return fmt.Errorf("%s: this machine has no /dev/kvm", name)
+		if _, err := os.Stat(t.Device); err != nil {
+			return fmt.Errorf("%s: this machine has no %s", name, t.Device)
 		}
-	}
-	limit := coldLimit
-	if name == Hardware {
-		limit = probeLimit
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -128,7 +137,7 @@ func (t acceleratorTrial) boot(ctx context.Context, kernel, name string) error {
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s: a tiny guest did not come to its end within %s", name, limit)
+		return fmt.Errorf("%s: %w within %s", name, errNoAnswer, limit)
 	case errors.As(err, &exit) && exit.ExitCode() == exitStatus:
 		return nil
 	case err == nil:

@@ -31,7 +31,7 @@ type remembered struct {
 
 // probe finds out what works by booting a guest: a device file that opens, or a virtual
 // machine that can be made, proves nothing. The result is kept as long as QEMU and the
-// host's kernel stay the same.
+// host's kernel stay the same, unless hardware virtualization did not answer.
 func (d *Driver) probe(ctx context.Context) (Ability, error) {
 	now := remembered{Binary: d.binary, Access: UserfaultAccess()}
 	info, err := os.Stat(d.binary)
@@ -54,12 +54,16 @@ func (d *Driver) probe(ctx context.Context) (Ability, error) {
 	}
 	found, err := findAccelerator(ctx, acceleratorTrial{
 		Binary: d.binary, Folder: d.config.Run, Machine: machineType, Attributes: d.account.Attributes,
-		CPU: func(name string) (string, string) { return acceleratorArgument(name), acceleratorCPU(name) },
+		CPU:    func(name string) (string, string) { return acceleratorArgument(name), acceleratorCPU(name) },
+		Device: "/dev/kvm", Limits: hardwareLimits,
 	})
 	if err != nil {
 		return Ability{}, err
 	}
 	now.Ability = Ability{Accelerator: found.Accelerator, Version: found.Version, Trouble: found.Trouble, NoPostCopy: d.tryPostCopy(ctx)}
+	if found.Unsure { // the next start tries again
+		return now.Ability, nil
+	}
 	if err := note.Replace(path, now); err != nil {
 		return Ability{}, fmt.Errorf("keep the probe's result: %w", err)
 	}
