@@ -26,7 +26,7 @@ func unknown(format string, args ...any) error {
 
 // Identify says who shows a certificate: one that this cluster made, for a member that it
 // still has, with the key by which the member is known.
-func (m Members) Identify(ctx context.Context, c *x509.Certificate) (wire.Peer, error) {
+func (m Members) Identify(ctx context.Context, c *x509.Certificate, from string) (wire.Peer, error) {
 	who, err := m.c.Authority.Verify(c, now())
 	expired := errors.Is(err, identity.ErrExpired)
 	if err != nil && !expired {
@@ -45,11 +45,22 @@ func (m Members) Identify(ctx context.Context, c *x509.Certificate) (wire.Peer, 
 		return wire.Peer{}, unknown("host %s was removed from this cluster: `pagurus join` it again with a new token", who.Name)
 	case identity.User:
 		if u, known := s.Users[fleet.UserID(who.Name)]; known && slices.Contains(u.Keys, key) {
-			return wire.Peer{Caller: callerOf(u), Groups: u.Groups, Expired: expired}, nil
+			return wire.Peer{Caller: callerOf(u), Groups: u.Groups, Files: machinesAt(s, from), Expired: expired}, nil
 		}
 		return wire.Peer{}, unknown("this login of %s has ended: `pagurus login` again with a new token", who.Name)
 	}
 	return wire.Peer{}, unknown("a controller's certificate opens nothing")
+}
+
+// machinesAt names the machines of the hosts at an address.
+func machinesAt(s fleet.Snapshot, address string) []string {
+	var out []string
+	for _, h := range s.Hosts {
+		if h.Facts.Machine != "" && h.Facts.Address == address {
+			out = append(out, h.Facts.Machine)
+		}
+	}
+	return out
 }
 
 func callerOf(u fleet.User) fleet.Caller {

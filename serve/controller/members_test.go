@@ -156,10 +156,20 @@ func TestRogueUser(t *testing.T) {
 	}
 	ada := r.member(r.token(fleet.JoinToken{Role: fleet.UserRole, User: "ada"}), wire.Joining{})
 	grace := r.member(r.token(fleet.JoinToken{Role: fleet.UserRole, User: "grace"}), wire.Joining{})
-	a, err := ada.Ask(r.ctx, fleet.Request{Verb: fleet.Submit, By: fleet.Caller{Admin: true}, Spec: &fleet.JobSpec{
+	q := fleet.Request{Verb: fleet.Submit, By: fleet.Caller{Admin: true}, Spec: &fleet.JobSpec{
 		Args: []string{"./a.out"}, Dir: "/home/ada", Ranks: 1, Guests: 1, Image: "openmpi", Machine: "machine", UID: 0, GID: 0, Env: []string{"SECRET=1"},
-		Need: fleet.Resources{CPUs: 1, MemoryBytes: 256 << 20},
-	}})
+		Need: fleet.Resources{CPUs: 1, MemoryBytes: 256 << 20}, On: []fleet.HostID{"host1"},
+	}}
+	_, err := ada.Ask(r.ctx, q)
+	r.refused(err, http.StatusForbidden, "the machine that you submit from")
+	// From now on a host calls from where ada does.
+	host := r.member(r.token(fleet.JoinToken{Role: fleet.HostRole}), wire.Joining{Host: "host7", Machine: "machine"})
+	facts := r.facts("host7")
+	facts.Address = "127.0.0.1"
+	if _, err := host.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := ada.Ask(r.ctx, q)
 	if err != nil {
 		t.Fatal(err)
 	}

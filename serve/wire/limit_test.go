@@ -20,6 +20,7 @@ func TestFilesAreWhereTheCallerIs(t *testing.T) {
 	ctx, s := limited(t), serve(t, &world{})
 	user, root := s.userClient(t, 4242), s.client(t)
 	remote := s.member(t, identity.Subject{Role: identity.User, Name: "admin"})
+	ada := s.member(t, identity.Subject{Role: identity.User, Name: "ada"})
 	for _, c := range []struct {
 		who     *Client
 		machine string
@@ -27,6 +28,7 @@ func TestFilesAreWhereTheCallerIs(t *testing.T) {
 	}{
 		{user, "here", "here"}, {user, "", "here"}, {user, "elsewhere", ""},
 		{root, "elsewhere", "elsewhere"}, {remote, "elsewhere", "elsewhere"},
+		{ada, "at 127.0.0.1", "at 127.0.0.1"}, {ada, "elsewhere", ""}, {ada, "here", ""},
 	} {
 		before := len(s.asked)
 		_, err := c.who.Ask(ctx, fleet.Request{Verb: fleet.Submit, Spec: &fleet.JobSpec{Machine: c.machine}})

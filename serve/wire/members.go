@@ -23,13 +23,14 @@ type Peer struct {
 	Groups  []uint32 // as whom jobs run, too
 	From    string   // the IP address that the connection comes from; empty: this machine's socket
 	Key     string   // fingerprint of the key that the peer has shown; empty: none
+	Files   []string // over TCP: machines whose files its jobs may use, Facts.Machine of hosts at From
 	Expired bool     // its certificate may only be renewed
 }
 
 // Members knows who belongs to the cluster.
 type Members interface {
 	// Identify says who shows a certificate. An *Error says why nobody does.
-	Identify(context.Context, *x509.Certificate) (Peer, error)
+	Identify(ctx context.Context, shown *x509.Certificate, from string) (Peer, error)
 	// Local adds what the cluster knows of a caller whose uid the kernel has told.
 	Local(Peer) Peer
 	// Join lets in whoever shows a token.
@@ -132,8 +133,9 @@ func (s *server) caller(r *http.Request) (Peer, error) {
 		return Peer{}, &Error{http.StatusUnauthorized, "the controller does not know you: `pagurus login` makes you known, `pagurus join` a machine"}
 	}
 	shown := r.TLS.PeerCertificates[0]
-	id, err := s.Members.Identify(r.Context(), shown)
-	id.Key, id.From = identity.Key(shown), hostOf(r.RemoteAddr)
+	from := hostOf(r.RemoteAddr)
+	id, err := s.Members.Identify(r.Context(), shown, from)
+	id.Key, id.From = identity.Key(shown), from
 	return id, err
 }
 

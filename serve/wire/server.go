@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -267,15 +268,18 @@ func (s *server) ask(id Peer, w http.ResponseWriter, r *http.Request) error {
 	return reply(w, a)
 }
 
-// located says where a job's files are. A user is who the kernel of this machine
-// says, so only here: on another machine the same number may be somebody else.
-// An administrator may name another: root here can read the token, too.
+// located says where a job's files are. A user's are on the machine that the user submits
+// from: over the socket this one, otherwise a host that calls from the same address. Else a
+// user could read any host's files that every account there may read. An administrator may
+// name any machine.
 func (s *server) located(id Peer, spec *fleet.JobSpec) error {
-	if id.Admin || id.From != "" {
+	switch {
+	case id.Admin, id.From != "" && slices.Contains(id.Files, spec.Machine):
 		return nil
-	}
-	if spec.Machine != "" && spec.Machine != s.Machine {
-		return &Error{http.StatusForbidden, "the files of a job submitted over the controller's socket have to be on the controller's machine: submit there, or from elsewhere with the cluster's token"}
+	case id.From != "":
+		return &Error{http.StatusForbidden, "the files of a job have to be on the machine that you submit from, which has to be a host of the cluster: submit on a host, or on the controller's machine"}
+	case spec.Machine != "" && spec.Machine != s.Machine:
+		return &Error{http.StatusForbidden, "the files of a job submitted over the controller's socket have to be on the controller's machine: submit there, or log in on another host"}
 	}
 	spec.Machine = s.Machine
 	return nil

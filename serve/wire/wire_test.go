@@ -349,7 +349,7 @@ func TestJoinAndRenew(t *testing.T) {
 }
 
 // Identify, Local, Join and Renew make the served one a cluster with three users.
-func (s *served) Identify(_ context.Context, c *x509.Certificate) (Peer, error) {
+func (s *served) Identify(_ context.Context, c *x509.Certificate, from string) (Peer, error) {
 	who, err := s.authority.Verify(c, time.Now())
 	switch {
 	case err != nil:
@@ -359,7 +359,7 @@ func (s *served) Identify(_ context.Context, c *x509.Certificate) (Peer, error) 
 	case who.Role == identity.Host:
 		return Peer{Caller: fleet.Caller{Host: fleet.HostID(who.Name)}}, nil
 	}
-	return Peer{Caller: fleet.Caller{UID: 1000, Admin: who.Name == "admin", User: fleet.UserID(who.Name)}}, nil
+	return Peer{Files: []string{"at " + from}, Caller: fleet.Caller{UID: 1000, Admin: who.Name == "admin", User: fleet.UserID(who.Name)}}, nil
 }
 
 func (s *served) Local(p Peer) Peer { return p }
