@@ -183,10 +183,15 @@ func readFigures(text string) (got Result, err error) {
 	return got, err
 }
 
-// InTurn measures arms in turn, as an experiment that ends with the first failure, at least
+// InTurn is Rounds, as often as comparisons are repeated.
+func (r *Promises) InTurn(ctx context.Context, then func(), sides ...Arm) error {
+	return r.Rounds(ctx, r.Repeat, then, sides...)
+}
+
+// Rounds measures arms in turn, as an experiment that ends with the first failure, at least
 // twice: once has no interval. Only whole rounds are kept, so that arms stay in step. After
 // each of them what is to be done then is done, and the record is kept.
-func (r *Promises) InTurn(ctx context.Context, then func(), sides ...Arm) error {
+func (r *Promises) Rounds(ctx context.Context, times int, then func(), sides ...Arm) error {
 	before := 0
 	for _, run := range r.Record.Runs {
 		if run.Program == r.Trial {
@@ -194,7 +199,7 @@ func (r *Promises) InTurn(ctx context.Context, then func(), sides ...Arm) error 
 		}
 	}
 	e := Experiment{Place: arms(sides), Spec: Spec{
-		Runs: max(r.Repeat, 2), Seed: uint64(before) + 1, Confidence: Confidence, Programs: []Program{{Name: r.Trial, Read: readFigures}},
+		Runs: max(times, 2), Seed: uint64(before) + 1, Confidence: Confidence, Programs: []Program{{Name: r.Trial, Read: readFigures}},
 	}}
 	for _, s := range sides {
 		e.Spec.Targets = append(e.Spec.Targets, s.Name)

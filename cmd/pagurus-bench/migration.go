@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"pagurus/act/qemu/qmp"
 	"pagurus/bench"
 	"pagurus/bench/drive"
+	"pagurus/fleet"
 )
 
 // byHand is the limit of a migration driven by hand.
@@ -32,52 +32,46 @@ func (b *experiments) migration(ctx context.Context) error {
 
 // move takes the total time of one move by Pagurus.
 func (b *experiments) move(ctx context.Context) (took time.Duration, err error) {
-	job, err := b.witness(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
-	if err := b.busy(ctx, job); err != nil {
-		return 0, err
-	}
-	if _, err := b.Type(ctx, "migrate", job+"g0", "--to", "host2", "--wait"); err != nil {
-		return 0, err
-	}
-	last, err := b.LastMove(ctx)
-	return last.Ended.Sub(last.Begun), err
-}
-
-// moveByHand takes that of one by hand. The guest's agent is away meanwhile: it
-// must not hold the monitor.
-func (b *experiments) moveByHand(ctx context.Context) (took time.Duration, err error) {
-	job, err := b.witness(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		_, e := b.Type(context.WithoutCancel(ctx), "lab", "restart", "host1")
-		err = errors.Join(err, e, b.Discard(ctx, job))
-	}()
-	if err := b.busy(ctx, job); err != nil {
-		return 0, err
-	}
-	if _, err := b.Type(ctx, "lab", "kill", "host1"); err != nil {
-		return 0, err
-	}
-	return b.hand(ctx, job+"g0", "host1", "host3")
-}
-
-// witness starts the job whose guest is moved.
-func (b *experiments) witness(ctx context.Context) (job string, err error) {
-	return b.Type(ctx, "run", "--detach", "-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--", "./witness", "600", "64")
-}
-
-// busy waits until the job's ranks compute.
-func (b *experiments) busy(ctx context.Context, job string) error {
-	if err := b.Says(ctx, job, "START"); err != nil {
+	err = b.onHost1(ctx, func(job string) error {
+		_, took, err = b.moved(ctx, job, "host2")
 		return err
+	}, "./witness", "600", "64")
+	return took, err
+}
+
+// moveByHand takes that of one by hand.
+func (b *experiments) moveByHand(ctx context.Context) (took time.Duration, err error) {
+	err = b.onHost1(ctx, func(job string) error {
+		_, took, err = b.hand(ctx, job)
+		return err
+	}, "./witness", "600", "64")
+	return took, err
+}
+
+// onHost1 runs a program in a guest of 512 MiB on host1, and does something when it computes.
+func (b *experiments) onHost1(ctx context.Context, do func(job string) error, program ...string) error {
+	return b.computes(ctx, do, append([]string{"-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--"}, program...)...)
+}
+
+// computing is how long ranks have computed before anything is done with their job.
+const computing = 2 * time.Second
+
+// computes does something with a job when its ranks compute.
+func (b *experiments) computes(ctx context.Context, do func(job string) error, words ...string) error {
+	return b.During(ctx, "START", func(job string) error {
+		if err := drive.Pause(ctx, computing); err != nil {
+			return err
+		}
+		return do(job)
+	}, words...)
+}
+
+// moved moves a job's only guest, and gives what that cost and how long it took.
+func (b *experiments) moved(ctx context.Context, job, to string, flags ...string) (m fleet.Migration, took time.Duration, err error) {
+	if _, err := b.Type(ctx, append([]string{"migrate", job + "g0", "--to", to, "--wait"}, flags...)...); err != nil {
+		return m, 0, err
 	}
-	return drive.Pause(ctx, 2*time.Second)
+	return b.LastMove(ctx)
 }
 
 // migrate undoes the settings the driver left, runs QEMU's own migration and

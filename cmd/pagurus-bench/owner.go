@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pagurus/bench"
+	"pagurus/bench/drive"
 	"pagurus/decide/cost"
 	"pagurus/fleet"
 )
@@ -122,7 +123,7 @@ func (b *experiments) agree(ctx context.Context, system bool) error {
 
 // awaitAway waits until no owner counts as there and no host drains.
 func (b *experiments) awaitAway(ctx context.Context) error {
-	return b.Until(ctx, "owners did not go", func() bool {
+	return drive.Until(ctx, "owners did not go", func() bool {
 		s, err := b.Snapshot(ctx)
 		if err != nil {
 			return false
@@ -167,29 +168,10 @@ const coupledMemory = "192"
 // parallel runs the parallel job, does something once it computes, and gives how
 // long its steps took, and the job altogether.
 func (b *experiments) parallel(ctx context.Context, steps int, meanwhile func(job string) error) (computing, all time.Duration, err error) {
-	id, err := b.Type(ctx, "run", "--detach", "-n", "4", "--guests", "4", "--mem", "384M", "--on", borrowed, "--", "./coupled", strconv.Itoa(steps), coupledMemory)
-	if err != nil {
-		return 0, 0, err
+	if meanwhile == nil {
+		meanwhile = func(string) error { return nil }
 	}
-	over := false
-	defer func() {
-		if !over {
-			err = errors.Join(err, b.Discard(ctx, id))
-		}
-	}()
-	if err := b.Says(ctx, id, "BEGUN"); err != nil {
-		return 0, 0, err
-	}
-	if meanwhile != nil {
-		if err := meanwhile(id); err != nil {
-			return 0, 0, err
-		}
-	}
-	if _, err := b.Type(ctx, "wait", id); err != nil {
-		return 0, 0, err
-	}
-	over = true
-	said, err := b.Type(ctx, "logs", id)
+	said, j, err := b.ToEnd(ctx, "BEGUN", meanwhile, "-n", "4", "--guests", "4", "--mem", "384M", "--on", borrowed, "--", "./coupled", strconv.Itoa(steps), coupledMemory)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -197,11 +179,6 @@ func (b *experiments) parallel(ctx context.Context, steps int, meanwhile func(jo
 	if !ok {
 		return 0, 0, fmt.Errorf("the parallel job did not come to its end: %s", said)
 	}
-	s, err := b.Snapshot(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	j := s.Jobs[fleet.JobID(id)]
 	return time.Duration(seconds * float64(time.Second)), j.Ended.Sub(j.Started), nil
 }
 

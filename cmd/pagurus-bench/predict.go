@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -46,14 +43,11 @@ const (
 // holds what was predicted of the scored ones, by a model that has seen only
 // the others, against what they cost.
 func (b *experiments) predict(ctx context.Context) error {
-	if err := os.WriteFile(filepath.Join(b.Dir, "programs.c"), programs, 0o644); err != nil {
-		return err
-	}
-	if _, err := b.Type(ctx, "image", "shell", "openmpi", "--", "gcc", "-O2", "-o", "programs", "programs.c", "-lm"); err != nil {
+	if err := b.Compile(ctx, "openmpi", "programs", programs, "gcc", "-O2", "-Wl,--no-as-needed", "-lm"); err != nil {
 		return err
 	}
 	repeats := min(b.Repeat, mostRepeats)
-	seen, err := b.moveEach(ctx, b.choose(fitting), max(1, repeats/2))
+	seen, err := b.moveEach(ctx, b.choose(fitting), repeats/2)
 	if err != nil {
 		return err
 	}
@@ -190,24 +184,23 @@ func (b *experiments) moveEach(ctx context.Context, names []string, times int) (
 }
 
 func (b *experiments) toAndFro(ctx context.Context, name string, times int) (out []fleet.Migration, err error) {
-	job, err := b.Type(ctx, "run", "--detach", "-n", "1", "--mem", "256M", "--image", "openmpi", "--on", "host1", "--", "./programs", name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
-	b.names[fleet.JobID(job)] = name
-	if err := b.busy(ctx, job); err != nil {
-		return nil, err
-	}
-	for i := range times * len(ceilings) {
-		m, err := b.ceiled(ctx, job+"g0", ceilings[i%len(ceilings)])
-		if err != nil {
-			return nil, err
+	err = b.computes(ctx, func(job string) error {
+		b.names[fleet.JobID(job)] = name
+		var arms []bench.Arm
+		for _, c := range ceilings {
+			arms = append(arms, bench.Arm{Name: name + " at " + c, Measure: func(ctx context.Context) (map[string]float64, error) {
+				m, err := b.ceiled(ctx, job+"g0", c)
+				if err != nil {
+					return nil, err
+				}
+				b.compare(m)
+				out = append(out, m)
+				return map[string]float64{"total_s": cost.Total(m).Seconds(), "downtime_s": m.Cost.Downtime.Seconds()}, nil
+			}})
 		}
-		b.compare(m)
-		out = append(out, m)
-	}
-	return out, nil
+		return b.Rounds(ctx, times, nil, arms...)
+	}, "-n", "1", "--mem", "256M", "--image", "openmpi", "--on", "host1", "--", "./programs", name)
+	return out, err
 }
 
 // ceiled moves a guest under a ceiling, after a look at it, and gives what is

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"pagurus/bench"
@@ -126,10 +124,13 @@ func (b *experiments) coupled(ctx context.Context, s shape) (job string, err err
 	if err != nil {
 		return "", err
 	}
-	if err := b.busy(ctx, job); err != nil {
-		return "", errors.Join(err, b.Discard(ctx, job))
+	if err = b.Says(ctx, job, "START"); err == nil {
+		err = drive.Pause(ctx, computing+settleTime)
 	}
-	return job, drive.Pause(ctx, settleTime)
+	if err != nil {
+		err = errors.Join(err, b.Discard(ctx, job))
+	}
+	return job, err
 }
 
 // stallOf moves guests of a job by Pagurus, the last ones, together.
@@ -160,24 +161,8 @@ func (b *experiments) silence(ctx context.Context, job string, from, to time.Tim
 	if err != nil {
 		return 0, err
 	}
-	for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
-		words := strings.Fields(lines.Text())
-		if len(words) != 3 || words[0] != "GAP" {
-			continue
-		}
-		at, err1 := strconv.ParseFloat(words[1], 64)
-		took, err2 := strconv.ParseFloat(words[2], 64)
-		if err := errors.Join(err1, err2); err != nil {
-			return 0, fmt.Errorf("what the job says: %w", err)
-		}
-		if t := time.Unix(0, int64(at*1e9)); t.After(from) && t.Before(to) {
-			longest = max(longest, time.Duration(took*1e9))
-		}
-	}
-	if longest == 0 {
-		return 0, errors.New("the job noticed nothing at all, which nobody believes")
-	}
-	return longest, nil
+	g, err := drive.LongestGap(out, from, to)
+	return g.Took, err
 }
 
 // stallByHand moves guests of a job one after another as somebody without

@@ -8,12 +8,8 @@
 package light
 
 import (
-	"bufio"
 	"context"
 	"embed"
-	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"pagurus/bench"
@@ -56,13 +52,9 @@ func (l *containerBench) start(ctx context.Context) error {
 	if _, err := l.ToInit(ctx, "container"); err != nil {
 		return err // the first run warms the caches
 	}
-	for range max(l.Repeat, 2) {
-		took, err := l.ToInit(ctx, "container")
-		if err != nil {
-			return err
-		}
-		l.Sample("light_run_s", took.Seconds())
-		fmt.Printf("  run to MPI_Init %.2f s\n", took.Seconds())
+	run := bench.Seconds("light_run", func(ctx context.Context) (time.Duration, error) { return l.ToInit(ctx, "container") })
+	if err := l.InTurn(ctx, nil, run); err != nil {
+		return err
 	}
 	return l.Mean("seconds from a warm run to MPI_Init, containers", "light_run_s", startLimit)
 }
@@ -85,46 +77,6 @@ func (l *containerBench) plain(ctx context.Context) error {
 	return l.compile(ctx, "openmpi", "still", "gcc", "-O2", "-static")
 }
 
-// gap is a time for which a program did not run, by its own account.
-type gap struct {
-	ended time.Time
-	took  time.Duration
-}
-
-// gaps are those in what a program said.
-func gaps(said string) (all []gap, err error) {
-	for lines := bufio.NewScanner(strings.NewReader(said)); lines.Scan(); {
-		words := strings.Fields(lines.Text())
-		if len(words) != 3 || words[0] != "GAP" {
-			continue
-		}
-		at, err1 := strconv.ParseFloat(words[1], 64)
-		took, err2 := strconv.ParseFloat(words[2], 64)
-		if err1 != nil || err2 != nil {
-			return nil, fmt.Errorf("the program said %q", lines.Text())
-		}
-		all = append(all, gap{time.UnixMicro(int64(at * 1e6)), time.Duration(took * 1e9)})
-	}
-	return all, nil
-}
-
-// stalled gives the longest of the gaps that ended after a moment.
-func stalled(said string, after time.Time) (longest gap, err error) {
-	all, err := gaps(said)
-	if err != nil {
-		return longest, err
-	}
-	for _, g := range all {
-		if g.ended.After(after) && g.took > longest.took {
-			longest = g
-		}
-	}
-	if longest.took == 0 {
-		return longest, fmt.Errorf("the program noticed nothing at all, which nobody believes: %q", said)
-	}
-	return longest, nil
-}
-
 // settleTime is how long a job is left alone before it is disturbed and until its
 // silences are read.
 const settleTime = 2 * time.Second
@@ -143,20 +95,33 @@ func (l *containerBench) moved(ctx context.Context, job, to string) (m movement,
 	if err := drive.Pause(ctx, settleTime); err != nil {
 		return m, err
 	}
+	if _, err := l.noted(ctx); err != nil {
+		return m, err
+	}
 	said, err := l.Type(ctx, "logs", job)
 	if err != nil {
 		return m, err
 	}
-	m.longest, err = stalled(said, m.begun)
-	return m, err
+	return m, m.noticed(said)
 }
 
 // movement is one move as the user and the program saw it.
 type movement struct {
 	begun   time.Time
 	took    time.Duration // the command
-	longest gap           // of the program's since
+	longest drive.Gap     // of the program's since
+}
+
+// noticed takes from what the program said what it noticed.
+func (m *movement) noticed(said string) (err error) {
+	m.longest, err = drive.LongestGap(said, m.begun, time.Now())
+	return err
+}
+
+// figures are what is compared.
+func (m movement) figures() map[string]float64 {
+	return map[string]float64{"running_s": m.running().Seconds(), "command_s": m.took.Seconds(), "stall_s": m.longest.Took.Seconds()}
 }
 
 // running is how long after the command the program ran again.
-func (m movement) running() time.Duration { return m.longest.ended.Sub(m.begun) }
+func (m movement) running() time.Duration { return m.longest.Ended.Sub(m.begun) }

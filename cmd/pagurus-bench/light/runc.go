@@ -118,8 +118,7 @@ func (r *runc) move(ctx context.Context, s size) (m movement, err error) {
 	if err != nil {
 		return m, err
 	}
-	m.longest, err = stalled(string(text), m.begun)
-	return m, err
+	return m, m.noticed(string(text))
 }
 
 // prepare makes a host's bundle, in memory.

@@ -60,7 +60,7 @@ func (l *containerBench) sizeOf(ctx context.Context, s size, r *runc) error {
 	arm := func(who string, move func(context.Context, size) (movement, error)) bench.Arm {
 		return bench.Arm{Name: s.name + " " + who, Measure: func(ctx context.Context) (map[string]float64, error) {
 			m, err := move(ctx, s)
-			return map[string]float64{"running_s": m.running().Seconds(), "command_s": m.took.Seconds(), "stall_s": m.longest.took.Seconds()}, err
+			return m.figures(), err
 		}}
 	}
 	return l.InTurn(ctx, nil, arm("ours", l.moveSize), arm("runc", r.move))
@@ -86,18 +86,9 @@ func (l *containerBench) sizeFigures(s size) error {
 
 // moveSize moves a process by Pagurus.
 func (l *containerBench) moveSize(ctx context.Context, s size) (m movement, err error) {
-	job, err := l.Type(ctx, append([]string{"run", "--detach", "--kind", "container", "-n", "1", "--mem", s.memory(), "--image", plainImage, "--on", "host1", "--"},
-		s.command("./still")...)...)
-	if err != nil {
-		return m, err
-	}
-	defer func() { err = errors.Join(err, l.Discard(ctx, job)) }()
-	if err := l.Says(ctx, job, "START"); err != nil {
-		return m, err
-	}
-	m, err = l.moved(ctx, job, "host2")
-	if err == nil {
-		_, err = l.phases(ctx)
-	}
+	err = l.contained(ctx, s.memory(), func(job string) (err error) {
+		m, err = l.moved(ctx, job, hosts[0])
+		return err
+	}, s.command("./still")...)
 	return m, err
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"pagurus/bench"
 	"pagurus/fleet"
 )
 
@@ -20,37 +21,23 @@ const (
 )
 
 // small moves a process of the size of the Nanvix study's to and fro.
-func (l *containerBench) small(ctx context.Context) (err error) {
+func (l *containerBench) small(ctx context.Context) error {
 	if err := l.plain(ctx); err != nil {
 		return err
 	}
-	job, err := l.Type(ctx, "run", "--detach", "--kind", "container", "-n", "1", "--mem", "64M", "--image", plainImage, "--on", "host1", "--",
-		"./still", strconv.Itoa(smallBytes))
+	err := l.contained(ctx, "64M", func(job string) error {
+		if _, err := l.moved(ctx, job, hosts[0]); err != nil {
+			return err // the first warms the caches
+		}
+		moves := 0
+		return l.Rounds(ctx, 2*max(l.Repeat, 1), nil, bench.Arm{Name: "small", Measure: func(ctx context.Context) (map[string]float64, error) {
+			moves++
+			m, err := l.moved(ctx, job, hosts[moves%2])
+			return m.figures(), err
+		}})
+	}, "./still", strconv.Itoa(smallBytes))
 	if err != nil {
 		return err
-	}
-	defer func() { err = errors.Join(err, l.Discard(ctx, job)) }()
-	if err := l.Says(ctx, job, "START"); err != nil {
-		return err
-	}
-	hosts := []string{"host2", "host1"}
-	for i := range 1 + 2*max(l.Repeat, 1) {
-		m, err := l.moved(ctx, job, hosts[i%2])
-		if err != nil {
-			return err
-		}
-		phases, err := l.phases(ctx)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("  running after %.0f ms, stall %.0f ms, all done after %.0f ms; %s\n",
-			ms(m.running()), ms(m.longest.took), ms(m.took), phases)
-		if i == 0 {
-			continue // the first warms the caches
-		}
-		l.Sample("small_running_s", m.running().Seconds())
-		l.Sample("small_stall_s", m.longest.took.Seconds())
-		l.Sample("small_command_s", m.took.Seconds())
 	}
 	return errors.Join(
 		l.Mean("seconds from the command until 352.8 KB run there", "small_running_s", smallRunning),
@@ -58,21 +45,24 @@ func (l *containerBench) small(ctx context.Context) (err error) {
 	)
 }
 
+// hosts are those that processes move to, in turn: they start on the second.
+var hosts = []string{"host2", "host1"}
+
+// contained runs a program in a container on host1 and does something when it says START.
+func (l *containerBench) contained(ctx context.Context, memory string, do func(job string) error, program ...string) error {
+	return l.During(ctx, "START", do, append([]string{"--kind", "container", "-n", "1", "--mem", memory, "--image", plainImage, "--on", "host1", "--"}, program...)...)
+}
+
 func ms(d time.Duration) float64 { return 1e3 * d.Seconds() }
 
-// phases says how long each phase of the newest move took, and keeps it.
-func (l *containerBench) phases(ctx context.Context) (string, error) {
-	s, err := l.Snapshot(ctx)
-	if err != nil {
-		return "", err
+// noted keeps the newest move, and prints how long each of its phases took.
+func (l *containerBench) noted(ctx context.Context) (fleet.Migration, error) {
+	m, _, err := l.LastMove(ctx)
+	if err == nil {
+		l.Record.Moves = append(l.Record.Moves, m)
+		fmt.Println("  " + inPhases(m))
 	}
-	last, err := l.LastMove(ctx)
-	if err != nil {
-		return "", err
-	}
-	m := s.Migrations[last.Migrations[0]]
-	l.Record.Moves = append(l.Record.Moves, m)
-	return inPhases(m), nil
+	return m, err
 }
 
 // inPhases says how long each phase of a migration took.
