@@ -14,6 +14,7 @@ import (
 
 	"pagurus/bench/drive"
 	"pagurus/bench/stats"
+	"pagurus/fleet"
 )
 
 // Confidence is the confidence of every quoted interval.
@@ -47,7 +48,37 @@ type Promises struct {
 type Trial struct {
 	Name, Says string
 	Measure    func(context.Context) error
-	Lab        []string // flags of `pagurus lab up`; nil: the usual ones
+	Lab        []string // flags of the lab that it needs; nil: the usual ones
+}
+
+// Carry carries trials out in a lab, or more where they need other labs: those that follow each
+// other and need the same share one. After the first that fails there are no more.
+func (r *Promises) Carry(ctx context.Context, trials []Trial, usual []string) error {
+	for n := 0; len(trials) > 0; trials = trials[n:] {
+		flags := trials[0].Lab
+		if n = slices.IndexFunc(trials, func(t Trial) bool { return !slices.Equal(t.Lab, flags) }); n < 0 {
+			n = len(trials)
+		}
+		if flags == nil {
+			flags = usual
+		}
+		err := r.In(ctx, drive.Lab{Flags: flags}, func(fleet.Snapshot, bool) error {
+			for _, t := range trials[:n] {
+				r.Trial = t.Name
+				if err := errors.Join(t.Measure(ctx), r.Save()); err != nil {
+					return fmt.Errorf("%s: %w", t.Name, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(r.Missed) > 0 {
+		return fmt.Errorf("not as promised: %s", strings.Join(r.Missed, "; "))
+	}
+	return nil
 }
 
 // NewPromises returns a run without measurements.

@@ -15,8 +15,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -114,42 +114,5 @@ func (b *experiments) run(ctx context.Context, trials []bench.Trial, out string)
 	if err := demo.NoLab(ctx, b.Program); err != nil {
 		return err // it came while the image was built
 	}
-	for len(trials) > 0 { // those that share a lab
-		n := 1
-		for n < len(trials) && slices.Equal(trials[n].Lab, trials[0].Lab) {
-			n++
-		}
-		if err := b.inLab(ctx, trials[:n]); err != nil {
-			return err
-		}
-		trials = trials[n:]
-	}
-	if len(b.Missed) > 0 {
-		return fmt.Errorf("not as promised: %s", strings.Join(b.Missed, "; "))
-	}
-	return nil
+	return b.Carry(ctx, trials, []string{"--hosts", strconv.Itoa(labHosts)})
 }
-
-// inLab runs trials in a lab of their own.
-func (b *experiments) inLab(ctx context.Context, trials []bench.Trial) (err error) {
-	lab := trials[0].Lab
-	if lab == nil {
-		lab = []string{"--hosts", fmt.Sprint(labHosts)}
-	}
-	if _, err := b.Type(ctx, append([]string{"lab", "up"}, lab...)...); err != nil {
-		return err
-	}
-	defer func() {
-		_, e := b.Type(context.WithoutCancel(ctx), "lab", "down")
-		err = errors.Join(err, e)
-	}()
-	for _, t := range trials {
-		b.Trial = t.Name
-		if err := errors.Join(t.Measure(ctx), b.Save()); err != nil {
-			return fmt.Errorf("%s: %w", t.Name, err)
-		}
-	}
-	return nil
-}
-
-func cores() int { return runtime.NumCPU() }

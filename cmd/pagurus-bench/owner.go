@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -38,7 +39,7 @@ var (
 // what guests take on one is not taken from another.
 func ownerLab() []string {
 	const hosts = 6
-	each := float64(cores()) / hosts
+	each := float64(runtime.NumCPU()) / hosts
 	return []string{"--hosts", strconv.Itoa(hosts), "--cpus-altogether", strconv.FormatFloat(each, 'f', 3, 64), "--mem-per-host", "1G"}
 }
 

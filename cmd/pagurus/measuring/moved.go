@@ -1,7 +1,6 @@
 package measuring
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -81,12 +80,4 @@ func (o *overhead) whole(all []bench.Program) []bench.Program {
 		o.remark("guests are moved: the time of all of a program is compared, since what it measures of itself misses moves")
 	}
 	return all
-}
-
-// roomToMove says what is missing to move guests, if any are to be.
-func (o *overhead) roomToMove() error {
-	if o.moving() && len(o.hosts) < 2 {
-		return errors.New("there are fewer than two hosts to move between")
-	}
-	return nil
 }
