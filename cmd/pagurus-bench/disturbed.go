@@ -146,7 +146,7 @@ func (b *experiments) spread(ctx context.Context, job string, moves int) error {
 func besides(ctx context.Context) time.Duration {
 	first, last := map[int]time.Duration{}, map[int]time.Duration{}
 	for looks := 0; ; looks++ {
-		for _, pid := range qemus() {
+		for _, pid := range processesIn(guestFolder("*", "*")) {
 			own, err := withoutGuest(pid)
 			if err != nil {
 				continue // it has ended; what it took until the look before counts
@@ -165,21 +165,6 @@ func besides(ctx context.Context) time.Duration {
 		sum += last[pid] - first[pid]
 	}
 	return sum
-}
-
-// qemus gives the processes of the QEMUs in a lab.
-func qemus() (pids []int) {
-	dirs, _ := filepath.Glob("/proc/[0-9]*/cwd")
-	for _, d := range dirs {
-		if at, err := os.Readlink(d); err != nil || !strings.HasPrefix(at, labRun) || filepath.Base(filepath.Dir(at)) != "guests" {
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(d)))
-		if err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // withoutGuest gives the processor time of a QEMU without that of its virtual

@@ -122,22 +122,27 @@ func guestFolder(host, guest string) string {
 	return filepath.Join(labRun, host, "guests", guest)
 }
 
+// processesIn gives the processes whose working folder is like a pattern.
+func processesIn(pattern string) (pids []int) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, d := range dirs {
+		if at, err := os.Readlink(d); err != nil {
+			continue
+		} else if is, _ := filepath.Match(pattern, at); is {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(d)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
 // running gives the process of the QEMU in a guest's folder and its arguments.
 func running(folder string) (int, []string, error) {
-	dirs, err := filepath.Glob("/proc/[0-9]*/cwd")
-	if err != nil {
-		return 0, nil, err
-	}
-	for _, d := range dirs {
-		if at, err := os.Readlink(d); err != nil || at != folder {
-			continue
+	for _, pid := range processesIn(folder) {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && strings.Contains(string(line), "qemu") {
+			return pid, strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")[1:], nil
 		}
-		line, err := os.ReadFile(filepath.Join(filepath.Dir(d), "cmdline"))
-		if err != nil || !strings.Contains(string(line), "qemu") {
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(d)))
-		return pid, strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")[1:], err
 	}
 	return 0, nil, fmt.Errorf("no QEMU runs in %s", folder)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -17,9 +16,6 @@ import (
 	"pagurus/decide/cost"
 	"pagurus/fleet"
 )
-
-//go:embed programs/coupled.c
-var coupled []byte
 
 // The experiment is that of the slides "MPI execution on a grid with virtual
 // machines": a parallel job on hosts 1 to 4, owners' jobs begin on 1 and 2, and
@@ -53,7 +49,7 @@ const (
 // owners compares what an owner's job and a parallel job take with the system,
 // without it, where both stay, and, of the owner's, on an empty machine.
 func (b *experiments) owners(ctx context.Context) error {
-	if err := b.Compile(ctx, "openmpi", "coupled", coupled, "mpicc", "-O1"); err != nil {
+	if err := b.compile(ctx, "openmpi", "coupled", "mpicc", "-O1"); err != nil {
 		return err
 	}
 	shell, err := os.ReadFile("/bin/sh")

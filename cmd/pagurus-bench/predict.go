@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"math"
 	"slices"
@@ -14,9 +13,6 @@ import (
 	"pagurus/decide/cost"
 	"pagurus/fleet"
 )
-
-//go:embed programs/programs.c
-var programs []byte
 
 // Programs for fitting are not those for scoring: a prediction has to be right
 // about one that never moved.
@@ -43,7 +39,7 @@ const (
 // holds what was predicted of the scored ones, by a model that has seen only
 // the others, against what they cost.
 func (b *experiments) predict(ctx context.Context) error {
-	if err := b.Compile(ctx, "openmpi", "programs", programs, "gcc", "-O2", "-Wl,--no-as-needed", "-lm"); err != nil {
+	if err := b.compile(ctx, "openmpi", "programs", "gcc", "-O2", "-Wl,--no-as-needed", "-lm"); err != nil {
 		return err
 	}
 	repeats := min(b.Repeat, mostRepeats)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"strconv"
@@ -12,9 +11,6 @@ import (
 	"pagurus/bench/drive"
 	"pagurus/fleet"
 )
-
-//go:embed programs/tight.c
-var tight []byte
 
 const (
 	// settleTime is how long a job is left alone before it is disturbed and until its
@@ -89,7 +85,7 @@ type side struct {
 
 // stallsOf takes them in turn.
 func (b *experiments) stallsOf(ctx context.Context, sides []side) error {
-	if err := b.Compile(ctx, "openmpi", "tight", tight, "mpicc", "-O2"); err != nil {
+	if err := b.compile(ctx, "openmpi", "tight", "mpicc", "-O2"); err != nil {
 		return err
 	}
 	var arms []bench.Arm

@@ -1,4 +1,4 @@
-package light
+package main
 
 import (
 	"encoding/json"
@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"pagurus/bench"
-	"pagurus/bench/drive"
 	"pagurus/fleet"
 )
 
@@ -48,7 +46,7 @@ func TestPhasesAreTimed(t *testing.T) {
 
 func TestTrialsAreNamedOnce(t *testing.T) {
 	seen := map[string]bool{}
-	for _, p := range Trials(bench.NewPromises(drive.Pagurus{}, 2)) {
+	for _, p := range newExperiments().trials() {
 		if seen[p.Name] || p.Says == "" || p.Measure == nil {
 			t.Errorf("%+v", p)
 		}

@@ -1,4 +1,4 @@
-package light
+package main
 
 import (
 	"context"
@@ -21,36 +21,36 @@ var mapped = []struct {
 
 // mappings moves programs with many memory mappings to and fro. Beside what they stood
 // still for it keeps what was predicted.
-func (l *containerBench) mappings(ctx context.Context) error {
-	if err := l.plain(ctx); err != nil {
+func (b *experiments) mappings(ctx context.Context) error {
+	if err := b.still(ctx); err != nil {
 		return err
 	}
-	if err := l.compile(ctx, "openmpi", "mappings", "gcc", "-O2", "-static"); err != nil {
+	if err := b.compile(ctx, "openmpi", "mappings", "gcc", "-O2", "-static"); err != nil {
 		return err
 	}
 	var errs []error
 	for _, p := range mapped {
 		name := fmt.Sprintf("%d mappings (%s)", p.count, p.kind)
-		if err := l.moveMapped(ctx, name, p.kind, p.count); err != nil {
+		if err := b.moveMapped(ctx, name, p.kind, p.count); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		errs = append(errs, l.Mean("seconds that "+name+" downtime", name+"_down_s", p.down))
+		errs = append(errs, b.Mean("seconds that "+name+" downtime", name+"_down_s", p.down))
 	}
 	return errors.Join(errs...)
 }
 
-func (l *containerBench) moveMapped(ctx context.Context, name, kind string, count int) error {
-	return l.contained(ctx, "512M", func(job string) error {
-		if err := l.awaitMappings(ctx, job, count); err != nil {
+func (b *experiments) moveMapped(ctx context.Context, name, kind string, count int) error {
+	return b.contained(ctx, "512M", func(job string) error {
+		if err := b.awaitMappings(ctx, job, count); err != nil {
 			return err
 		}
 		moves := 0
-		return l.Rounds(ctx, 2*max(l.Repeat, 1), nil, bench.Arm{Name: name, Measure: func(ctx context.Context) (map[string]float64, error) {
-			if _, err := l.Type(ctx, "migrate", job+"g0", "--to", hosts[moves%2], "--wait"); err != nil {
+		return b.Rounds(ctx, 2*max(b.Repeat, 1), nil, bench.Arm{Name: name, Measure: func(ctx context.Context) (map[string]float64, error) {
+			if _, err := b.Type(ctx, "migrate", job+"g0", "--to", hosts[moves%2], "--wait"); err != nil {
 				return nil, err
 			}
 			moves++
-			m, err := l.noted(ctx)
+			m, err := b.noted(ctx)
 			figures := map[string]float64{"down_s": m.Cost.Downtime.Seconds()}
 			if m.Predicted != nil && m.Predicted.Profile != nil && m.Predicted.Profile.Mappings >= count {
 				figures["predicted_s"] = m.Predicted.Downtime.Value.Seconds()
@@ -62,10 +62,10 @@ func (l *containerBench) moveMapped(ctx context.Context, name, kind string, coun
 
 // awaitMappings waits until the host knows of a job's guest that it has so many mappings: its
 // agent looks at guests every half minute.
-func (l *containerBench) awaitMappings(ctx context.Context, job string, count int) error {
+func (b *experiments) awaitMappings(ctx context.Context, job string, count int) error {
 	guest := fleet.GuestID(job + "g0")
 	return drive.Until(ctx, "nobody has seen its mappings", func() bool {
-		s, err := l.Snapshot(ctx)
+		s, err := b.Snapshot(ctx)
 		if err != nil {
 			return false
 		}

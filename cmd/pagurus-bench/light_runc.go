@@ -1,4 +1,4 @@
-package light
+package main
 
 import (
 	"bytes"
@@ -17,12 +17,8 @@ import (
 
 	"pagurus/act/container/criu"
 	"pagurus/act/daemon"
-	"pagurus/act/image"
 	"pagurus/bench/drive"
 )
-
-// imageFolder is where images are when nobody says otherwise.
-const imageFolder = "/var/lib/pagurus/images"
 
 // runc moves processes as somebody does who has runc and CRIU: checkpoint, copy,
 // restore, between two hosts of the lab. All files are in memory, which is the
@@ -50,15 +46,8 @@ func newRunc(ctx context.Context, dir string) (*runc, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := image.Open(imageFolder)
-	if err != nil {
-		return nil, err
-	}
-	img, err := store.Find(plainImage)
-	if err != nil {
-		return nil, err
-	}
-	return &runc{dir: dir, root: filepath.Join(store.Folder(img.Digest), "root.img"), path: filepath.Dir(c.Path) + ":" + os.Getenv("PATH")}, nil
+	folder, err := folderOf(plainImage)
+	return &runc{dir: dir, root: filepath.Join(folder, "root.img"), path: filepath.Dir(c.Path) + ":" + os.Getenv("PATH")}, err
 }
 
 // place is one host's part of a move.
@@ -94,7 +83,7 @@ func (r *runc) move(ctx context.Context, s size) (m movement, err error) {
 	if err := said(ctx, log, "START"); err != nil {
 		return m, err
 	}
-	if err := drive.Pause(ctx, settleTime); err != nil {
+	if err := drive.Pause(ctx, quietTime); err != nil {
 		return m, err
 	}
 	options := []string{"--tcp-established", "--file-locks", "--ext-unix-sk", "--manage-cgroups-mode", "soft"}
@@ -111,7 +100,7 @@ func (r *runc) move(ctx context.Context, s size) (m movement, err error) {
 		return m, err
 	}
 	m.took = time.Since(m.begun)
-	if err := drive.Pause(ctx, settleTime); err != nil {
+	if err := drive.Pause(ctx, quietTime); err != nil {
 		return m, err
 	}
 	text, err := os.ReadFile(log)
@@ -211,7 +200,7 @@ func said(ctx context.Context, log, word string) error {
 		if text, err := os.ReadFile(log); err == nil && strings.Contains(string(text), word) {
 			return nil
 		}
-		if err := drive.Pause(ctx, settleTime/10); err != nil {
+		if err := drive.Pause(ctx, quietTime/10); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package light
+package main
 
 import (
 	"context"
@@ -21,18 +21,18 @@ const (
 )
 
 // small moves a process of the size of the Nanvix study's to and fro.
-func (l *containerBench) small(ctx context.Context) error {
-	if err := l.plain(ctx); err != nil {
+func (b *experiments) small(ctx context.Context) error {
+	if err := b.still(ctx); err != nil {
 		return err
 	}
-	err := l.contained(ctx, "64M", func(job string) error {
-		if _, err := l.moved(ctx, job, hosts[0]); err != nil {
+	err := b.contained(ctx, "64M", func(job string) error {
+		if _, err := b.moveContainer(ctx, job, hosts[0]); err != nil {
 			return err // the first warms the caches
 		}
 		moves := 0
-		return l.Rounds(ctx, 2*max(l.Repeat, 1), nil, bench.Arm{Name: "small", Measure: func(ctx context.Context) (map[string]float64, error) {
+		return b.Rounds(ctx, 2*max(b.Repeat, 1), nil, bench.Arm{Name: "small", Measure: func(ctx context.Context) (map[string]float64, error) {
 			moves++
-			m, err := l.moved(ctx, job, hosts[moves%2])
+			m, err := b.moveContainer(ctx, job, hosts[moves%2])
 			return m.figures(), err
 		}})
 	}, "./still", strconv.Itoa(smallBytes))
@@ -40,8 +40,8 @@ func (l *containerBench) small(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(
-		l.Mean("seconds from the command until 352.8 KB run there", "small_running_s", smallRunning),
-		l.Mean("seconds of downtime", "small_stall_s", smallStall),
+		b.Mean("seconds from the command until 352.8 KB run there", "small_running_s", smallRunning),
+		b.Mean("seconds of downtime", "small_stall_s", smallStall),
 	)
 }
 
@@ -49,17 +49,17 @@ func (l *containerBench) small(ctx context.Context) error {
 var hosts = []string{"host2", "host1"}
 
 // contained runs a program in a container on host1 and does something when it says START.
-func (l *containerBench) contained(ctx context.Context, memory string, do func(job string) error, program ...string) error {
-	return l.During(ctx, "START", do, append([]string{"--kind", "container", "-n", "1", "--mem", memory, "--image", plainImage, "--on", "host1", "--"}, program...)...)
+func (b *experiments) contained(ctx context.Context, memory string, do func(job string) error, program ...string) error {
+	return b.During(ctx, "START", do, append([]string{"--kind", "container", "-n", "1", "--mem", memory, "--image", plainImage, "--on", "host1", "--"}, program...)...)
 }
 
 func ms(d time.Duration) float64 { return 1e3 * d.Seconds() }
 
 // noted keeps the newest move, and prints how long each of its phases took.
-func (l *containerBench) noted(ctx context.Context) (fleet.Migration, error) {
-	m, _, err := l.LastMove(ctx)
+func (b *experiments) noted(ctx context.Context) (fleet.Migration, error) {
+	m, _, err := b.LastMove(ctx)
 	if err == nil {
-		l.Record.Moves = append(l.Record.Moves, m)
+		b.Record.Moves = append(b.Record.Moves, m)
 		fmt.Println("  " + inPhases(m))
 	}
 	return m, err
