@@ -35,7 +35,6 @@ const (
 	runcSource = "host1"
 	runcTarget = "host2"
 	runcPort   = 4997
-	runcSpeaks = time.Minute // for the program to have its memory
 )
 
 func newRunc(ctx context.Context, dir string) (*runc, error) {
@@ -80,7 +79,11 @@ func (r *runc) move(ctx context.Context, s size) (m movement, err error) {
 	if err := r.run(ctx, from, "run", "--detach", "--bundle", from.bundle(), name); err != nil {
 		return m, err
 	}
-	if err := said(ctx, log, "START"); err != nil {
+	err = drive.Until(ctx, "the program under runc did not say START", func() bool {
+		text, err := os.ReadFile(log)
+		return err == nil && strings.Contains(string(text), "START")
+	})
+	if err != nil {
 		return m, err
 	}
 	if err := drive.Pause(ctx, quietTime); err != nil {
@@ -192,19 +195,6 @@ func (r *runc) clear(p place, name string) error {
 		}
 	}
 	return errors.Join(append(errs, os.RemoveAll(p.dir))...)
-}
-
-// said waits until a program has written a word to its log.
-func said(ctx context.Context, log, word string) error {
-	for begun := time.Now(); time.Since(begun) < runcSpeaks; {
-		if text, err := os.ReadFile(log); err == nil && strings.Contains(string(text), word) {
-			return nil
-		}
-		if err := drive.Pause(ctx, quietTime/10); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("the program under runc did not say %s", word)
 }
 
 // carry copies images from host to host by tar over one TCP connection of the
