@@ -73,11 +73,7 @@ func (p Pagurus) Witness(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("run it from the top of the source tree: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(p.Dir, "witness.c"), text, 0o644); err != nil {
-		return err
-	}
-	_, err = p.Type(ctx, "image", "shell", "openmpi", "--", "mpicc", "-O2", "-o", "witness", "witness.c")
-	return err
+	return p.Compile(ctx, "openmpi", "witness", text, "mpicc", "-O2")
 }
 
 // Commit names the commit of the source tree that one stands in, for what is run from

@@ -24,32 +24,39 @@ const byHand = 2 * time.Minute
 // guest of the same job between two hosts of the same lab. The two are taken in
 // turn.
 func (b *experiments) migration(ctx context.Context) error {
-	if err := b.InTurn(ctx, nil, bench.Seconds("move", b.move), bench.Seconds("hand", b.moveByHand)); err != nil {
+	busy := []string{"./witness", "600", "64"}
+	if err := b.InTurn(ctx, nil, b.moveArm("move", busy), b.handArm("hand", busy)); err != nil {
 		return err
 	}
 	return b.Ratio("total time of a move / QEMU's migrate by hand", "move_s", "hand_s", 1.25)
 }
 
-// move takes the total time of one move by Pagurus.
-func (b *experiments) move(ctx context.Context) (took time.Duration, err error) {
-	err = b.onHost1(ctx, func(job string) error {
-		_, took, err = b.moved(ctx, job, "host2")
-		return err
-	}, "./witness", "600", "64")
-	return took, err
+// moveArm is a move by Pagurus of a guest that runs a program.
+func (b *experiments) moveArm(name string, program []string) bench.Arm {
+	return bench.Arm{Name: name, Measure: func(ctx context.Context) (figures map[string]float64, err error) {
+		err = b.onHost1(ctx, func(job string) error {
+			m, took, err := b.moved(ctx, job, "host2")
+			figures = map[string]float64{"s": took.Seconds(), "bytes": float64(m.Cost.SentBytes), "dropped_bytes": float64(m.Cost.DroppedBytes)}
+			return err
+		}, program)
+		return figures, err
+	}}
 }
 
-// moveByHand takes that of one by hand.
-func (b *experiments) moveByHand(ctx context.Context) (took time.Duration, err error) {
-	err = b.onHost1(ctx, func(job string) error {
-		_, took, err = b.hand(ctx, job)
-		return err
-	}, "./witness", "600", "64")
-	return took, err
+// handArm is the same by hand.
+func (b *experiments) handArm(name string, program []string) bench.Arm {
+	return bench.Arm{Name: name, Measure: func(ctx context.Context) (figures map[string]float64, err error) {
+		err = b.onHost1(ctx, func(job string) error {
+			sent, took, err := b.hand(ctx, job)
+			figures = map[string]float64{"s": took.Seconds(), "bytes": float64(sent)}
+			return err
+		}, program)
+		return figures, err
+	}}
 }
 
 // onHost1 runs a program in a guest of 512 MiB on host1, and does something when it computes.
-func (b *experiments) onHost1(ctx context.Context, do func(job string) error, program ...string) error {
+func (b *experiments) onHost1(ctx context.Context, do func(job string) error, program []string) error {
 	return b.computes(ctx, do, append([]string{"-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--"}, program...)...)
 }
 

@@ -7,11 +7,10 @@ import (
 	"time"
 
 	"pagurus/bench"
-	"pagurus/fleet"
 )
 
 // What a guest whose page cache is warm has read, once, before it computes.
-const warming = `cat $(find /usr/lib -type f -size +64k) 2>/dev/null | head -c 200000000 >/dev/null; exec ./witness 600 16`
+var warming = []string{"sh", "-c", `cat $(find /usr/lib -type f -size +64k) 2>/dev/null | head -c 200000000 >/dev/null; exec ./witness 600 16`}
 
 // pageCache compares how much is sent, and how long it takes, when a guest moves
 // that has read many files: by Pagurus, and with `migrate` typed into the QEMU
@@ -19,27 +18,10 @@ const warming = `cat $(find /usr/lib -type f -size +64k) 2>/dev/null | head -c 2
 // guests tell QEMU what is free, which by hand is little. Then the same guest is
 // moved over a slow link, compressed and not.
 func (b *experiments) pageCache(ctx context.Context) error {
-	err := b.InTurn(ctx, nil, bench.Arm{Name: "page_cache_move", Measure: func(ctx context.Context) (map[string]float64, error) {
-		var move fleet.Migration
-		var took time.Duration
-		err := b.onHost1(ctx, func(job string) (err error) {
-			move, took, err = b.moved(ctx, job, "host2")
-			return err
-		}, "sh", "-c", warming)
-		return map[string]float64{"bytes": float64(move.Cost.SentBytes), "dropped_bytes": float64(move.Cost.DroppedBytes), "s": took.Seconds()}, err
-	}}, bench.Arm{Name: "page_cache_hand", Measure: func(ctx context.Context) (map[string]float64, error) {
-		var sent int64
-		var took time.Duration
-		err := b.onHost1(ctx, func(job string) (err error) {
-			sent, took, err = b.hand(ctx, job)
-			return err
-		}, "sh", "-c", warming)
-		return map[string]float64{"bytes": float64(sent), "s": took.Seconds()}, err
-	}})
-	if err != nil {
+	if err := b.InTurn(ctx, nil, b.moveArm("page_cache_move", warming), b.handArm("page_cache_hand", warming)); err != nil {
 		return err
 	}
-	err = errors.Join(
+	err := errors.Join(
 		b.Ratio("bytes sent with a warm page cache / by hand", "page_cache_move_bytes", "page_cache_hand_bytes", 0.6),
 		b.Ratio("total time with a warm page cache / by hand", "page_cache_move_s", "page_cache_hand_s", 0.8),
 	)
@@ -72,7 +54,7 @@ func (b *experiments) squeezed(ctx context.Context) error {
 			})
 		}
 		return b.InTurn(ctx, nil, arm("page_cache_plain", "off"), arm("page_cache_packed", "auto"))
-	}, "sh", "-c", warming)
+	}, warming)
 	if err != nil {
 		return err
 	}

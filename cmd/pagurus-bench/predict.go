@@ -167,36 +167,29 @@ func (b *experiments) compare(m fleet.Migration) {
 
 // moveEach runs each program in a guest of its own and moves it at every
 // ceiling, so many times, to and fro.
-func (b *experiments) moveEach(ctx context.Context, names []string, times int) ([]fleet.Migration, error) {
-	var out []fleet.Migration
+func (b *experiments) moveEach(ctx context.Context, names []string, times int) (out []fleet.Migration, _ error) {
 	for _, name := range names {
-		moved, err := b.toAndFro(ctx, name, times)
+		err := b.computes(ctx, func(job string) error {
+			b.names[fleet.JobID(job)] = name
+			var arms []bench.Arm
+			for _, c := range ceilings {
+				arms = append(arms, bench.Arm{Name: name + " at " + c, Measure: func(ctx context.Context) (map[string]float64, error) {
+					m, err := b.ceiled(ctx, job+"g0", c)
+					if err != nil {
+						return nil, err
+					}
+					b.compare(m)
+					out = append(out, m)
+					return map[string]float64{"total_s": cost.Total(m).Seconds(), "downtime_s": m.Cost.Downtime.Seconds()}, nil
+				}})
+			}
+			return b.Rounds(ctx, times, nil, arms...)
+		}, "-n", "1", "--mem", "256M", "--image", "openmpi", "--on", "host1", "--", "./programs", name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		out = append(out, moved...)
 	}
 	return out, nil
-}
-
-func (b *experiments) toAndFro(ctx context.Context, name string, times int) (out []fleet.Migration, err error) {
-	err = b.computes(ctx, func(job string) error {
-		b.names[fleet.JobID(job)] = name
-		var arms []bench.Arm
-		for _, c := range ceilings {
-			arms = append(arms, bench.Arm{Name: name + " at " + c, Measure: func(ctx context.Context) (map[string]float64, error) {
-				m, err := b.ceiled(ctx, job+"g0", c)
-				if err != nil {
-					return nil, err
-				}
-				b.compare(m)
-				out = append(out, m)
-				return map[string]float64{"total_s": cost.Total(m).Seconds(), "downtime_s": m.Cost.Downtime.Seconds()}, nil
-			}})
-		}
-		return b.Rounds(ctx, times, nil, arms...)
-	}, "-n", "1", "--mem", "256M", "--image", "openmpi", "--on", "host1", "--", "./programs", name)
-	return out, err
 }
 
 // ceiled moves a guest under a ceiling, after a look at it, and gives what is

@@ -50,7 +50,11 @@ func (b *experiments) sizeOutside(ctx context.Context) error {
 		if err := drive.Pause(ctx, settling); err != nil {
 			return err
 		}
-		controller, agents, err := b.daemons(ctx)
+		out, err := b.Type(ctx, "lab", "status", "--json")
+		if err != nil {
+			return err
+		}
+		controller, agents, err := daemonsOf([]byte(out))
 		if err != nil {
 			return err
 		}
@@ -94,15 +98,7 @@ func (b *experiments) sizeInside(ctx context.Context) error {
 	return nil
 }
 
-// daemons gives the processes of the lab's controller and agents.
-func (b *experiments) daemons(ctx context.Context) (controller int, agents []int, err error) {
-	out, err := b.Type(ctx, "lab", "status", "--json")
-	if err != nil {
-		return 0, nil, err
-	}
-	return daemonsOf([]byte(out))
-}
-
+// daemonsOf gives the processes of the lab's controller and agents, by its status.
 func daemonsOf(status []byte) (controller int, agents []int, err error) {
 	var lab struct {
 		Parts []struct {
