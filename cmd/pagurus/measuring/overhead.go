@@ -35,11 +35,6 @@ var kinds = map[string][]string{
 	"vm-tuned":        {"--kind", string(fleet.VM), "--tune", "hpc"},
 }
 
-// machines reports whether one of some targets is a virtual machine.
-func machines(targets []string) bool {
-	return slices.ContainsFunc(targets, func(t string) bool { return strings.HasPrefix(t, "vm") })
-}
-
 func targetNames() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // suitePart is a word of --suite.
@@ -146,16 +141,6 @@ func (o *overhead) place() *targets.Lab {
 	return lab
 }
 
-// confined reports whether a host of the lab has fewer CPUs than this machine.
-func (o *overhead) confined() bool {
-	for _, h := range o.hosts {
-		if o.lab && h.Facts.Capacity.CPUs < runtime.NumCPU() {
-			return true
-		}
-	}
-	return false
-}
-
 // job is the shape of their jobs.
 func (o *overhead) job() fleet.JobSpec {
 	return (&targets.Lab{Ranks: o.ranks, Guests: o.among}).Job()
@@ -200,7 +185,8 @@ func (o *overhead) run(ctx context.Context, cmd *cobra.Command) error {
 		if cpus := runtime.NumCPU(); o.lab && o.ranks > cpus {
 			o.remark("%d ranks share %s of this machine: one that waits for another may take its time from it", o.ranks, view.Count(cpus, "CPU"))
 		}
-		if slices.Contains(o.targets, targets.Native) && o.confined() {
+		confined := slices.ContainsFunc(slices.Collect(maps.Values(o.hosts)), func(h fleet.Host) bool { return h.Facts.Capacity.CPUs < runtime.NumCPU() })
+		if slices.Contains(o.targets, targets.Native) && confined { // native is of a lab only
 			o.remark("hosts of this lab have only some of its CPUs, and native processes all of them")
 		}
 		all, err := o.programs(ctx)
@@ -230,7 +216,11 @@ func (o *overhead) within(ctx context.Context, two string, do func() error) (err
 	if o.here, err = filepath.EvalSymlinks(here); err != nil {
 		return err
 	}
-	if o.where.Dir, err = os.MkdirTemp(o.folder(), "pagurus-bench-"); err != nil {
+	folder := "/var/tmp"
+	if o.withApp() {
+		folder = o.here // so that guests can be shown a user's command and what it is run with
+	}
+	if o.where.Dir, err = os.MkdirTemp(folder, "pagurus-bench-"); err != nil {
 		return fmt.Errorf("making a folder to run programs in: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(o.where.Dir)) }()
@@ -269,15 +259,6 @@ func (o *overhead) room(two string) error {
 
 // withApp reports whether a command of the user's own is measured.
 func (o *overhead) withApp() bool { return strings.Contains(o.suite, "app:") }
-
-// folder is where programs run: below the user's for a command of their own, so
-// that guests can be shown both.
-func (o *overhead) folder() string {
-	if o.withApp() {
-		return o.here
-	}
-	return "/var/tmp"
-}
 
 func (o *overhead) check() error {
 	for _, t := range o.targets {
@@ -353,7 +334,8 @@ func (o *overhead) ability(kind fleet.Kind) (a fleet.Abilities) {
 
 // size is how much there is to do.
 func (o *overhead) size() programs.Size {
-	if !machines(o.targets) || o.ability(fleet.VM).Accelerator != "tcg" {
+	vm := slices.ContainsFunc(o.targets, func(t string) bool { return strings.HasPrefix(t, "vm") })
+	if !vm || o.ability(fleet.VM).Accelerator != "tcg" {
 		return programs.Normal
 	}
 	o.say("KVM does not work here, so guests that are virtual machines are emulated: everything is measured with less to do")
