@@ -130,21 +130,15 @@ func (r *Promises) Save() error {
 // Sample keeps one measured value. Its name is that of a target, and behind "_" that of
 // the figure.
 func (r *Promises) Sample(name string, v float64) {
-	target, figure := name, plainFigure
-	if i := strings.LastIndex(name, "_"); i >= 0 {
-		target, figure = name[:i], name[i+1:]
-	}
-	r.AddRun(Run{Round: len(r.Samples(name)), Program: r.Trial, Target: target, Begun: time.Now().UTC(), Figures: map[string]float64{figure: v}})
+	i := strings.LastIndex(name, "_")
+	r.AddRun(Run{Round: len(r.Samples(name)), Program: r.Trial, Target: name[:i], Begun: time.Now().UTC(), Figures: map[string]float64{name[i+1:]: v}})
 }
-
-// plainFigure is the figure of a sample whose name is but a target's.
-const plainFigure = "value"
 
 // Samples are the values of a sample in the order they were taken.
 func (r *Promises) Samples(name string) (values []float64) {
 	for _, run := range r.Record.Runs {
 		for figure, v := range run.Figures {
-			if name == run.Target+"_"+figure || name == run.Target && figure == plainFigure {
+			if name == run.Target+"_"+figure {
 				values = append(values, v)
 			}
 		}

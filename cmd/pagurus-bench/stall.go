@@ -106,49 +106,40 @@ type shape struct {
 	timeout int // of TCP, in µs
 }
 
-// coupled starts the job on the first two hosts, and leaves it alone for a
-// while. The program is copied into the guests: by hand nobody keeps the job's
-// files at their place.
-func (b *experiments) coupled(ctx context.Context, s shape) (job string, err error) {
+// coupled is what `pagurus run` is told of the job: it is on the first two hosts. The program is
+// copied into the guests: by hand nobody keeps the job's files at their place.
+func (s shape) coupled() []string {
 	n := strconv.Itoa(s.guests)
 	first := fmt.Sprintf("echo %d >/proc/sys/net/ipv4/tcp_rto_min_us && ", s.timeout)
 	if s.kind == fleet.Container { // in which nobody may, and it is ourTimeout
 		first = ""
 	}
-	job, err = b.Type(ctx, "run", "--detach", "--kind", string(s.kind), "-n", n, "--guests", n, "--mem", "256M", "--image", "openmpi", "--on", "host1,host2", "--",
-		"sh", "-c", first+"cp tight /tmp/tight && cd /tmp && exec ./tight 0.02")
-	if err != nil {
-		return "", err
-	}
-	if err = b.Says(ctx, job, "START"); err == nil {
-		err = drive.Pause(ctx, computing+settleTime)
-	}
-	if err != nil {
-		err = errors.Join(err, b.Discard(ctx, job))
-	}
-	return job, err
+	return []string{"--kind", string(s.kind), "-n", n, "--guests", n, "--mem", "256M", "--image", "openmpi", "--on", "host1,host2", "--",
+		"sh", "-c", first + "cp tight /tmp/tight && cd /tmp && exec ./tight 0.02"}
 }
 
 // stallOf moves guests of a job by Pagurus, the last ones, together.
 func (b *experiments) stallOf(ctx context.Context, s shape, moved int) (longest time.Duration, err error) {
-	job, err := b.coupled(ctx, s)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
-	args := []string{"migrate"}
-	for i := s.guests - moved; i < s.guests; i++ {
-		args = append(args, fmt.Sprintf("%sg%d", job, i))
-	}
-	begun := time.Now()
-	if _, err := b.Type(ctx, append(args, "--to", "host3", "--wait")...); err != nil {
-		return 0, err
-	}
-	ended := time.Now()
-	if err := drive.Pause(ctx, settleTime); err != nil {
-		return 0, err
-	}
-	return b.silence(ctx, job, begun, ended.Add(after))
+	err = b.computes(ctx, func(job string) error {
+		if err := drive.Pause(ctx, settleTime); err != nil {
+			return err
+		}
+		args := []string{"migrate"}
+		for i := s.guests - moved; i < s.guests; i++ {
+			args = append(args, fmt.Sprintf("%sg%d", job, i))
+		}
+		begun := time.Now()
+		if _, err := b.Type(ctx, append(args, "--to", "host3", "--wait")...); err != nil {
+			return err
+		}
+		ended := time.Now()
+		if err := drive.Pause(ctx, settleTime); err != nil {
+			return err
+		}
+		longest, err = b.silence(ctx, job, begun, ended.Add(after))
+		return err
+	}, s.coupled()...)
+	return longest, err
 }
 
 // silence is the longest of a job's that ended in a window of time.
@@ -165,13 +156,9 @@ func (b *experiments) silence(ctx context.Context, job string, from, to time.Tim
 // Pagurus would, the last ones; of several the sum of their silences is taken.
 // The first stays: mpirun's output comes through it.
 func (b *experiments) stallByHand(ctx context.Context, s shape, moved int) (sum time.Duration, err error) {
-	job, err := b.coupled(ctx, s)
+	job, err := b.Type(ctx, append([]string{"run", "--detach"}, s.coupled()...)...)
 	if err != nil {
 		return 0, err
-	}
-	homes, err := b.homes(ctx, job)
-	if err != nil {
-		return 0, errors.Join(err, b.Discard(ctx, job))
 	}
 	net := &bridges{}
 	var hands []*handMove
@@ -181,6 +168,16 @@ func (b *experiments) stallByHand(ctx context.Context, s shape, moved int) (sum 
 		}
 		err = errors.Join(err, net.clear(), b.restart(ctx), b.abandon(ctx, job))
 	}()
+	if err := b.Says(ctx, job, "START"); err != nil {
+		return 0, err
+	}
+	if err := drive.Pause(ctx, computing+settleTime); err != nil {
+		return 0, err
+	}
+	homes, err := b.homes(ctx, job)
+	if err != nil {
+		return 0, err
+	}
 	for _, host := range []string{"host1", "host2"} {
 		if _, err := b.Type(ctx, "lab", "kill", host); err != nil {
 			return 0, err
