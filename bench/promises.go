@@ -233,11 +233,7 @@ func (r *Promises) Rounds(ctx context.Context, times int, then func(), sides ...
 		}
 	}
 	e.Say = func(run Run) {
-		fmt.Printf("  %s %d of %d: %s", run.Program, run.Round+1, e.Spec.Runs, run.Target)
-		for _, name := range slices.Sorted(maps.Keys(run.Figures)) {
-			fmt.Printf(" %s %.4g", name, run.Figures[name])
-		}
-		fmt.Println()
+		fmt.Printf("  %s %d of %d: %s%s\n", run.Program, run.Round+1, e.Spec.Runs, run.Target, run.Given())
 	}
 	e.KeepRun = func() error {
 		n := len(e.Record.Runs)
@@ -257,6 +253,14 @@ func (r *Promises) Rounds(ctx context.Context, times int, then func(), sides ...
 		return r.Save()
 	}
 	return e.Run(ctx)
+}
+
+// Given says what figures a run gave.
+func (r Run) Given() (text string) {
+	for _, name := range slices.Sorted(maps.Keys(r.Figures)) {
+		text += fmt.Sprintf(" %s %.4g", name, r.Figures[name])
+	}
+	return text
 }
 
 // AtMost prints a figure with its promise: an upper limit.

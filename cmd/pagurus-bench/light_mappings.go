@@ -41,7 +41,13 @@ func (b *experiments) mappings(ctx context.Context) error {
 
 func (b *experiments) moveMapped(ctx context.Context, name, kind string, count int) error {
 	return b.contained(ctx, "512M", func(job string) error {
-		if err := b.awaitMappings(ctx, job, count); err != nil {
+		guest := fleet.GuestID(job + "g0")
+		err := drive.Until(ctx, "nobody has seen its mappings", func() bool { // its agent looks every half minute
+			s, err := b.Snapshot(ctx)
+			p := s.Hosts[s.Guests[guest].Home].Facts.Guests[guest].Profile
+			return err == nil && p != nil && p.Mappings >= count
+		})
+		if err != nil {
 			return err
 		}
 		moves := 0
@@ -58,18 +64,4 @@ func (b *experiments) moveMapped(ctx context.Context, name, kind string, count i
 			return figures, err
 		}})
 	}, "./mappings", strconv.Itoa(count), kind)
-}
-
-// awaitMappings waits until the host knows of a job's guest that it has so many mappings: its
-// agent looks at guests every half minute.
-func (b *experiments) awaitMappings(ctx context.Context, job string, count int) error {
-	guest := fleet.GuestID(job + "g0")
-	return drive.Until(ctx, "nobody has seen its mappings", func() bool {
-		s, err := b.Snapshot(ctx)
-		if err != nil {
-			return false
-		}
-		p := s.Hosts[s.Guests[guest].Home].Facts.Guests[guest].Profile
-		return p != nil && p.Mappings >= count
-	})
 }

@@ -81,11 +81,7 @@ func (b *experiments) native(ctx context.Context) error {
 				}
 			}
 			b.AddRun(r)
-			line := fmt.Sprintf("  %-9s apart %s to %s", r.Target, r.Least, r.Apart)
-			for name, v := range r.Figures {
-				line += fmt.Sprintf(" %s %.4g", name, v)
-			}
-			fmt.Println(line + r.Failure)
+			fmt.Printf("  %-9s apart %s to %s%s%s\n", r.Target, r.Least, r.Apart, r.Given(), r.Failure)
 		},
 		KeepRun: b.Save,
 	}

@@ -213,7 +213,7 @@ func carry(ctx context.Context, from, to place) error {
 	go func() {
 		conn, err := listener.Accept()
 		if err == nil {
-			err = throughTar(ctx, conn, func(c *exec.Cmd, f *os.File) { c.Stdin = f }, "-C", to.images(), "-xf", "-")
+			err = throughTar(ctx, conn, "-C", to.images(), "-xf", "-")
 		}
 		unpacked <- err
 	}()
@@ -225,15 +225,15 @@ func carry(ctx context.Context, from, to place) error {
 	if err != nil {
 		return err
 	}
-	if err := throughTar(ctx, conn, func(c *exec.Cmd, f *os.File) { c.Stdout = f }, "-C", from.images(), "-cf", "-", "."); err != nil {
+	if err := throughTar(ctx, conn, "-C", from.images(), "-cf", "-", "."); err != nil {
 		return err
 	}
 	return <-unpacked
 }
 
-// throughTar runs tar with a connection as one of its streams: the connection
+// throughTar runs tar with a connection as its streams: the connection
 // itself, so that nothing is copied here.
-func throughTar(ctx context.Context, conn net.Conn, give func(*exec.Cmd, *os.File), args ...string) error {
+func throughTar(ctx context.Context, conn net.Conn, args ...string) error {
 	defer conn.Close()
 	file, err := conn.(*net.TCPConn).File()
 	if err != nil {
@@ -241,9 +241,8 @@ func throughTar(ctx context.Context, conn net.Conn, give func(*exec.Cmd, *os.Fil
 	}
 	defer file.Close()
 	c := exec.CommandContext(ctx, "tar", args...)
-	give(c, file)
 	var why bytes.Buffer
-	c.Stderr = &why
+	c.Stdin, c.Stdout, c.Stderr = file, file, &why
 	if err := c.Run(); err != nil {
 		return fmt.Errorf("tar %s: %w: %s", strings.Join(args, " "), err, why.String())
 	}

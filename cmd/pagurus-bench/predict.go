@@ -133,10 +133,7 @@ func (b *experiments) few(moved []fleet.Migration) string {
 
 // choose leaves out programs that were not asked for.
 func (b *experiments) choose(all []string) []string {
-	if len(b.chosen) == 0 {
-		return all
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !slices.Contains(b.chosen, name) })
+	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return len(b.chosen) > 0 && !slices.Contains(b.chosen, name) })
 }
 
 func scored(c fleet.Calibration) string {

@@ -59,12 +59,12 @@ func (o *asked) page(r *bench.Record, what bench.Summary) ([]byte, error) {
 // told of elsewhere.
 func samplesCSV(r *bench.Record) ([]byte, error) {
 	return runsCSV(r, []string{"begun", "took_s", "figure", "unit", "value", "failure"}, func(run bench.Run, line func(...string)) {
-		begun, took := run.Begun.UTC().Format(time.RFC3339Nano), number(run.Took.Seconds())
+		begun, took := run.Begun.UTC().Format(time.RFC3339Nano), fmt.Sprint(run.Took.Seconds())
 		if run.Failure != "" {
 			line(begun, took, "", "", "", run.Failure)
 		}
 		for _, name := range slices.Sorted(maps.Keys(run.Figures)) {
-			line(begun, took, name, unit(r, run.Program, name), number(run.Figures[name]), "")
+			line(begun, took, name, unit(r, run.Program, name), fmt.Sprint(run.Figures[name]), "")
 		}
 	})
 }
@@ -74,7 +74,7 @@ func curvesCSV(r *bench.Record) ([]byte, error) {
 	return runsCSV(r, []string{"curve", "x", "y"}, func(run bench.Run, line func(...string)) {
 		for _, name := range slices.Sorted(maps.Keys(run.Curves)) {
 			for _, p := range run.Curves[name] {
-				line(name, number(p.X), number(p.Y))
+				line(name, fmt.Sprint(p.X), fmt.Sprint(p.Y))
 			}
 		}
 	})
@@ -85,7 +85,7 @@ func partsCSV(r *bench.Record) ([]byte, error) {
 	return runsCSV(r, []string{"figure", "part", "unit", "value"}, func(run bench.Run, line func(...string)) {
 		for _, name := range slices.Sorted(maps.Keys(run.Parts)) {
 			for _, p := range run.Parts[name] {
-				line(name, p.Name, unit(r, run.Program, name), number(p.Value))
+				line(name, p.Name, unit(r, run.Program, name), fmt.Sprint(p.Value))
 			}
 		}
 	})
@@ -115,5 +115,3 @@ func unit(r *bench.Record, program, figure string) string {
 	}
 	return ""
 }
-
-func number(v float64) string { return fmt.Sprint(v) }
