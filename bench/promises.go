@@ -14,6 +14,7 @@ import (
 
 	"pagurus/bench/drive"
 	"pagurus/bench/stats"
+	"pagurus/fleet"
 )
 
 // Confidence is the confidence of every quoted interval.
@@ -47,7 +48,37 @@ type Promises struct {
 type Trial struct {
 	Name, Says string
 	Measure    func(context.Context) error
-	Lab        []string // flags of `pagurus lab up`; nil: the usual ones
+	Lab        []string // flags of the lab that it needs; nil: the usual ones
+}
+
+// Carry carries trials out in a lab, or more where they need other labs: those that follow each
+// other and need the same share one. After the first that fails there are no more.
+func (r *Promises) Carry(ctx context.Context, trials []Trial, usual []string) error {
+	for n := 0; len(trials) > 0; trials = trials[n:] {
+		flags := trials[0].Lab
+		if n = slices.IndexFunc(trials, func(t Trial) bool { return !slices.Equal(t.Lab, flags) }); n < 0 {
+			n = len(trials)
+		}
+		if flags == nil {
+			flags = usual
+		}
+		err := r.In(ctx, drive.Lab{Flags: flags}, func(fleet.Snapshot, bool) error {
+			for _, t := range trials[:n] {
+				r.Trial = t.Name
+				if err := errors.Join(t.Measure(ctx), r.Save()); err != nil {
+					return fmt.Errorf("%s: %w", t.Name, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(r.Missed) > 0 {
+		return fmt.Errorf("not as promised: %s", strings.Join(r.Missed, "; "))
+	}
+	return nil
 }
 
 // NewPromises returns a run without measurements.
@@ -99,21 +130,15 @@ func (r *Promises) Save() error {
 // Sample keeps one measured value. Its name is that of a target, and behind "_" that of
 // the figure.
 func (r *Promises) Sample(name string, v float64) {
-	target, figure := name, plainFigure
-	if i := strings.LastIndex(name, "_"); i >= 0 {
-		target, figure = name[:i], name[i+1:]
-	}
-	r.AddRun(Run{Round: len(r.Samples(name)), Program: r.Trial, Target: target, Begun: time.Now().UTC(), Figures: map[string]float64{figure: v}})
+	i := strings.LastIndex(name, "_")
+	r.AddRun(Run{Round: len(r.Samples(name)), Program: r.Trial, Target: name[:i], Begun: time.Now().UTC(), Figures: map[string]float64{name[i+1:]: v}})
 }
-
-// plainFigure is the figure of a sample whose name is but a target's.
-const plainFigure = "value"
 
 // Samples are the values of a sample in the order they were taken.
 func (r *Promises) Samples(name string) (values []float64) {
 	for _, run := range r.Record.Runs {
 		for figure, v := range run.Figures {
-			if name == run.Target+"_"+figure || name == run.Target && figure == plainFigure {
+			if name == run.Target+"_"+figure {
 				values = append(values, v)
 			}
 		}
@@ -183,10 +208,15 @@ func readFigures(text string) (got Result, err error) {
 	return got, err
 }
 
-// InTurn measures arms in turn, as an experiment that ends with the first failure, at least
+// InTurn is Rounds, as often as comparisons are repeated.
+func (r *Promises) InTurn(ctx context.Context, then func(), sides ...Arm) error {
+	return r.Rounds(ctx, r.Repeat, then, sides...)
+}
+
+// Rounds measures arms in turn, as an experiment that ends with the first failure, at least
 // twice: once has no interval. Only whole rounds are kept, so that arms stay in step. After
 // each of them what is to be done then is done, and the record is kept.
-func (r *Promises) InTurn(ctx context.Context, then func(), sides ...Arm) error {
+func (r *Promises) Rounds(ctx context.Context, times int, then func(), sides ...Arm) error {
 	before := 0
 	for _, run := range r.Record.Runs {
 		if run.Program == r.Trial {
@@ -194,7 +224,7 @@ func (r *Promises) InTurn(ctx context.Context, then func(), sides ...Arm) error 
 		}
 	}
 	e := Experiment{Place: arms(sides), Spec: Spec{
-		Runs: max(r.Repeat, 2), Seed: uint64(before) + 1, Confidence: Confidence, Programs: []Program{{Name: r.Trial, Read: readFigures}},
+		Runs: max(times, 2), Seed: uint64(before) + 1, Confidence: Confidence, Programs: []Program{{Name: r.Trial, Read: readFigures}},
 	}}
 	for _, s := range sides {
 		e.Spec.Targets = append(e.Spec.Targets, s.Name)
@@ -203,11 +233,7 @@ func (r *Promises) InTurn(ctx context.Context, then func(), sides ...Arm) error 
 		}
 	}
 	e.Say = func(run Run) {
-		fmt.Printf("  %s %d of %d: %s", run.Program, run.Round+1, e.Spec.Runs, run.Target)
-		for _, name := range slices.Sorted(maps.Keys(run.Figures)) {
-			fmt.Printf(" %s %.4g", name, run.Figures[name])
-		}
-		fmt.Println()
+		fmt.Printf("  %s %d of %d: %s%s\n", run.Program, run.Round+1, e.Spec.Runs, run.Target, run.Given())
 	}
 	e.KeepRun = func() error {
 		n := len(e.Record.Runs)
@@ -227,6 +253,14 @@ func (r *Promises) InTurn(ctx context.Context, then func(), sides ...Arm) error 
 		return r.Save()
 	}
 	return e.Run(ctx)
+}
+
+// Given says what figures a run gave.
+func (r Run) Given() (text string) {
+	for _, name := range slices.Sorted(maps.Keys(r.Figures)) {
+		text += fmt.Sprintf(" %s %.4g", name, r.Figures[name])
+	}
+	return text
 }
 
 // AtMost prints a figure with its promise: an upper limit.

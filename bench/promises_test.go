@@ -65,12 +65,12 @@ func TestSidesTakeTurns(t *testing.T) {
 func TestFiguresThatAreNotAsPromisedAreNamed(t *testing.T) {
 	r := NewPromises(drive.Pagurus{}, 2)
 	for i := range 2 {
-		r.Sample("ours", 2+0.01*float64(i))
-		r.Sample("theirs", 1)
+		r.Sample("ours_s", 2+0.01*float64(i))
+		r.Sample("theirs_s", 1)
 	}
 	err := errors.Join(
-		r.Ratio("ratio", "ours", "theirs", 1.5), r.Mean("mean", "ours", 2.5),
-		r.Beside("  beside", "theirs", "ours"),
+		r.Ratio("ratio", "ours_s", "theirs_s", 1.5), r.Mean("mean", "ours_s", 2.5),
+		r.Beside("  beside", "theirs_s", "ours_s"),
 	)
 	if err != nil || len(r.Missed) != 1 || r.Missed[0] != "ratio" {
 		t.Errorf("missed are %q, %v", r.Missed, err)
@@ -79,7 +79,7 @@ func TestFiguresThatAreNotAsPromisedAreNamed(t *testing.T) {
 	if f := r.Record.Promised["beside"]; f.Value > 0.5 || f.AtMost != nil || *r.Record.Promised["least"].AtLeast != 1.5 {
 		t.Errorf("the record has %v", r.Record)
 	}
-	if err := r.Ratio("ratio", "ours", "nobody's", 1); err == nil {
+	if err := r.Ratio("ratio", "ours_s", "nobody's_s", 1); err == nil {
 		t.Error("a ratio to nothing")
 	}
 }
@@ -93,7 +93,7 @@ func TestARecordMakesItsFolder(t *testing.T) {
 	if _, err := os.Stat(r.File); err == nil {
 		t.Error("an empty record is kept")
 	}
-	r.Sample("a", 1)
+	r.Sample("a_s", 1)
 	if err := r.Save(); err != nil {
 		t.Error(err)
 	}
@@ -112,8 +112,8 @@ func TestContinue(t *testing.T) {
 		}
 		r.Sit("a")
 		r.File = file
-		r.Sample("took", float64(sitting))
-		if len(r.Samples("took")) != sitting || len(r.Record.Sittings) != sitting {
+		r.Sample("took_s", float64(sitting))
+		if len(r.Samples("took_s")) != sitting || len(r.Record.Sittings) != sitting {
 			t.Errorf("sitting %d has %+v", sitting, r.Record)
 		}
 		if err := r.Save(); err != nil {
@@ -127,7 +127,7 @@ func TestContinue(t *testing.T) {
 	if err := r.Continue(file); err != nil {
 		t.Error(err)
 	}
-	r.Sample("took", 1) // of a record with nothing in it
+	r.Sample("took_s", 1) // of a record with nothing in it
 	if err := os.WriteFile(file, []byte(`{"version": 1, "runs": 3`), 0o600); err != nil {
 		t.Fatal(err)
 	}

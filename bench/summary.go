@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -164,7 +165,7 @@ func Compare(a, b *Record) Summary {
 	var s Summary
 	differ := func(what, one, other string) {
 		if one != other {
-			s.Notes = append(s.Notes, fmt.Sprintf("%s differs: %s, and %s", what, orNothing(one), orNothing(other)))
+			s.Notes = append(s.Notes, fmt.Sprintf("%s differs: %s, and %s", what, cmp.Or(one, "nothing"), cmp.Or(other, "nothing")))
 		}
 	}
 	differ("the commit", a.Machine.Commit, b.Machine.Commit)
@@ -199,13 +200,6 @@ func Compare(a, b *Record) Summary {
 	}
 	if len(s.Rows) == 0 {
 		s.Notes = append(s.Notes, "the records have no program and target in common")
-	}
-	return s
-}
-
-func orNothing(s string) string {
-	if s == "" {
-		return "nothing"
 	}
 	return s
 }

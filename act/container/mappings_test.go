@@ -19,7 +19,7 @@ import (
 // content and their number are unchanged.
 func TestManyMappings(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
-	j.compileOf("../../cmd/pagurus-bench/light/programs", "mappings")
+	j.compileOf("../../cmd/pagurus-bench/programs", "mappings")
 	n := 0
 	for _, c := range []struct {
 		kind  string
@@ -43,7 +43,7 @@ func TestManyMappings(t *testing.T) {
 // many, that is reported beforehand.
 func TestMappingsAreForeseen(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
-	j.compileOf("../../cmd/pagurus-bench/light/programs", "mappings")
+	j.compileOf("../../cmd/pagurus-bench/programs", "mappings")
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)

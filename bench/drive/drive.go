@@ -6,7 +6,6 @@ package drive
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -74,26 +73,7 @@ func (p Pagurus) Witness(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("run it from the top of the source tree: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(p.Dir, "witness.c"), text, 0o644); err != nil {
-		return err
-	}
-	_, err = p.Type(ctx, "image", "shell", "openmpi", "--", "mpicc", "-O2", "-o", "witness", "witness.c")
-	return err
-}
-
-// KeepRecord writes a record to a file, and makes its folder.
-func KeepRecord(file string, record any) error {
-	text, err := json.MarshalIndent(record, "", "  ")
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(file), 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(file, append(text, '\n'), 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("keeping the record: %w", err)
-	}
-	return nil
+	return p.Compile(ctx, "openmpi", "witness", text, "mpicc", "-O2")
 }
 
 // Commit names the commit of the source tree that one stands in, for what is run from

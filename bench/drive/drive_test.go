@@ -89,19 +89,6 @@ func TestWhatCommandsCost(t *testing.T) {
 	}
 }
 
-func TestKeep(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "a", "b.json")
-	if err := drive.KeepRecord(file, map[string]int{"a": 1}); err != nil {
-		t.Fatal(err)
-	}
-	if text, err := os.ReadFile(file); err != nil || string(text) != "{\n  \"a\": 1\n}\n" {
-		t.Errorf("%q, %v", text, err)
-	}
-	if err := drive.KeepRecord("/proc/none/a", nil); err == nil {
-		t.Error("kept nowhere")
-	}
-}
-
 func TestPause(t *testing.T) {
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())

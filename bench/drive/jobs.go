@@ -56,7 +56,7 @@ func (p Pagurus) Digest(ctx context.Context, image string) (string, error) {
 
 // Running waits until a job runs.
 func (p Pagurus) Running(ctx context.Context, job string) error {
-	return until(ctx, fmt.Sprintf("job %s did not begin to run", job), func() bool {
+	return Until(ctx, fmt.Sprintf("job %s did not begin to run", job), func() bool {
 		s, err := p.Snapshot(ctx)
 		return err == nil && s.Jobs[fleet.JobID(job)].State == fleet.JobRunning
 	})
@@ -64,19 +64,14 @@ func (p Pagurus) Running(ctx context.Context, job string) error {
 
 // Says waits until a job has printed a text.
 func (p Pagurus) Says(ctx context.Context, job, text string) error {
-	return until(ctx, fmt.Sprintf("job %s did not say %s", job, text), func() bool {
+	return Until(ctx, fmt.Sprintf("job %s did not say %s", job, text), func() bool {
 		out, err := p.Type(ctx, "logs", job)
 		return err == nil && strings.Contains(out, text)
 	})
 }
 
 // Until looks again and again until something is so.
-func (Pagurus) Until(ctx context.Context, sorry string, so func() bool) error {
-	return until(ctx, sorry, so)
-}
-
-// until looks again and again until something is so.
-func until(ctx context.Context, sorry string, so func() bool) error {
+func Until(ctx context.Context, sorry string, so func() bool) error {
 	for begun := time.Now(); time.Since(begun) < beginLimit; {
 		if so() {
 			return nil
@@ -105,19 +100,63 @@ func (p Pagurus) Discard(ctx context.Context, job string) error {
 	return fmt.Errorf("ending job %s: %w", job, err)
 }
 
-// LastMove gives the newest move, which has to have ended.
-func (p Pagurus) LastMove(ctx context.Context) (last fleet.Move, err error) {
+// During runs a job, as "run --detach" with these words, and does something when the job has
+// printed a text, or without one when it runs. Then it ends the job, also after an error.
+func (p Pagurus) During(ctx context.Context, text string, do func(job string) error, words ...string) (err error) {
+	job, err := p.Type(ctx, append([]string{"run", "--detach"}, words...)...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Discard(ctx, job)) }()
+	if text == "" {
+		err = p.Running(ctx, job)
+	} else {
+		err = p.Says(ctx, job, text)
+	}
+	if err != nil {
+		return err
+	}
+	return do(job)
+}
+
+// ToEnd runs a job as During does, and lets it come to its end when that was done. It gives what
+// the job printed and what the controller knows of it.
+func (p Pagurus) ToEnd(ctx context.Context, text string, do func(job string) error, words ...string) (said string, j fleet.Job, err error) {
+	job, err := p.Type(ctx, append([]string{"run", "--detach"}, words...)...)
+	if err != nil {
+		return "", j, err
+	}
+	if err = p.Says(ctx, job, text); err == nil {
+		err = do(job)
+	}
+	if err == nil {
+		_, err = p.Type(ctx, "wait", job)
+	}
+	if err != nil {
+		return "", j, errors.Join(err, p.Discard(ctx, job))
+	}
+	if said, err = p.Type(ctx, "logs", job); err != nil {
+		return "", j, err
+	}
+	s, err := p.Snapshot(ctx)
+	return said, s.Jobs[fleet.JobID(job)], err
+}
+
+// LastMove gives the migration of the newest move, which has to have ended and to be of one
+// guest, and how long that move took.
+func (p Pagurus) LastMove(ctx context.Context) (m fleet.Migration, took time.Duration, err error) {
 	s, err := p.Snapshot(ctx)
 	if err != nil {
-		return last, err
+		return m, 0, err
 	}
+	var last fleet.Move
 	for _, m := range s.Moves {
 		if m.Begun.After(last.Begun) {
 			last = m
 		}
 	}
-	if last.Ended.IsZero() {
-		return last, errors.New("the last move has not ended")
+	if last.Ended.IsZero() || len(last.Migrations) != 1 {
+		return m, 0, errors.New("the last move has not ended, or was of several guests")
 	}
-	return last, nil
+	return s.Migrations[last.Migrations[0]], last.Ended.Sub(last.Begun), nil
 }

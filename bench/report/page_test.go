@@ -3,8 +3,10 @@ package report
 import (
 	"encoding/xml"
 	"errors"
+	"html/template"
 	"io"
 	"math"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -56,6 +58,42 @@ func TestThePageStandsByItself(t *testing.T) {
 		t.Errorf("the page has %d plots", n)
 	}
 	wellFormed(t, page)
+}
+
+// Any record that is kept is drawn, with what was promised.
+func TestKeptRecordsAreDrawn(t *testing.T) {
+	files, err := filepath.Glob("../../docs/figures/*.json")
+	if err != nil || len(files) < 9 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	for _, file := range files {
+		if filepath.Base(file) == "chaos.json" {
+			continue // which is none of these
+		}
+		r, err := bench.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := Draw(r, r.Summarise(), nil)
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		page := string(text)
+		wellFormed(t, page)
+		for name := range r.Promised {
+			if !strings.Contains(page, "<td>"+template.HTMLEscapeString(name)+"</td>") {
+				t.Errorf("the page of %s has no %q", file, name)
+			}
+		}
+		for _, s := range r.Sittings {
+			if !strings.Contains(page, "<td>"+s.Commit+"</td>") {
+				t.Errorf("the page of %s has no commit %s", file, s.Commit)
+			}
+		}
+		if !strings.Contains(page, "<svg") || !strings.Contains(page, "every run") {
+			t.Errorf("the page of %s has no plots", file)
+		}
+	}
 }
 
 func wellFormed(t *testing.T, page string) {

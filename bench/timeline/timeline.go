@@ -9,11 +9,27 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"pagurus/fleet"
 )
+
+// Files returns the timeline, the tables and the traces themselves, by the names of their files.
+func Files(traces []fleet.Trace, words Words) (map[string][]byte, error) {
+	events, err1 := eventsOf(traces, words)
+	all, err2 := json.MarshalIndent(traces, "", " ")
+	files, errs := map[string][]byte{"timeline.json": append(events, '\n'), "traces.json": all}, []error{err1, err2}
+	for name, lines := range map[string][][]string{
+		"gaps.csv": gapsTable(traces, words), "sent.csv": sentTable(traces), "calls.csv": callsTable(traces), "spans.csv": spansTable(traces),
+	} {
+		var b bytes.Buffer
+		errs = append(errs, csv.NewWriter(&b).WriteAll(lines))
+		files[name] = b.Bytes()
+	}
+	return files, errors.Join(errs...)
+}
 
 // Words explains gaps to people.
 type Words struct {
@@ -42,9 +58,9 @@ const (
 	callThread = 2
 )
 
-// Events writes the timeline of a job: one JSON array of trace events. Every gap and
+// eventsOf writes the timeline of a job: one JSON array of trace events. Every gap and
 // every call is an event; the share of time in each class of calls is a counter.
-func Events(traces []fleet.Trace, words Words) ([]byte, error) {
+func eventsOf(traces []fleet.Trace, words Words) ([]byte, error) {
 	begun := began(traces)
 	all := []event{}
 	for _, tr := range traces {
@@ -91,41 +107,41 @@ func called(g fleet.Gap) string {
 	return "in MPI, " + string(g.Call)
 }
 
-// GapsCSV writes a line for every gap.
-func GapsCSV(traces []fleet.Trace, words Words) ([]byte, error) {
+// gapsTable has a line for every gap.
+func gapsTable(traces []fleet.Trace, words Words) [][]string {
 	lines := [][]string{{"rank", "guest", "at", "took_s", "where", "causes"}}
 	for _, tr := range traces {
 		for _, g := range tr.Gaps {
 			lines = append(lines, []string{fmt.Sprint(g.Rank), string(tr.Guest), g.At.UTC().Format(time.RFC3339Nano), fmt.Sprint(g.Took.Seconds()), called(g), words.Why(g.Why)})
 		}
 	}
-	return written(lines)
+	return lines
 }
 
-// SentCSV writes a line for every pair of ranks of which one has sent to the other.
-func SentCSV(traces []fleet.Trace) ([]byte, error) {
+// sentTable has a line for every pair of ranks of which one has sent to the other.
+func sentTable(traces []fleet.Trace) [][]string {
 	lines := [][]string{{"from", "to", "messages", "bytes"}}
 	for _, tr := range traces {
 		for _, s := range tr.Sent {
 			lines = append(lines, []string{fmt.Sprint(tr.Rank), fmt.Sprint(s.Rank), fmt.Sprint(s.Messages), fmt.Sprint(s.Bytes)})
 		}
 	}
-	return written(lines)
+	return lines
 }
 
-// CallsCSV writes a line for each of the ranks' newest calls.
-func CallsCSV(traces []fleet.Trace) ([]byte, error) {
+// callsTable has a line for each of the ranks' newest calls.
+func callsTable(traces []fleet.Trace) [][]string {
 	lines := [][]string{{"rank", "guest", "at", "took_s", "class"}}
 	for _, tr := range traces {
 		for _, c := range tr.Newest {
 			lines = append(lines, []string{fmt.Sprint(tr.Rank), string(tr.Guest), c.At.UTC().Format(time.RFC3339Nano), fmt.Sprint(c.Took.Seconds()), string(c.Class)})
 		}
 	}
-	return written(lines)
+	return lines
 }
 
-// SpansCSV writes a line for each rank and each of its recorded spans, which are equally long.
-func SpansCSV(traces []fleet.Trace) ([]byte, error) {
+// spansTable has a line for each rank and each of its recorded spans, which are equally long.
+func spansTable(traces []fleet.Trace) [][]string {
 	head := []string{"rank", "guest", "after_s", "for_s"}
 	for _, class := range fleet.CallClasses {
 		head = append(head, string(class)+"_percent")
@@ -140,7 +156,7 @@ func SpansCSV(traces []fleet.Trace) ([]byte, error) {
 			lines = append(lines, line)
 		}
 	}
-	return written(lines)
+	return lines
 }
 
 func longest(spans map[fleet.CallClass][]int) (n int) {
@@ -156,10 +172,4 @@ func share(tr fleet.Trace, class fleet.CallClass, span int) int {
 		return all[span]
 	}
 	return 0
-}
-
-func written(lines [][]string) ([]byte, error) {
-	var b bytes.Buffer
-	err := csv.NewWriter(&b).WriteAll(lines)
-	return b.Bytes(), err
 }

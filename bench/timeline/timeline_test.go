@@ -37,7 +37,7 @@ var words = Words{Why: func(all []fleet.Cause) string {
 }}
 
 func TestEvents(t *testing.T) {
-	text, err := Events(traces(), words)
+	text, err := eventsOf(traces(), words)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,26 +60,23 @@ func TestEvents(t *testing.T) {
 }
 
 func TestNoEvents(t *testing.T) {
-	if text, err := Events(nil, words); err != nil || string(text) != "[]" {
+	if text, err := eventsOf(nil, words); err != nil || string(text) != "[]" {
 		t.Errorf("%v\n%s", err, text)
 	}
 }
 
 func TestTables(t *testing.T) {
-	gaps, err := GapsCSV(traces(), words)
-	if err != nil || !strings.Contains(string(gaps), `0,j1g0,1970-01-01T00:16:42Z,0.2,"in MPI, collective",<tcp-timeout>`) {
-		t.Errorf("%v\n%s", err, gaps)
+	files, err := Files(traces(), words)
+	if err != nil || !strings.Contains(string(files["gaps.csv"]), `0,j1g0,1970-01-01T00:16:42Z,0.2,"in MPI, collective",<tcp-timeout>`) {
+		t.Errorf("%v\n%s", err, files["gaps.csv"])
 	}
-	calls, err := CallsCSV(traces())
-	if err != nil || string(calls) != "rank,guest,at,took_s,class\n0,j1g0,1970-01-01T00:16:48Z,1,collective\n0,j1g0,1970-01-01T00:16:49.5Z,0.5,wait\n" {
-		t.Errorf("%v\n%s", err, calls)
-	}
-	spans, err := SpansCSV(traces())
-	if err != nil || !strings.HasPrefix(string(spans), "rank,guest,after_s,for_s,send-recv_percent,collective_percent,wait_percent,other_percent\n0,j1g0,0,4,0,50,25,0\n0,j1g0,4,4,0,0,0,0\n") {
-		t.Errorf("%v\n%s", err, spans)
-	}
-	sent, err := SentCSV(traces())
-	if err != nil || string(sent) != "from,to,messages,bytes\n0,1,7,4096\n" {
-		t.Errorf("%v\n%s", err, sent)
+	for name, want := range map[string]string{
+		"calls.csv": "rank,guest,at,took_s,class\n0,j1g0,1970-01-01T00:16:48Z,1,collective\n0,j1g0,1970-01-01T00:16:49.5Z,0.5,wait\n",
+		"spans.csv": "rank,guest,after_s,for_s,send-recv_percent,collective_percent,wait_percent,other_percent\n0,j1g0,0,4,0,50,25,0\n0,j1g0,4,4,0,0,0,0\n",
+		"sent.csv":  "from,to,messages,bytes\n0,1,7,4096\n",
+	} {
+		if got := string(files[name]); got != want && !(name == "spans.csv" && strings.HasPrefix(got, want)) {
+			t.Errorf("%s is\n%s", name, got)
+		}
 	}
 }

@@ -14,6 +14,16 @@ import (
 // imageFolder is where images are when nobody says otherwise.
 const imageFolder = "/var/lib/pagurus/images"
 
+// folderOf gives the folder of an image.
+func folderOf(name string) (string, error) {
+	store, err := image.Open(imageFolder)
+	if err != nil {
+		return "", err
+	}
+	img, err := store.Find(name)
+	return store.Folder(img.Digest), err
+}
+
 // firstProcess is a user process that does nothing but say that it is there.
 const firstProcess = `#include <unistd.h>
 int main(void) {
@@ -26,15 +36,9 @@ int main(void) {
 // bareGuest gives the folder of the image that jobs run and an initrd with the
 // same modules and, in place of the guest agent, the first process.
 func (b *experiments) bareGuest() (folder, initrd string, err error) {
-	store, err := image.Open(imageFolder)
-	if err != nil {
+	if folder, err = folderOf("openmpi"); err != nil {
 		return "", "", err
 	}
-	img, err := store.Find("openmpi")
-	if err != nil {
-		return "", "", err
-	}
-	folder = store.Folder(img.Digest)
 	initrd = filepath.Join(b.Dir, "bare.cpio")
 	if _, err := os.Stat(initrd); err == nil {
 		return folder, initrd, nil

@@ -13,7 +13,6 @@ import (
 
 	"pagurus/bench"
 	"pagurus/bench/drive"
-	"pagurus/fleet"
 )
 
 const (
@@ -95,41 +94,18 @@ type liquidRun struct {
 
 // liquid runs LAMMPS for so many steps with so many moves under it.
 func (b *experiments) liquid(ctx context.Context, steps, moves int) (run liquidRun, err error) {
-	id, err := b.Type(ctx, "run", "--detach", "-n", "2", "--guests", "2", "--mem", "384M", "--image", "lammps", "--on", "host1,host2", "--",
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	spent := make(chan time.Duration, 1)
+	said, j, err := b.ToEnd(ctx, "Step", func(job string) error { // LAMMPS has written its first line of results
+		go func() { spent <- besides(watching) }()
+		return b.spread(ctx, job, moves)
+	}, "-n", "2", "--guests", "2", "--mem", "384M", "--image", "lammps", "--on", "host1,host2", "--",
 		"lmp", "-in", "in.liquid", "-log", "none", "-var", "steps", strconv.Itoa(steps))
 	if err != nil {
 		return run, err
 	}
-	over := false
-	defer func() {
-		if !over {
-			err = errors.Join(err, b.Discard(ctx, id))
-		}
-	}()
-	if err := b.computing(ctx, id); err != nil {
-		return run, err
-	}
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	spent := make(chan time.Duration, 1)
-	go func() { spent <- besides(watching) }()
-	if err := b.spread(ctx, id, moves); err != nil {
-		return run, err
-	}
-	if _, err := b.Type(ctx, "wait", id); err != nil {
-		return run, err
-	}
-	over = true
 	stop()
-	s, err := b.Snapshot(ctx)
-	if err != nil {
-		return run, err
-	}
-	said, err := b.Type(ctx, "logs", id)
-	if err != nil {
-		return run, err
-	}
-	j := s.Jobs[fleet.JobID(id)]
 	run.took, run.copying = j.Ended.Sub(j.Started), <-spent
 	run.loop, err = loopTime(said)
 	return run, err
@@ -144,19 +120,6 @@ func loopTime(said string) (time.Duration, error) {
 		return 0, errors.New("LAMMPS does not say how long its steps took")
 	}
 	return time.Duration(seconds * float64(time.Second)), nil
-}
-
-// computing waits until LAMMPS has written its first line of results.
-func (b *experiments) computing(ctx context.Context, job string) error {
-	for range 600 {
-		if out, err := b.Type(ctx, "logs", job); err == nil && strings.Contains(out, "Step") {
-			return nil
-		}
-		if err := drive.Pause(ctx, 100*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("LAMMPS in %s did not begin", job)
 }
 
 // surely is the part of runTime in which no run is over yet, if it is faster than the
@@ -183,7 +146,7 @@ func (b *experiments) spread(ctx context.Context, job string, moves int) error {
 func besides(ctx context.Context) time.Duration {
 	first, last := map[int]time.Duration{}, map[int]time.Duration{}
 	for looks := 0; ; looks++ {
-		for _, pid := range qemus() {
+		for _, pid := range processesIn(guestFolder("*", "*")) {
 			own, err := withoutGuest(pid)
 			if err != nil {
 				continue // it has ended; what it took until the look before counts
@@ -202,21 +165,6 @@ func besides(ctx context.Context) time.Duration {
 		sum += last[pid] - first[pid]
 	}
 	return sum
-}
-
-// qemus gives the processes of the QEMUs in a lab.
-func qemus() (pids []int) {
-	dirs, _ := filepath.Glob("/proc/[0-9]*/cwd")
-	for _, d := range dirs {
-		if at, err := os.Readlink(d); err != nil || !strings.HasPrefix(at, labRun) || filepath.Base(filepath.Dir(at)) != "guests" {
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(d)))
-		if err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // withoutGuest gives the processor time of a QEMU without that of its virtual

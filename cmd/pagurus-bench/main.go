@@ -4,28 +4,40 @@
 // that is what is compared with; a record of every raw sample is kept. It exits
 // with 1 when a figure is not as promised.
 //
-// Its tests are of what needs no lab: command lines, what the kernel says of a
-// process.
+// Its tests are of what needs no lab: command lines, what programs and the kernel
+// print, and the files that runc is told by.
 package main
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"pagurus/bench"
 	"pagurus/bench/drive"
-	"pagurus/cmd/pagurus-bench/light"
 	"pagurus/fleet"
 	"pagurus/show/demo"
 )
+
+//go:embed programs/*.c
+var sources embed.FS
+
+// compile compiles one of the programs here.
+func (b *experiments) compile(ctx context.Context, image, name string, compiler ...string) error {
+	source, err := sources.ReadFile("programs/" + name + ".c")
+	if err != nil {
+		return err
+	}
+	return b.Compile(ctx, image, name, source, compiler...)
+}
 
 // labHosts is how many hosts the lab has.
 const labHosts = 3
@@ -37,9 +49,13 @@ type experiments struct {
 	chosen []string               // programs to predict; empty: all
 }
 
-// trials are all of them. Those of containers are in a package of their own.
+func newExperiments() *experiments {
+	return &experiments{Promises: bench.NewPromises(drive.Pagurus{}, 0), names: map[fleet.JobID]string{}}
+}
+
+// trials are all of them.
 func (b *experiments) trials() []bench.Trial {
-	return append([]bench.Trial{
+	return []bench.Trial{
 		{Name: "size", Says: "memory and processor time of an idle cluster's controller and agents", Measure: b.size},
 		{Name: "start", Says: "a warm run to MPI_Init, beside a boot by hand", Measure: b.start},
 		{Name: "migration", Says: "a move's total time, beside QEMU's migrate typed by hand", Measure: b.migration},
@@ -49,11 +65,16 @@ func (b *experiments) trials() []bench.Trial {
 		{Name: "disturbed", Says: "what ten moves cost LAMMPS", Measure: b.disturbed},
 		{Name: "predict", Says: "what was predicted of moves, beside what was so", Measure: b.predict},
 		{Name: "owner", Says: "an owner's job and a parallel one, with the system and without", Measure: b.owners, Lab: ownerLab()},
-	}, light.Trials(b.Promises)...)
+		{Name: "light-start", Says: "a warm run of containers to MPI_Init", Measure: b.startContainers},
+		{Name: "light-native", Says: "HPL, STREAM, a solver and NetPIPE in containers, beside natively in the same networks", Measure: b.native},
+		{Name: "light-small", Says: "a move of a process of 352.8 KB, from the command to running", Measure: b.small},
+		{Name: "light-mappings", Says: "moves of processes with thousands of memory mappings", Measure: b.mappings},
+		{Name: "light-sizes", Says: "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore", Measure: b.sizes},
+	}
 }
 
 func main() {
-	b := &experiments{Promises: bench.NewPromises(drive.Pagurus{}, 0), names: map[fleet.JobID]string{}}
+	b := newExperiments()
 	all := b.trials()
 	flag.IntVar(&b.Repeat, "repeat", 20, "how often each comparison is repeated")
 	out := flag.String("o", "dist/bench.json", "where the record goes")
@@ -114,42 +135,5 @@ func (b *experiments) run(ctx context.Context, trials []bench.Trial, out string)
 	if err := demo.NoLab(ctx, b.Program); err != nil {
 		return err // it came while the image was built
 	}
-	for len(trials) > 0 { // those that share a lab
-		n := 1
-		for n < len(trials) && slices.Equal(trials[n].Lab, trials[0].Lab) {
-			n++
-		}
-		if err := b.inLab(ctx, trials[:n]); err != nil {
-			return err
-		}
-		trials = trials[n:]
-	}
-	if len(b.Missed) > 0 {
-		return fmt.Errorf("not as promised: %s", strings.Join(b.Missed, "; "))
-	}
-	return nil
+	return b.Carry(ctx, trials, []string{"--hosts", strconv.Itoa(labHosts)})
 }
-
-// inLab runs trials in a lab of their own.
-func (b *experiments) inLab(ctx context.Context, trials []bench.Trial) (err error) {
-	lab := trials[0].Lab
-	if lab == nil {
-		lab = []string{"--hosts", fmt.Sprint(labHosts)}
-	}
-	if _, err := b.Type(ctx, append([]string{"lab", "up"}, lab...)...); err != nil {
-		return err
-	}
-	defer func() {
-		_, e := b.Type(context.WithoutCancel(ctx), "lab", "down")
-		err = errors.Join(err, e)
-	}()
-	for _, t := range trials {
-		b.Trial = t.Name
-		if err := errors.Join(t.Measure(ctx), b.Save()); err != nil {
-			return fmt.Errorf("%s: %w", t.Name, err)
-		}
-	}
-	return nil
-}
-
-func cores() int { return runtime.NumCPU() }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"pagurus/act/qemu/qmp"
 	"pagurus/bench"
 	"pagurus/bench/drive"
+	"pagurus/fleet"
 )
 
 // byHand is the limit of a migration driven by hand.
@@ -24,60 +24,61 @@ const byHand = 2 * time.Minute
 // guest of the same job between two hosts of the same lab. The two are taken in
 // turn.
 func (b *experiments) migration(ctx context.Context) error {
-	if err := b.InTurn(ctx, nil, bench.Seconds("move", b.move), bench.Seconds("hand", b.moveByHand)); err != nil {
+	busy := []string{"./witness", "600", "64"}
+	if err := b.InTurn(ctx, nil, b.moveArm("move", busy), b.handArm("hand", busy)); err != nil {
 		return err
 	}
 	return b.Ratio("total time of a move / QEMU's migrate by hand", "move_s", "hand_s", 1.25)
 }
 
-// move takes the total time of one move by Pagurus.
-func (b *experiments) move(ctx context.Context) (took time.Duration, err error) {
-	job, err := b.witness(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
-	if err := b.busy(ctx, job); err != nil {
-		return 0, err
-	}
-	if _, err := b.Type(ctx, "migrate", job+"g0", "--to", "host2", "--wait"); err != nil {
-		return 0, err
-	}
-	last, err := b.LastMove(ctx)
-	return last.Ended.Sub(last.Begun), err
+// moveArm is a move by Pagurus of a guest that runs a program.
+func (b *experiments) moveArm(name string, program []string) bench.Arm {
+	return bench.Arm{Name: name, Measure: func(ctx context.Context) (figures map[string]float64, err error) {
+		err = b.onHost1(ctx, func(job string) error {
+			m, took, err := b.moved(ctx, job, "host2")
+			figures = map[string]float64{"s": took.Seconds(), "bytes": float64(m.Cost.SentBytes), "dropped_bytes": float64(m.Cost.DroppedBytes)}
+			return err
+		}, program)
+		return figures, err
+	}}
 }
 
-// moveByHand takes that of one by hand. The guest's agent is away meanwhile: it
-// must not hold the monitor.
-func (b *experiments) moveByHand(ctx context.Context) (took time.Duration, err error) {
-	job, err := b.witness(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		_, e := b.Type(context.WithoutCancel(ctx), "lab", "restart", "host1")
-		err = errors.Join(err, e, b.Discard(ctx, job))
-	}()
-	if err := b.busy(ctx, job); err != nil {
-		return 0, err
-	}
-	if _, err := b.Type(ctx, "lab", "kill", "host1"); err != nil {
-		return 0, err
-	}
-	return b.hand(ctx, job+"g0", "host1", "host3")
+// handArm is the same by hand.
+func (b *experiments) handArm(name string, program []string) bench.Arm {
+	return bench.Arm{Name: name, Measure: func(ctx context.Context) (figures map[string]float64, err error) {
+		err = b.onHost1(ctx, func(job string) error {
+			sent, took, err := b.hand(ctx, job)
+			figures = map[string]float64{"s": took.Seconds(), "bytes": float64(sent)}
+			return err
+		}, program)
+		return figures, err
+	}}
 }
 
-// witness starts the job whose guest is moved.
-func (b *experiments) witness(ctx context.Context) (job string, err error) {
-	return b.Type(ctx, "run", "--detach", "-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--", "./witness", "600", "64")
+// onHost1 runs a program in a guest of 512 MiB on host1, and does something when it computes.
+func (b *experiments) onHost1(ctx context.Context, do func(job string) error, program []string) error {
+	return b.computes(ctx, do, append([]string{"-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--"}, program...)...)
 }
 
-// busy waits until the job's ranks compute.
-func (b *experiments) busy(ctx context.Context, job string) error {
-	if err := b.Says(ctx, job, "START"); err != nil {
-		return err
+// computing is how long ranks have computed before anything is done with their job.
+const computing = 2 * time.Second
+
+// computes does something with a job when its ranks compute.
+func (b *experiments) computes(ctx context.Context, do func(job string) error, words ...string) error {
+	return b.During(ctx, "START", func(job string) error {
+		if err := drive.Pause(ctx, computing); err != nil {
+			return err
+		}
+		return do(job)
+	}, words...)
+}
+
+// moved moves a job's only guest, and gives what that cost and how long it took.
+func (b *experiments) moved(ctx context.Context, job, to string, flags ...string) (m fleet.Migration, took time.Duration, err error) {
+	if _, err := b.Type(ctx, append([]string{"migrate", job + "g0", "--to", to, "--wait"}, flags...)...); err != nil {
+		return m, 0, err
 	}
-	return drive.Pause(ctx, 2*time.Second)
+	return b.LastMove(ctx)
 }
 
 // migrate undoes the settings the driver left, runs QEMU's own migration and
@@ -128,22 +129,27 @@ func guestFolder(host, guest string) string {
 	return filepath.Join(labRun, host, "guests", guest)
 }
 
+// processesIn gives the processes whose working folder is like a pattern.
+func processesIn(pattern string) (pids []int) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, d := range dirs {
+		if at, err := os.Readlink(d); err != nil {
+			continue
+		} else if is, _ := filepath.Match(pattern, at); is {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(d)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
 // running gives the process of the QEMU in a guest's folder and its arguments.
 func running(folder string) (int, []string, error) {
-	dirs, err := filepath.Glob("/proc/[0-9]*/cwd")
-	if err != nil {
-		return 0, nil, err
-	}
-	for _, d := range dirs {
-		if at, err := os.Readlink(d); err != nil || at != folder {
-			continue
+	for _, pid := range processesIn(folder) {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && strings.Contains(string(line), "qemu") {
+			return pid, strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")[1:], nil
 		}
-		line, err := os.ReadFile(filepath.Join(filepath.Dir(d), "cmdline"))
-		if err != nil || !strings.Contains(string(line), "qemu") {
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(d)))
-		return pid, strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")[1:], err
 	}
 	return 0, nil, fmt.Errorf("no QEMU runs in %s", folder)
 }

@@ -2,22 +2,20 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
 	"pagurus/bench"
+	"pagurus/bench/drive"
 	"pagurus/decide/cost"
 	"pagurus/fleet"
 )
-
-//go:embed programs/coupled.c
-var coupled []byte
 
 // The experiment is that of the slides "MPI execution on a grid with virtual
 // machines": a parallel job on hosts 1 to 4, owners' jobs begin on 1 and 2, and
@@ -37,7 +35,7 @@ var (
 // what guests take on one is not taken from another.
 func ownerLab() []string {
 	const hosts = 6
-	each := float64(cores()) / hosts
+	each := float64(runtime.NumCPU()) / hosts
 	return []string{"--hosts", strconv.Itoa(hosts), "--cpus-altogether", strconv.FormatFloat(each, 'f', 3, 64), "--mem-per-host", "1G"}
 }
 
@@ -51,7 +49,7 @@ const (
 // owners compares what an owner's job and a parallel job take with the system,
 // without it, where both stay, and, of the owner's, on an empty machine.
 func (b *experiments) owners(ctx context.Context) error {
-	if err := b.Compile(ctx, "openmpi", "coupled", coupled, "mpicc", "-O1"); err != nil {
+	if err := b.compile(ctx, "openmpi", "coupled", "mpicc", "-O1"); err != nil {
 		return err
 	}
 	shell, err := os.ReadFile("/bin/sh")
@@ -122,7 +120,7 @@ func (b *experiments) agree(ctx context.Context, system bool) error {
 
 // awaitAway waits until no owner counts as there and no host drains.
 func (b *experiments) awaitAway(ctx context.Context) error {
-	return b.Until(ctx, "owners did not go", func() bool {
+	return drive.Until(ctx, "owners did not go", func() bool {
 		s, err := b.Snapshot(ctx)
 		if err != nil {
 			return false
@@ -167,29 +165,10 @@ const coupledMemory = "192"
 // parallel runs the parallel job, does something once it computes, and gives how
 // long its steps took, and the job altogether.
 func (b *experiments) parallel(ctx context.Context, steps int, meanwhile func(job string) error) (computing, all time.Duration, err error) {
-	id, err := b.Type(ctx, "run", "--detach", "-n", "4", "--guests", "4", "--mem", "384M", "--on", borrowed, "--", "./coupled", strconv.Itoa(steps), coupledMemory)
-	if err != nil {
-		return 0, 0, err
+	if meanwhile == nil {
+		meanwhile = func(string) error { return nil }
 	}
-	over := false
-	defer func() {
-		if !over {
-			err = errors.Join(err, b.Discard(ctx, id))
-		}
-	}()
-	if err := b.Says(ctx, id, "BEGUN"); err != nil {
-		return 0, 0, err
-	}
-	if meanwhile != nil {
-		if err := meanwhile(id); err != nil {
-			return 0, 0, err
-		}
-	}
-	if _, err := b.Type(ctx, "wait", id); err != nil {
-		return 0, 0, err
-	}
-	over = true
-	said, err := b.Type(ctx, "logs", id)
+	said, j, err := b.ToEnd(ctx, "BEGUN", meanwhile, "-n", "4", "--guests", "4", "--mem", "384M", "--on", borrowed, "--", "./coupled", strconv.Itoa(steps), coupledMemory)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -197,11 +176,6 @@ func (b *experiments) parallel(ctx context.Context, steps int, meanwhile func(jo
 	if !ok {
 		return 0, 0, fmt.Errorf("the parallel job did not come to its end: %s", said)
 	}
-	s, err := b.Snapshot(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	j := s.Jobs[fleet.JobID(id)]
 	return time.Duration(seconds * float64(time.Second)), j.Ended.Sub(j.Started), nil
 }
 

@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	_ "embed"
-	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -17,9 +13,6 @@ import (
 	"pagurus/decide/cost"
 	"pagurus/fleet"
 )
-
-//go:embed programs/programs.c
-var programs []byte
 
 // Programs for fitting are not those for scoring: a prediction has to be right
 // about one that never moved.
@@ -46,14 +39,11 @@ const (
 // holds what was predicted of the scored ones, by a model that has seen only
 // the others, against what they cost.
 func (b *experiments) predict(ctx context.Context) error {
-	if err := os.WriteFile(filepath.Join(b.Dir, "programs.c"), programs, 0o644); err != nil {
-		return err
-	}
-	if _, err := b.Type(ctx, "image", "shell", "openmpi", "--", "gcc", "-O2", "-o", "programs", "programs.c", "-lm"); err != nil {
+	if err := b.compile(ctx, "openmpi", "programs", "gcc", "-O2", "-Wl,--no-as-needed", "-lm"); err != nil {
 		return err
 	}
 	repeats := min(b.Repeat, mostRepeats)
-	seen, err := b.moveEach(ctx, b.choose(fitting), max(1, repeats/2))
+	seen, err := b.moveEach(ctx, b.choose(fitting), repeats/2)
 	if err != nil {
 		return err
 	}
@@ -143,10 +133,7 @@ func (b *experiments) few(moved []fleet.Migration) string {
 
 // choose leaves out programs that were not asked for.
 func (b *experiments) choose(all []string) []string {
-	if len(b.chosen) == 0 {
-		return all
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !slices.Contains(b.chosen, name) })
+	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return len(b.chosen) > 0 && !slices.Contains(b.chosen, name) })
 }
 
 func scored(c fleet.Calibration) string {
@@ -177,35 +164,27 @@ func (b *experiments) compare(m fleet.Migration) {
 
 // moveEach runs each program in a guest of its own and moves it at every
 // ceiling, so many times, to and fro.
-func (b *experiments) moveEach(ctx context.Context, names []string, times int) ([]fleet.Migration, error) {
-	var out []fleet.Migration
+func (b *experiments) moveEach(ctx context.Context, names []string, times int) (out []fleet.Migration, _ error) {
 	for _, name := range names {
-		moved, err := b.toAndFro(ctx, name, times)
+		err := b.computes(ctx, func(job string) error {
+			b.names[fleet.JobID(job)] = name
+			var arms []bench.Arm
+			for _, c := range ceilings {
+				arms = append(arms, bench.Arm{Name: name + " at " + c, Measure: func(ctx context.Context) (map[string]float64, error) {
+					m, err := b.ceiled(ctx, job+"g0", c)
+					if err != nil {
+						return nil, err
+					}
+					b.compare(m)
+					out = append(out, m)
+					return map[string]float64{"total_s": cost.Total(m).Seconds(), "downtime_s": m.Cost.Downtime.Seconds()}, nil
+				}})
+			}
+			return b.Rounds(ctx, times, nil, arms...)
+		}, "-n", "1", "--mem", "256M", "--image", "openmpi", "--on", "host1", "--", "./programs", name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		out = append(out, moved...)
-	}
-	return out, nil
-}
-
-func (b *experiments) toAndFro(ctx context.Context, name string, times int) (out []fleet.Migration, err error) {
-	job, err := b.Type(ctx, "run", "--detach", "-n", "1", "--mem", "256M", "--image", "openmpi", "--on", "host1", "--", "./programs", name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
-	b.names[fleet.JobID(job)] = name
-	if err := b.busy(ctx, job); err != nil {
-		return nil, err
-	}
-	for i := range times * len(ceilings) {
-		m, err := b.ceiled(ctx, job+"g0", ceilings[i%len(ceilings)])
-		if err != nil {
-			return nil, err
-		}
-		b.compare(m)
-		out = append(out, m)
 	}
 	return out, nil
 }

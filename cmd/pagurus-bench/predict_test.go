@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"pagurus/bench"
-	"pagurus/bench/drive"
 	"pagurus/decide/cost"
 	"pagurus/fleet"
 )
@@ -57,7 +55,7 @@ func TestPredictionsAreHeldAgainstOutcomes(t *testing.T) {
 }
 
 func TestTooFewMovesAreSaid(t *testing.T) {
-	b := &experiments{Promises: bench.NewPromises(drive.Pagurus{}, 0), names: map[fleet.JobID]string{}}
+	b := newExperiments()
 	var moved []fleet.Migration
 	for n := range 60 {
 		m := scoredMove(n, 10*time.Second)
@@ -85,8 +83,12 @@ func TestProgramsForFittingAreNotScored(t *testing.T) {
 			t.Errorf("%s is fitted and scored", name)
 		}
 	}
+	text, err := sources.ReadFile("programs/programs.c")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range slices.Concat(fitting, scoring) {
-		if !strings.Contains(string(programs), fmt.Sprintf("{ %q, ", name)) {
+		if !strings.Contains(string(text), fmt.Sprintf("{ %q, ", name)) {
 			t.Errorf("there is no program %s", name)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 
 	"pagurus/bench"
 	"pagurus/bench/drive"
-	"pagurus/bench/stats"
 )
 
 const (
@@ -37,65 +36,55 @@ func (b *experiments) size(ctx context.Context) error {
 		name  string
 		limit float64
 	}{{"controller_cpu_percent", 2}, {"controller_mib", 150}, {"largest_agent_mib", 40}, {"guest_agent_mib", 12}} {
-		m, err := stats.Mean(b.Samples(f.name), bench.Confidence)
-		if err != nil {
+		if err := b.Mean(fmt.Sprintf("%s, %d hosts and %d guests, idle", f.name, labHosts, sizeGuests), "idle_"+f.name, f.limit); err != nil {
 			return err
 		}
-		b.AtMost(fmt.Sprintf("%s, %d hosts and %d guests, idle", f.name, labHosts, sizeGuests), m, f.limit)
 	}
 	return nil
 }
 
 // sizeOutside looks at the controller and, of the hosts' agents, always at the
 // largest.
-func (b *experiments) sizeOutside(ctx context.Context) (err error) {
-	job, err := b.Type(ctx, "run", "--detach", "-n", fmt.Sprint(sizeGuests), "--guests", fmt.Sprint(sizeGuests), "--mem", "256M", "--image", "openmpi", "--", "sleep", "900")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
-	if err := b.Running(ctx, job); err != nil {
-		return err
-	}
-	if err := drive.Pause(ctx, settling); err != nil {
-		return err
-	}
-	controller, agents, err := b.daemons(ctx)
-	if err != nil {
-		return err
-	}
-	for range max(b.Repeat, 2) {
-		before, err := cpuTime(statOf(controller))
+func (b *experiments) sizeOutside(ctx context.Context) error {
+	return b.During(ctx, "", func(string) error {
+		if err := drive.Pause(ctx, settling); err != nil {
+			return err
+		}
+		out, err := b.Type(ctx, "lab", "status", "--json")
 		if err != nil {
 			return err
 		}
-		begun := time.Now()
-		if err := drive.Pause(ctx, sizeEvery); err != nil {
-			return err
-		}
-		after, err := cpuTime(statOf(controller))
+		controller, agents, err := daemonsOf([]byte(out))
 		if err != nil {
 			return err
 		}
-		b.Sample("controller_cpu_percent", 100*(after-before).Seconds()/time.Since(begun).Seconds())
-		own, err := largest(controller)
-		if err != nil {
-			return err
-		}
-		agent, err := largest(agents...)
-		if err != nil {
-			return err
-		}
-		b.Sample("controller_mib", own)
-		b.Sample("largest_agent_mib", agent)
-	}
-	return nil
+		return b.InTurn(ctx, nil, bench.Arm{Name: "idle", Measure: func(ctx context.Context) (map[string]float64, error) {
+			before, err1 := cpuTime(statOf(controller))
+			begun := time.Now()
+			if err := drive.Pause(ctx, sizeEvery); err != nil {
+				return nil, err
+			}
+			after, err2 := cpuTime(statOf(controller))
+			took := time.Since(begun)
+			own, err3 := largest(controller)
+			agent, err4 := largest(agents...)
+			return map[string]float64{
+				"controller_cpu_percent": 100 * (after - before).Seconds() / took.Seconds(), "controller_mib": own, "largest_agent_mib": agent,
+			}, errors.Join(err1, err2, err3, err4)
+		}})
+	}, idle("sleep", "900")...)
+}
+
+// idle is a job of the guests that are looked at.
+func idle(program ...string) []string {
+	n := fmt.Sprint(sizeGuests)
+	return append([]string{"-n", n, "--guests", n, "--mem", "256M", "--image", "openmpi", "--"}, program...)
 }
 
 // sizeInside looks at the guest agent, the first process of every guest.
 func (b *experiments) sizeInside(ctx context.Context) error {
 	look := fmt.Sprintf("sleep %.0f; cat /proc/1/status", settling.Seconds())
-	out, err := b.Type(ctx, "run", "-n", fmt.Sprint(sizeGuests), "--guests", fmt.Sprint(sizeGuests), "--mem", "256M", "--image", "openmpi", "--", "sh", "-c", look)
+	out, err := b.Type(ctx, append([]string{"run"}, idle("sh", "-c", look)...)...)
 	if err != nil {
 		return err
 	}
@@ -104,20 +93,12 @@ func (b *experiments) sizeInside(ctx context.Context) error {
 		return fmt.Errorf("%d of %d guests said how large their agent is: %q", len(all), sizeGuests, out)
 	}
 	for _, mib := range all {
-		b.Sample("guest_agent_mib", mib)
+		b.Sample("idle_guest_agent_mib", mib)
 	}
 	return nil
 }
 
-// daemons gives the processes of the lab's controller and agents.
-func (b *experiments) daemons(ctx context.Context) (controller int, agents []int, err error) {
-	out, err := b.Type(ctx, "lab", "status", "--json")
-	if err != nil {
-		return 0, nil, err
-	}
-	return daemonsOf([]byte(out))
-}
-
+// daemonsOf gives the processes of the lab's controller and agents, by its status.
 func daemonsOf(status []byte) (controller int, agents []int, err error) {
 	var lab struct {
 		Parts []struct {

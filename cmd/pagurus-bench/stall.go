@@ -1,22 +1,16 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"pagurus/bench"
 	"pagurus/bench/drive"
 	"pagurus/fleet"
 )
-
-//go:embed programs/tight.c
-var tight []byte
 
 const (
 	// settleTime is how long a job is left alone before it is disturbed and until its
@@ -91,7 +85,7 @@ type side struct {
 
 // stallsOf takes them in turn.
 func (b *experiments) stallsOf(ctx context.Context, sides []side) error {
-	if err := b.Compile(ctx, "openmpi", "tight", tight, "mpicc", "-O2"); err != nil {
+	if err := b.compile(ctx, "openmpi", "tight", "mpicc", "-O2"); err != nil {
 		return err
 	}
 	var arms []bench.Arm
@@ -112,46 +106,40 @@ type shape struct {
 	timeout int // of TCP, in µs
 }
 
-// coupled starts the job on the first two hosts, and leaves it alone for a
-// while. The program is copied into the guests: by hand nobody keeps the job's
-// files at their place.
-func (b *experiments) coupled(ctx context.Context, s shape) (job string, err error) {
+// coupled is what `pagurus run` is told of the job: it is on the first two hosts. The program is
+// copied into the guests: by hand nobody keeps the job's files at their place.
+func (s shape) coupled() []string {
 	n := strconv.Itoa(s.guests)
 	first := fmt.Sprintf("echo %d >/proc/sys/net/ipv4/tcp_rto_min_us && ", s.timeout)
 	if s.kind == fleet.Container { // in which nobody may, and it is ourTimeout
 		first = ""
 	}
-	job, err = b.Type(ctx, "run", "--detach", "--kind", string(s.kind), "-n", n, "--guests", n, "--mem", "256M", "--image", "openmpi", "--on", "host1,host2", "--",
-		"sh", "-c", first+"cp tight /tmp/tight && cd /tmp && exec ./tight 0.02")
-	if err != nil {
-		return "", err
-	}
-	if err := b.busy(ctx, job); err != nil {
-		return "", errors.Join(err, b.Discard(ctx, job))
-	}
-	return job, drive.Pause(ctx, settleTime)
+	return []string{"--kind", string(s.kind), "-n", n, "--guests", n, "--mem", "256M", "--image", "openmpi", "--on", "host1,host2", "--",
+		"sh", "-c", first + "cp tight /tmp/tight && cd /tmp && exec ./tight 0.02"}
 }
 
 // stallOf moves guests of a job by Pagurus, the last ones, together.
 func (b *experiments) stallOf(ctx context.Context, s shape, moved int) (longest time.Duration, err error) {
-	job, err := b.coupled(ctx, s)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
-	args := []string{"migrate"}
-	for i := s.guests - moved; i < s.guests; i++ {
-		args = append(args, fmt.Sprintf("%sg%d", job, i))
-	}
-	begun := time.Now()
-	if _, err := b.Type(ctx, append(args, "--to", "host3", "--wait")...); err != nil {
-		return 0, err
-	}
-	ended := time.Now()
-	if err := drive.Pause(ctx, settleTime); err != nil {
-		return 0, err
-	}
-	return b.silence(ctx, job, begun, ended.Add(after))
+	err = b.computes(ctx, func(job string) error {
+		if err := drive.Pause(ctx, settleTime); err != nil {
+			return err
+		}
+		args := []string{"migrate"}
+		for i := s.guests - moved; i < s.guests; i++ {
+			args = append(args, fmt.Sprintf("%sg%d", job, i))
+		}
+		begun := time.Now()
+		if _, err := b.Type(ctx, append(args, "--to", "host3", "--wait")...); err != nil {
+			return err
+		}
+		ended := time.Now()
+		if err := drive.Pause(ctx, settleTime); err != nil {
+			return err
+		}
+		longest, err = b.silence(ctx, job, begun, ended.Add(after))
+		return err
+	}, s.coupled()...)
+	return longest, err
 }
 
 // silence is the longest of a job's that ended in a window of time.
@@ -160,37 +148,17 @@ func (b *experiments) silence(ctx context.Context, job string, from, to time.Tim
 	if err != nil {
 		return 0, err
 	}
-	for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
-		words := strings.Fields(lines.Text())
-		if len(words) != 3 || words[0] != "GAP" {
-			continue
-		}
-		at, err1 := strconv.ParseFloat(words[1], 64)
-		took, err2 := strconv.ParseFloat(words[2], 64)
-		if err := errors.Join(err1, err2); err != nil {
-			return 0, fmt.Errorf("what the job says: %w", err)
-		}
-		if t := time.Unix(0, int64(at*1e9)); t.After(from) && t.Before(to) {
-			longest = max(longest, time.Duration(took*1e9))
-		}
-	}
-	if longest == 0 {
-		return 0, errors.New("the job noticed nothing at all, which nobody believes")
-	}
-	return longest, nil
+	g, err := drive.LongestGap(out, from, to)
+	return g.Took, err
 }
 
 // stallByHand moves guests of a job one after another as somebody without
 // Pagurus would, the last ones; of several the sum of their silences is taken.
 // The first stays: mpirun's output comes through it.
 func (b *experiments) stallByHand(ctx context.Context, s shape, moved int) (sum time.Duration, err error) {
-	job, err := b.coupled(ctx, s)
+	job, err := b.Type(ctx, append([]string{"run", "--detach"}, s.coupled()...)...)
 	if err != nil {
 		return 0, err
-	}
-	homes, err := b.homes(ctx, job)
-	if err != nil {
-		return 0, errors.Join(err, b.Discard(ctx, job))
 	}
 	net := &bridges{}
 	var hands []*handMove
@@ -200,6 +168,16 @@ func (b *experiments) stallByHand(ctx context.Context, s shape, moved int) (sum 
 		}
 		err = errors.Join(err, net.clear(), b.restart(ctx), b.abandon(ctx, job))
 	}()
+	if err := b.Says(ctx, job, "START"); err != nil {
+		return 0, err
+	}
+	if err := drive.Pause(ctx, computing+settleTime); err != nil {
+		return 0, err
+	}
+	homes, err := b.homes(ctx, job)
+	if err != nil {
+		return 0, err
+	}
 	for _, host := range []string{"host1", "host2"} {
 		if _, err := b.Type(ctx, "lab", "kill", host); err != nil {
 			return 0, err

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -49,19 +48,14 @@ func (b *experiments) start(ctx context.Context) error {
 // is and how its kernel starts, taken from one that runs, so that the boot by
 // hand is of the same.
 func (b *experiments) machine(ctx context.Context) (args []string, err error) {
-	job, err := b.Type(ctx, "run", "--detach", "-n", "1", "--image", "openmpi", "--on", "host1", "--", "sleep", "600")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
-	if err := b.Running(ctx, job); err != nil {
-		return nil, err
-	}
-	_, line, err := running(guestFolder("host1", job+"g0"))
-	if err != nil {
-		return nil, err
-	}
-	return same(line)
+	err = b.During(ctx, "", func(job string) error {
+		_, line, err := running(guestFolder("host1", job+"g0"))
+		if err == nil {
+			args, err = same(line)
+		}
+		return err
+	}, "-n", "1", "--image", "openmpi", "--on", "host1", "--", "sleep", "600")
+	return args, err
 }
 
 // machineFlags are those of QEMU that say what machine a guest is.

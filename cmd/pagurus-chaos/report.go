@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"pagurus/act/daemon"
+	"pagurus/bench"
 	"pagurus/bench/drive"
 	"pagurus/fleet"
 )
@@ -40,7 +41,11 @@ func (c *chaos) keepRecord(file string, wrong error) error {
 	if wrong != nil {
 		r.Wrong = wrong.Error()
 	}
-	return drive.KeepRecord(file, r)
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("keeping the record: %w", err)
+	}
+	return bench.Whole(file, append(text, '\n'))
 }
 
 // injected is the number of injected faults.

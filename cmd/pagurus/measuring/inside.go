@@ -29,40 +29,36 @@ func guestTargets() []string {
 }
 
 // inside has cores of a guest probed: by a job of one rank in it, which does what it is
-// told on its standard input. Tidy ends that, and the lab if it was brought up.
-func (o *noisy) inside(ctx context.Context) (tidy func() error, err error) {
+// told on its standard input.
+func (o *noisy) inside(ctx context.Context, measure func() error) error {
 	with := overhead{asked: o.asked, image: probeImage, memory: probeMemory}
 	with.targets = []string{o.in}
-	down, err := with.prepare(ctx)
-	if err != nil {
-		return nil, err
-	}
-	talk, err := o.start(ctx, &with)
-	if err != nil {
-		return nil, errors.Join(err, down())
-	}
-	tidy = func() error {
-		err := talk.End()
-		if ctx.Err() != nil { // it was told to end
-			err = nil
+	return with.within(ctx, "", func() (err error) {
+		talk, err := o.start(ctx, &with)
+		if err != nil {
+			return err
 		}
-		return errors.Join(err, down())
-	}
-	far, err := noise.Reached(talk, talk)
-	if err == nil {
-		err = o.choose(far.CPUs, func(cpu int) error {
-			if !slices.Contains(far.CPUs, cpu) {
-				return fmt.Errorf("the guest has no CPU %d that it may use, but %s", cpu, fleet.CPUSet(far.CPUs))
+		defer func() {
+			if e := talk.End(); ctx.Err() == nil { // else it was told to end
+				err = errors.Join(err, e)
 			}
-			return nil
-		})
-	}
-	if err != nil {
-		return nil, errors.Join(err, tidy())
-	}
-	o.probe = func(_ context.Context, cpu int) (noise.Core, error) { return far.Probe(cpu, o.turn()) }
-	o.describe(with.settings()[o.in])
-	return tidy, nil
+		}()
+		far, err := noise.Reached(talk, talk)
+		if err == nil {
+			err = o.choose(far.CPUs, func(cpu int) error {
+				if !slices.Contains(far.CPUs, cpu) {
+					return fmt.Errorf("the guest has no CPU %d that it may use, but %s", cpu, fleet.CPUSet(far.CPUs))
+				}
+				return nil
+			})
+		}
+		if err != nil {
+			return err
+		}
+		o.probe = func(_ context.Context, cpu int) (noise.Core, error) { return far.Probe(cpu, o.turn()) }
+		o.describe(with.settings()[o.in])
+		return measure()
+	})
 }
 
 // start brings the probe to the job's folder, and runs it.

@@ -58,50 +58,50 @@ func (o *asked) page(r *bench.Record, what bench.Summary) ([]byte, error) {
 // samplesCSV is a line for every figure of every run, also of those that nobody is
 // told of elsewhere.
 func samplesCSV(r *bench.Record) ([]byte, error) {
-	lines := [][]string{append(slices.Clone(runColumns), "begun", "took_s", "figure", "unit", "value", "failure")}
-	for _, run := range r.Runs {
-		head := append(runCells(run), run.Begun.UTC().Format(time.RFC3339Nano), number(run.Took.Seconds()))
+	return runsCSV(r, []string{"begun", "took_s", "figure", "unit", "value", "failure"}, func(run bench.Run, line func(...string)) {
+		begun, took := run.Begun.UTC().Format(time.RFC3339Nano), fmt.Sprint(run.Took.Seconds())
 		if run.Failure != "" {
-			lines = append(lines, slices.Concat(head, []string{"", "", "", run.Failure}))
+			line(begun, took, "", "", "", run.Failure)
 		}
 		for _, name := range slices.Sorted(maps.Keys(run.Figures)) {
-			lines = append(lines, slices.Concat(head, []string{name, unit(r, run.Program, name), number(run.Figures[name]), ""}))
+			line(begun, took, name, unit(r, run.Program, name), fmt.Sprint(run.Figures[name]), "")
 		}
-	}
-	return comma(lines)
+	})
 }
 
 // curvesCSV is a line for every point of every run's curves.
 func curvesCSV(r *bench.Record) ([]byte, error) {
-	lines := [][]string{append(slices.Clone(runColumns), "curve", "x", "y")}
-	for _, run := range r.Runs {
+	return runsCSV(r, []string{"curve", "x", "y"}, func(run bench.Run, line func(...string)) {
 		for _, name := range slices.Sorted(maps.Keys(run.Curves)) {
 			for _, p := range run.Curves[name] {
-				lines = append(lines, append(runCells(run), name, number(p.X), number(p.Y)))
+				line(name, fmt.Sprint(p.X), fmt.Sprint(p.Y))
 			}
 		}
-	}
-	return comma(lines)
+	})
 }
 
 // partsCSV is a line for every part of every run's figures.
 func partsCSV(r *bench.Record) ([]byte, error) {
-	lines := [][]string{append(slices.Clone(runColumns), "figure", "part", "unit", "value")}
-	for _, run := range r.Runs {
+	return runsCSV(r, []string{"figure", "part", "unit", "value"}, func(run bench.Run, line func(...string)) {
 		for _, name := range slices.Sorted(maps.Keys(run.Parts)) {
 			for _, p := range run.Parts[name] {
-				lines = append(lines, append(runCells(run), name, p.Name, unit(r, run.Program, name), number(p.Value)))
+				line(name, p.Name, unit(r, run.Program, name), fmt.Sprint(p.Value))
 			}
 		}
-	}
-	return comma(lines)
+	})
 }
 
-// runColumns say which run a line is of, and runCells say it.
-var runColumns = []string{"program", "target", "run"}
-
-func runCells(run bench.Run) []string {
-	return []string{run.Program, run.Target, fmt.Sprint(run.Round + 1)}
+// runsCSV has the lines that are made of each run, behind which run it is.
+func runsCSV(r *bench.Record, columns []string, of func(run bench.Run, line func(...string))) ([]byte, error) {
+	lines := [][]string{append([]string{"program", "target", "run"}, columns...)}
+	for _, run := range r.Runs {
+		of(run, func(cells ...string) {
+			lines = append(lines, append([]string{run.Program, run.Target, fmt.Sprint(run.Round + 1)}, cells...))
+		})
+	}
+	var b bytes.Buffer
+	err := csv.NewWriter(&b).WriteAll(lines)
+	return b.Bytes(), err
 }
 
 // unit of a program's figure; empty: it has none, or is one of those beside.
@@ -114,12 +114,4 @@ func unit(r *bench.Record, program, figure string) string {
 		}
 	}
 	return ""
-}
-
-func number(v float64) string { return fmt.Sprint(v) }
-
-func comma(lines [][]string) ([]byte, error) {
-	var b bytes.Buffer
-	err := csv.NewWriter(&b).WriteAll(lines)
-	return b.Bytes(), err
 }

@@ -157,17 +157,17 @@ them is part of what is compared, and what is known to differ is said.`,
 	return cmd
 }
 
-// untilSignal gives a context that ends when this process is told to.
-func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-}
-
 const exitInterrupted = 130
 
-// ended gives what to exit with after a bench that ended with err.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return cli.Exit{Code: exitInterrupted, Err: errors.New("it was cancelled: what was measured before, if anything, is kept")}
+// measured runs a bench until it has ended or this process is told to.
+func measured(bench func(context.Context, *cobra.Command) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		err := bench(ctx, cmd)
+		if ctx.Err() != nil {
+			return cli.Exit{Code: exitInterrupted, Err: errors.New("it was cancelled: what was measured before, if anything, is kept")}
+		}
+		return err
 	}
-	return err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -30,11 +31,7 @@ how long its ranks saw nothing, and how much is sent.`,
 		Example: `  sudo pagurus bench migration
   sudo pagurus bench migration --targets container,vm,vm-tuned --runs 50 --mem 1G`,
 		Args: cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
-			return ended(ctx, o.migrations(ctx, cmd))
-		},
+		RunE: measured(o.migrations),
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.targets, "targets", []string{targets.Contained}, "kinds of guests to move: container, vm, vm-tuned")
@@ -43,34 +40,26 @@ how long its ranks saw nothing, and how much is sent.`,
 	return cmd
 }
 
-func (o *overhead) migrations(ctx context.Context, cmd *cobra.Command) (err error) {
+func (o *overhead) migrations(ctx context.Context, cmd *cobra.Command) error {
 	o.suite = "stream"
 	if err := o.check(); err != nil {
 		return fmt.Errorf("%w: see `pagurus bench migration --help`", err)
 	}
-	for _, t := range o.targets {
-		if t == targets.Native {
-			return errors.New("native programs cannot be moved: that is what guests are for")
+	if slices.Contains(o.targets, targets.Native) {
+		return errors.New("native programs cannot be moved: that is what guests are for")
+	}
+	return o.within(ctx, "move", func() (err error) {
+		if err := o.seeTo(ctx); err != nil {
+			return err
 		}
-	}
-	tidy, err := o.prepare(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, tidy()) }()
-	if len(o.hosts) < 2 {
-		return errors.New("there are fewer than two hosts to move between")
-	}
-	if err := o.seeTo(ctx); err != nil {
-		return err
-	}
-	if err := o.where.Compile(ctx, o.image, programs.StreamName, programs.StreamSource, "mpicc", "-O3"); err != nil {
-		return err
-	}
-	m := &mover{Pagurus: o.where, memory: o.memory, image: o.image, jobs: map[string]string{}}
-	defer func() { err = errors.Join(err, m.end()) }()
-	o.guests = o.settings()
-	return o.measure(ctx, cmd, &bench.Experiment{Place: m, Spec: bench.Spec{Name: "migration", Ranks: targets.Ranks, Programs: []bench.Program{moves()}}})
+		if err := o.where.Compile(ctx, o.image, programs.StreamName, programs.StreamSource, "mpicc", "-O3"); err != nil {
+			return err
+		}
+		m := &mover{Pagurus: o.where, memory: o.memory, image: o.image, jobs: map[string]string{}}
+		defer func() { err = errors.Join(err, m.end()) }()
+		o.guests = o.settings()
+		return o.measure(ctx, cmd, &bench.Experiment{Place: m, Spec: bench.Spec{Name: "migration", Ranks: targets.Ranks, Programs: []bench.Program{moves()}}})
+	})
 }
 
 // mover is a place where to run a program is to move a guest of a job, of which

@@ -1,7 +1,6 @@
 package measuring
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,17 +46,12 @@ func (o *overhead) checkMoves() error {
 	if o.every < leastEvery {
 		return fmt.Errorf("--every %s: nobody speaks to a guest for 1.5 s after a move, so give %s or more", o.every, leastEvery)
 	}
-	for _, t := range o.targets {
+	for i, t := range o.targets {
 		if of, moved := unmoved(t); moved && slices.Contains(movedNames(), t) && !slices.Contains(o.targets, of) {
-			return fmt.Errorf("target %s is held against %s, which is not among the targets: write --targets %s", t, of, strings.Join(with(o.targets, t, of), ","))
+			return fmt.Errorf("target %s is held against %s, which is not among the targets: write --targets %s", t, of, strings.Join(slices.Insert(slices.Clone(o.targets), i, of), ","))
 		}
 	}
 	return nil
-}
-
-// with is a list with one more, before another.
-func with(all []string, before, more string) []string {
-	return slices.Insert(slices.Clone(all), slices.Index(all, before), more)
 }
 
 // moving reports whether one of the targets moves guests.
@@ -81,12 +75,4 @@ func (o *overhead) whole(all []bench.Program) []bench.Program {
 		o.remark("guests are moved: the time of all of a program is compared, since what it measures of itself misses moves")
 	}
 	return all
-}
-
-// roomToMove says what is missing to move guests, if any are to be.
-func (o *overhead) roomToMove() error {
-	if o.moving() && len(o.hosts) < 2 {
-		return errors.New("there are fewer than two hosts to move between")
-	}
-	return nil
 }

@@ -78,11 +78,11 @@ func TestGuestsThatAreMovedAreMadeAsOthers(t *testing.T) {
 	if o.place().Every != 3*time.Second {
 		t.Error("nobody is told how often")
 	}
-	if err := o.roomToMove(); err == nil {
+	if err := o.room("move"); err == nil {
 		t.Error("there is no host to move to")
 	}
 	o.hosts = map[fleet.HostID]fleet.Host{"a": {}, "b": {}}
-	if err := o.roomToMove(); err != nil {
+	if err := o.room("move"); err != nil {
 		t.Error(err)
 	}
 	if slices.Contains(guestTargets(), "vm-moved") {

@@ -16,7 +16,6 @@ import (
 	"pagurus/bench/programs"
 	"pagurus/bench/stats"
 	"pagurus/bench/targets"
-	"pagurus/fleet"
 	"pagurus/show/cli"
 	"pagurus/show/view"
 )
@@ -48,11 +47,7 @@ again. Ctrl-C ends it and keeps what was measured.`,
   sudo pagurus bench network --loss 1% --runs 10 --report bench/lossy
   pagurus bench network --targets container,vm`,
 		Args: cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
-			return ended(ctx, o.run(ctx, cmd))
-		},
+		RunE: measured(o.run),
 	}
 	o.flags(cmd, "runs on each target")
 	o.guestFlags(cmd)
@@ -89,38 +84,32 @@ func (o *network) suffix() (s string) {
 	return s
 }
 
-func (o *network) run(ctx context.Context, cmd *cobra.Command) (err error) {
+func (o *network) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := o.choose(); err != nil {
 		return fmt.Errorf("%w: see `pagurus bench network --help`", err)
 	}
-	tidy, err := o.prepare(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, tidy()) }()
-	if len(o.hosts) < 2 {
-		return errors.New("there are fewer than two hosts to send between")
-	}
-	l := &links{pagurus: o.where, suffix: o.suffix(), impairment: o.impairment}
-	if o.troubled() {
-		if !o.lab {
-			return errors.New("--loss and --delay are for a lab, whose links are on this machine: leave them out, or measure without a cluster")
+	return o.within(ctx, "send", func() error {
+		l := &links{pagurus: o.where, suffix: o.suffix(), impairment: o.impairment}
+		if o.troubled() {
+			if !o.lab {
+				return errors.New("--loss and --delay are for a lab, whose links are on this machine: leave them out, or measure without a cluster")
+			}
+			if err := errors.Join(l.set(ctx, o.impairment), l.set(ctx, badlink.Impairment{})); err != nil {
+				return err
+			}
 		}
-		if err := errors.Join(l.set(ctx, o.impairment), l.set(ctx, badlink.Impairment{})); err != nil {
+		if err := o.seeTo(ctx); err != nil {
 			return err
 		}
-	}
-	if err := o.seeTo(ctx); err != nil {
-		return err
-	}
-	lab := o.place()
-	lab.Counts = o.lab
-	l.inside = lab
-	o.guests, o.sum = o.settings(), tcpNotes
-	if o.troubled() {
-		o.worsen()
-	}
-	return o.measure(ctx, cmd, &bench.Experiment{Place: l, Apart: o.apart(), Spec: bench.Spec{Name: "network", Ranks: targets.Ranks, Programs: []bench.Program{o.program()}}})
+		lab := o.place()
+		lab.Counts = o.lab
+		l.inside = lab
+		o.guests, o.sum = o.settings(), tcpNotes
+		if o.troubled() {
+			o.worsen()
+		}
+		return o.measure(ctx, cmd, &bench.Experiment{Place: l, Apart: o.apart(), Spec: bench.Spec{Name: "network", Ranks: targets.Ranks, Programs: []bench.Program{o.program()}}})
+	})
 }
 
 // worsen adds to each target the same with worse links, which is held against it.
@@ -144,11 +133,7 @@ const (
 // program is NetPIPE, with what TCP did beside, and the time that all took: NetPIPE
 // gives the best of its tries of each size, in which losses hide.
 func (o *network) program() bench.Program {
-	size := programs.Normal
-	if machines(o.targets) && o.ability(fleet.VM).Accelerator == "tcg" {
-		o.say("KVM does not work here, so guests that are virtual machines are emulated: everything is measured with less to do")
-		size = programs.Emulated
-	}
+	size := o.size()
 	if o.troubled() {
 		size.Messages = min(size.Messages, few)
 	}

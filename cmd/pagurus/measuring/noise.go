@@ -62,11 +62,7 @@ them. That needs a cluster; without one a lab is brought up and taken down again
   pagurus bench noise --cores 2-15 --for 30s --report bench/noise
   sudo pagurus bench noise --in vm-tuned --cpus 4`,
 		Args: cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
-			return ended(ctx, o.run(ctx, cmd))
-		},
+		RunE: measured(o.run),
 	}
 	o.flags(cmd, "turns of all cores")
 	cmd.Flags().StringVar(&o.cores, "cores", "", "cores to probe, as 0-3,8 (default: all that this program, or the guest, may use)")
@@ -76,20 +72,18 @@ them. That needs a cluster; without one a lab is brought up and taken down again
 	return cmd
 }
 
-func (o *noisy) run(ctx context.Context, cmd *cobra.Command) (err error) {
+func (o *noisy) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := o.check(); err != nil {
 		return fmt.Errorf("%w: see `pagurus bench noise --help`", err)
 	}
-	open, tidy := o.here, func() error { return nil }
-	if o.in != "" {
-		open = func() error { tidy, err = o.inside(ctx); return err }
-	}
-	if err := open(); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, tidy()) }()
 	o.show = func(r *bench.Record, what bench.Summary) error { return o.result(cmd, r, what) }
-	return o.measure(ctx, cmd, &bench.Experiment{Place: o, Spec: bench.Spec{Name: "noise", Ranks: 1, Programs: []bench.Program{quanta(o.turn())}}})
+	open := o.here
+	if o.in != "" {
+		open = func(measure func() error) error { return o.inside(ctx, measure) }
+	}
+	return open(func() error {
+		return o.measure(ctx, cmd, &bench.Experiment{Place: o, Spec: bench.Spec{Name: "noise", Ranks: 1, Programs: []bench.Program{quanta(o.turn())}}})
+	})
 }
 
 // check says what is wrong with what is asked for, before anything is begun.
@@ -118,11 +112,14 @@ func (o *noisy) check() error {
 	return nil
 }
 
-// here is where this program runs.
-func (o *noisy) here() error {
+// here has cores probed where this program runs.
+func (o *noisy) here(measure func() error) error {
 	cpus, err := noise.CPUs()
 	if err == nil {
 		err = o.choose(cpus, noise.Reach)
+	}
+	if err != nil {
+		return err
 	}
 	steps := noise.Calibrate()
 	o.probe = func(ctx context.Context, cpu int) (noise.Core, error) {
@@ -130,7 +127,7 @@ func (o *noisy) here() error {
 		o.own += c.Busy()
 		return c, err
 	}
-	return err
+	return measure()
 }
 
 // choose takes the cores that are asked for, or all there are. Each has to be in reach.

@@ -35,11 +35,6 @@ var kinds = map[string][]string{
 	"vm-tuned":        {"--kind", string(fleet.VM), "--tune", "hpc"},
 }
 
-// machines reports whether one of some targets is a virtual machine.
-func machines(targets []string) bool {
-	return slices.ContainsFunc(targets, func(t string) bool { return strings.HasPrefix(t, "vm") })
-}
-
 func targetNames() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // suitePart is a word of --suite.
@@ -108,11 +103,7 @@ again. Ctrl-C ends it and keeps what was measured.`,
   sudo pagurus bench overhead --targets native,container,container-moved --suite hpl --every 2s
   pagurus bench overhead --targets container,vm --suite "app:./solver deck" --figure 'GFlops: ([0-9.]+)' --more-is-better`,
 		Args: cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
-			return ended(ctx, o.run(ctx, cmd))
-		},
+		RunE: measured(o.run),
 	}
 	f := cmd.Flags()
 	f.IntVarP(&o.ranks, "ranks", "n", o.ranks, "ranks of each program")
@@ -150,16 +141,6 @@ func (o *overhead) place() *targets.Lab {
 	return lab
 }
 
-// confined reports whether a host of the lab has fewer CPUs than this machine.
-func (o *overhead) confined() bool {
-	for _, h := range o.hosts {
-		if o.lab && h.Facts.Capacity.CPUs < runtime.NumCPU() {
-			return true
-		}
-	}
-	return false
-}
-
 // job is the shape of their jobs.
 func (o *overhead) job() fleet.JobSpec {
 	return (&targets.Lab{Ranks: o.ranks, Guests: o.among}).Job()
@@ -188,80 +169,96 @@ func (o *overhead) apart() func() time.Duration {
 }
 
 // run measures, and prints and keeps what came of it, also after an error.
-func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
-	err = errors.Join(o.check(), o.checkMoves())
+func (o *overhead) run(ctx context.Context, cmd *cobra.Command) error {
+	err := errors.Join(o.check(), o.checkMoves())
 	if err == nil {
 		err = o.shape(cmd.Flags().Changed("suite"))
 	}
 	if err != nil {
 		return fmt.Errorf("%w: see `pagurus bench overhead --help`", err)
 	}
-	tidy, err := o.prepare(ctx)
-	if err != nil {
-		return err
+	two := ""
+	if o.moving() {
+		two = "move"
 	}
-	defer func() { err = errors.Join(err, tidy()) }()
-	if err := o.roomToMove(); err != nil {
-		return err
-	}
-	if cpus := runtime.NumCPU(); o.lab && o.ranks > cpus {
-		o.remark("%d ranks share %s of this machine: one that waits for another may take its time from it", o.ranks, view.Count(cpus, "CPU"))
-	}
-	if slices.Contains(o.targets, targets.Native) && o.confined() {
-		o.remark("hosts of this lab have only some of its CPUs, and native processes all of them")
-	}
-	all, err := o.programs(ctx)
-	if err != nil {
-		return err
-	}
-	lab := o.place()
-	if o.withApp() {
-		lab.Export = o.here
-	}
-	o.guests = o.settings()
-	return o.measure(ctx, cmd, &bench.Experiment{Place: lab, Apart: o.apart(), Spec: bench.Spec{Name: "overhead", Programs: all, Ranks: lab.Job().Ranks}})
+	return o.within(ctx, two, func() error {
+		if cpus := runtime.NumCPU(); o.lab && o.ranks > cpus {
+			o.remark("%d ranks share %s of this machine: one that waits for another may take its time from it", o.ranks, view.Count(cpus, "CPU"))
+		}
+		confined := slices.ContainsFunc(slices.Collect(maps.Values(o.hosts)), func(h fleet.Host) bool { return h.Facts.Capacity.CPUs < runtime.NumCPU() })
+		if slices.Contains(o.targets, targets.Native) && confined { // native is of a lab only
+			o.remark("hosts of this lab have only some of its CPUs, and native processes all of them")
+		}
+		all, err := o.programs(ctx)
+		if err != nil {
+			return err
+		}
+		lab := o.place()
+		if o.withApp() {
+			lab.Export = o.here
+		}
+		o.guests = o.settings()
+		return o.measure(ctx, cmd, &bench.Experiment{Place: lab, Apart: o.apart(), Spec: bench.Spec{Name: "overhead", Programs: all, Ranks: lab.Job().Ranks}})
+	})
 }
 
-// prepare makes a folder to run programs in, and sees to it that there is a
-// cluster. Tidy ends what it began.
-func (o *overhead) prepare(ctx context.Context) (tidy func() error, err error) {
+// within does something in a cluster, with a folder to run programs in. If two hosts are needed,
+// two says for what.
+func (o *overhead) within(ctx context.Context, two string, do func() error) (err error) {
 	o.where.Meter = o.meter
 	if o.where.Program, err = os.Executable(); err != nil {
-		return nil, err
+		return err
 	}
 	here, err := os.Getwd()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if o.here, err = filepath.EvalSymlinks(here); err != nil {
-		return nil, err
+		return err
 	}
-	if o.where.Dir, err = os.MkdirTemp(o.folder(), "pagurus-bench-"); err != nil {
-		return nil, fmt.Errorf("making a folder to run programs in: %w", err)
+	folder := "/var/tmp"
+	if o.withApp() {
+		folder = o.here // so that guests can be shown a user's command and what it is run with
 	}
-	down := func() error { return nil }
-	tidy = func() error { return errors.Join(down(), os.RemoveAll(o.where.Dir)) }
-	err = os.Chmod(o.where.Dir, 0o755)
-	if err == nil {
-		down, err = o.cluster(ctx, down)
+	if o.where.Dir, err = os.MkdirTemp(folder, "pagurus-bench-"); err != nil {
+		return fmt.Errorf("making a folder to run programs in: %w", err)
 	}
-	if err != nil {
-		return nil, errors.Join(err, tidy())
+	defer func() { err = errors.Join(err, os.RemoveAll(o.where.Dir)) }()
+	if err := os.Chmod(o.where.Dir, 0o755); err != nil {
+		return err
 	}
-	return tidy, nil
+	lab := drive.Lab{Flags: []string{"--hosts", "2"}, Instead: func() { o.say("there is no cluster: bringing up a lab of two hosts") }}
+	return o.where.In(ctx, lab, func(s fleet.Snapshot, isLab bool) error {
+		o.hosts, o.lab = s.Hosts, isLab
+		if !o.lab && slices.Contains(o.targets, targets.Native) {
+			return errors.New("the target native is for a lab, whose hosts are on this machine: leave it out, or measure without a cluster")
+		}
+		running := 0
+		for _, j := range s.Jobs {
+			if j.State != fleet.JobEnded {
+				running++
+			}
+		}
+		if running > 0 {
+			o.say("jobs run in the cluster (%d): what they take, the programs do not get", running)
+		}
+		if err := o.room(two); err != nil {
+			return err
+		}
+		return do()
+	})
+}
+
+// room says if there are too few hosts for what needs two.
+func (o *overhead) room(two string) error {
+	if two != "" && len(o.hosts) < 2 {
+		return fmt.Errorf("there are fewer than two hosts to %s between", two)
+	}
+	return nil
 }
 
 // withApp reports whether a command of the user's own is measured.
 func (o *overhead) withApp() bool { return strings.Contains(o.suite, "app:") }
-
-// folder is where programs run: below the user's for a command of their own, so
-// that guests can be shown both.
-func (o *overhead) folder() string {
-	if o.withApp() {
-		return o.here
-	}
-	return "/var/tmp"
-}
 
 func (o *overhead) check() error {
 	for _, t := range o.targets {
@@ -325,42 +322,6 @@ func (o *overhead) words() (words []string, err error) {
 	return words, nil
 }
 
-// cluster sees to it that there is one, and gives what ends what it began beside
-// what is to be done in any case, also after an error.
-func (o *overhead) cluster(ctx context.Context, nothing func() error) (down func() error, err error) {
-	_, notLab := o.where.Type(ctx, "lab", "status")
-	s, absent := o.where.Snapshot(ctx)
-	down = nothing
-	if absent != nil {
-		o.say("there is no cluster: bringing up a lab of two hosts")
-		if _, err := o.where.Type(ctx, "lab", "up", "--hosts", "2"); err != nil {
-			return nothing, err
-		}
-		down = func() error {
-			_, err := o.where.Type(context.Background(), "lab", "down")
-			return err
-		}
-		notLab = nil
-		if s, err = o.where.Snapshot(ctx); err != nil {
-			return down, err
-		}
-	}
-	o.hosts, o.lab = s.Hosts, notLab == nil
-	if !o.lab && slices.Contains(o.targets, targets.Native) {
-		return down, errors.New("the target native is for a lab, whose hosts are on this machine: leave it out, or measure without a cluster")
-	}
-	running := 0
-	for _, j := range s.Jobs {
-		if j.State != fleet.JobEnded {
-			running++
-		}
-	}
-	if running > 0 {
-		o.say("jobs run in the cluster (%d): what they take, the programs do not get", running)
-	}
-	return down, nil
-}
-
 // ability is what the hosts can do of a kind; the worst of them counts.
 func (o *overhead) ability(kind fleet.Kind) (a fleet.Abilities) {
 	for _, h := range o.hosts {
@@ -371,13 +332,19 @@ func (o *overhead) ability(kind fleet.Kind) (a fleet.Abilities) {
 	return a
 }
 
+// size is how much there is to do.
+func (o *overhead) size() programs.Size {
+	vm := slices.ContainsFunc(o.targets, func(t string) bool { return strings.HasPrefix(t, "vm") })
+	if !vm || o.ability(fleet.VM).Accelerator != "tcg" {
+		return programs.Normal
+	}
+	o.say("KVM does not work here, so guests that are virtual machines are emulated: everything is measured with less to do")
+	return programs.Emulated
+}
+
 // programs makes those that are asked for, and what they need in their folder.
 func (o *overhead) programs(ctx context.Context) (all []bench.Program, err error) {
-	size := programs.Normal
-	if machines(o.targets) && o.ability(fleet.VM).Accelerator == "tcg" {
-		o.say("KVM does not work here, so guests that are virtual machines are emulated: everything is measured with less to do")
-		size = programs.Emulated
-	}
+	size := o.size()
 	words, err := o.words()
 	if err != nil {
 		return nil, err

@@ -43,7 +43,11 @@ func text(what bench.Summary) string {
 		}
 		table.Rows = append(table.Rows, row)
 		if r.Sentence != "" {
-			said += fmt.Sprintf("%s, %s: %s%s\n", r.Target, f.Says, r.Sentence, chance(r))
+			said += fmt.Sprintf("%s, %s: %s", r.Target, f.Says, r.Sentence)
+			if r.Chance != nil {
+				said += fmt.Sprintf("; p = %.2g", *r.Chance)
+			}
+			said += "\n"
 		}
 	}
 	table.Notes = doubts(what.Rows)
@@ -72,13 +76,6 @@ func doubts(rows []bench.Row) (all []string) {
 		}
 	}
 	return all
-}
-
-func chance(r bench.Row) string {
-	if r.Chance == nil {
-		return ""
-	}
-	return fmt.Sprintf("; p = %.2g", *r.Chance)
 }
 
 // prefixes of units, by thousands.

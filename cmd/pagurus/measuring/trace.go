@@ -2,7 +2,6 @@ package measuring
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -77,17 +76,11 @@ func (s Streams) trace(cmd *cobra.Command, id fleet.JobID, report string) error 
 
 // keepTrace writes the timeline and the tables.
 func (s Streams) keepTrace(folder string, traces []fleet.Trace) error {
-	words := timeline.Words{Why: view.Why}
-	events, err1 := timeline.Events(traces, words)
-	gaps, err2 := timeline.GapsCSV(traces, words)
-	sent, err3 := timeline.SentCSV(traces)
-	calls, err4 := timeline.CallsCSV(traces)
-	spans, err5 := timeline.SpansCSV(traces)
-	all, err6 := json.MarshalIndent(traces, "", " ")
-	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
+	files, err := timeline.Files(traces, timeline.Words{Why: view.Why})
+	if err != nil {
 		return err
 	}
-	for name, text := range map[string][]byte{"timeline.json": append(events, '\n'), "gaps.csv": gaps, "sent.csv": sent, "calls.csv": calls, "spans.csv": spans, "traces.json": append(all, '\n')} {
+	for name, text := range files {
 		if err := bench.Whole(filepath.Join(folder, name), text); err != nil {
 			return err
 		}

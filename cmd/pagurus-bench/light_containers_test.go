@@ -1,4 +1,4 @@
-package light
+package main
 
 import (
 	"encoding/json"
@@ -6,23 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"pagurus/bench"
-	"pagurus/bench/drive"
 	"pagurus/fleet"
 )
-
-func TestTheLongestGapAfterAMomentCounts(t *testing.T) {
-	const said = "START\nGAP 100.5 0.4\nGAP 102.25 0.03\nGAP 103 0.2\nGAP 104 0.05\nnoise\n"
-	got, err := stalled(said, time.Unix(101, 0))
-	if err != nil || !got.ended.Equal(time.Unix(103, 0)) || got.took != 200*time.Millisecond {
-		t.Errorf("%v, %v", got, err)
-	}
-	for _, bad := range []string{"", "START\nGAP 100.5 0.4\n", "GAP soon 0.1\n"} {
-		if got, err := stalled(bad, time.Unix(101, 0)); err == nil {
-			t.Errorf("%q says %v", bad, got)
-		}
-	}
-}
 
 func TestReadJacobi(t *testing.T) {
 	if got, err := readJacobi("hello\nSECONDS 2.5 change 1e-3\n"); err != nil || got.Figures["solver_s"] != 2.5 {
@@ -61,7 +46,7 @@ func TestPhasesAreTimed(t *testing.T) {
 
 func TestTrialsAreNamedOnce(t *testing.T) {
 	seen := map[string]bool{}
-	for _, p := range Trials(bench.NewPromises(drive.Pagurus{}, 2)) {
+	for _, p := range newExperiments().trials() {
 		if seen[p.Name] || p.Says == "" || p.Measure == nil {
 			t.Errorf("%+v", p)
 		}

@@ -1,4 +1,4 @@
-package light
+package main
 
 import (
 	"bytes"
@@ -17,12 +17,8 @@ import (
 
 	"pagurus/act/container/criu"
 	"pagurus/act/daemon"
-	"pagurus/act/image"
 	"pagurus/bench/drive"
 )
-
-// imageFolder is where images are when nobody says otherwise.
-const imageFolder = "/var/lib/pagurus/images"
 
 // runc moves processes as somebody does who has runc and CRIU: checkpoint, copy,
 // restore, between two hosts of the lab. All files are in memory, which is the
@@ -39,7 +35,6 @@ const (
 	runcSource = "host1"
 	runcTarget = "host2"
 	runcPort   = 4997
-	runcSpeaks = time.Minute // for the program to have its memory
 )
 
 func newRunc(ctx context.Context, dir string) (*runc, error) {
@@ -50,15 +45,8 @@ func newRunc(ctx context.Context, dir string) (*runc, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := image.Open(imageFolder)
-	if err != nil {
-		return nil, err
-	}
-	img, err := store.Find(plainImage)
-	if err != nil {
-		return nil, err
-	}
-	return &runc{dir: dir, root: filepath.Join(store.Folder(img.Digest), "root.img"), path: filepath.Dir(c.Path) + ":" + os.Getenv("PATH")}, nil
+	folder, err := folderOf(plainImage)
+	return &runc{dir: dir, root: filepath.Join(folder, "root.img"), path: filepath.Dir(c.Path) + ":" + os.Getenv("PATH")}, err
 }
 
 // place is one host's part of a move.
@@ -91,10 +79,14 @@ func (r *runc) move(ctx context.Context, s size) (m movement, err error) {
 	if err := r.run(ctx, from, "run", "--detach", "--bundle", from.bundle(), name); err != nil {
 		return m, err
 	}
-	if err := said(ctx, log, "START"); err != nil {
+	err = drive.Until(ctx, "the program under runc did not say START", func() bool {
+		text, err := os.ReadFile(log)
+		return err == nil && strings.Contains(string(text), "START")
+	})
+	if err != nil {
 		return m, err
 	}
-	if err := drive.Pause(ctx, settleTime); err != nil {
+	if err := drive.Pause(ctx, quietTime); err != nil {
 		return m, err
 	}
 	options := []string{"--tcp-established", "--file-locks", "--ext-unix-sk", "--manage-cgroups-mode", "soft"}
@@ -111,15 +103,14 @@ func (r *runc) move(ctx context.Context, s size) (m movement, err error) {
 		return m, err
 	}
 	m.took = time.Since(m.begun)
-	if err := drive.Pause(ctx, settleTime); err != nil {
+	if err := drive.Pause(ctx, quietTime); err != nil {
 		return m, err
 	}
 	text, err := os.ReadFile(log)
 	if err != nil {
 		return m, err
 	}
-	m.longest, err = stalled(string(text), m.begun)
-	return m, err
+	return m, m.noticed(string(text))
 }
 
 // prepare makes a host's bundle, in memory.
@@ -206,19 +197,6 @@ func (r *runc) clear(p place, name string) error {
 	return errors.Join(append(errs, os.RemoveAll(p.dir))...)
 }
 
-// said waits until a program has written a word to its log.
-func said(ctx context.Context, log, word string) error {
-	for begun := time.Now(); time.Since(begun) < runcSpeaks; {
-		if text, err := os.ReadFile(log); err == nil && strings.Contains(string(text), word) {
-			return nil
-		}
-		if err := drive.Pause(ctx, settleTime/10); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("the program under runc did not say %s", word)
-}
-
 // carry copies images from host to host by tar over one TCP connection of the
 // lab's network.
 func carry(ctx context.Context, from, to place) error {
@@ -235,7 +213,7 @@ func carry(ctx context.Context, from, to place) error {
 	go func() {
 		conn, err := listener.Accept()
 		if err == nil {
-			err = throughTar(ctx, conn, func(c *exec.Cmd, f *os.File) { c.Stdin = f }, "-C", to.images(), "-xf", "-")
+			err = throughTar(ctx, conn, "-C", to.images(), "-xf", "-")
 		}
 		unpacked <- err
 	}()
@@ -247,15 +225,15 @@ func carry(ctx context.Context, from, to place) error {
 	if err != nil {
 		return err
 	}
-	if err := throughTar(ctx, conn, func(c *exec.Cmd, f *os.File) { c.Stdout = f }, "-C", from.images(), "-cf", "-", "."); err != nil {
+	if err := throughTar(ctx, conn, "-C", from.images(), "-cf", "-", "."); err != nil {
 		return err
 	}
 	return <-unpacked
 }
 
-// throughTar runs tar with a connection as one of its streams: the connection
+// throughTar runs tar with a connection as its streams: the connection
 // itself, so that nothing is copied here.
-func throughTar(ctx context.Context, conn net.Conn, give func(*exec.Cmd, *os.File), args ...string) error {
+func throughTar(ctx context.Context, conn net.Conn, args ...string) error {
 	defer conn.Close()
 	file, err := conn.(*net.TCPConn).File()
 	if err != nil {
@@ -263,9 +241,8 @@ func throughTar(ctx context.Context, conn net.Conn, give func(*exec.Cmd, *os.Fil
 	}
 	defer file.Close()
 	c := exec.CommandContext(ctx, "tar", args...)
-	give(c, file)
 	var why bytes.Buffer
-	c.Stderr = &why
+	c.Stdin, c.Stdout, c.Stderr = file, file, &why
 	if err := c.Run(); err != nil {
 		return fmt.Errorf("tar %s: %w: %s", strings.Join(args, " "), err, why.String())
 	}

@@ -1,4 +1,4 @@
-package light
+package main
 
 import (
 	"context"
@@ -38,66 +38,57 @@ func (s size) command(program string) []string {
 }
 
 // sizes compares moves with what somebody without Pagurus has in runc.
-func (l *containerBench) sizes(ctx context.Context) error {
-	if err := l.plain(ctx); err != nil {
+func (b *experiments) sizes(ctx context.Context) error {
+	if err := b.still(ctx); err != nil {
 		return err
 	}
-	r, err := newRunc(ctx, l.Dir)
+	r, err := newRunc(ctx, b.Dir)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, s := range sizesMoved {
-		if err := l.sizeOf(ctx, s, r); err != nil {
+		if err := b.sizeOf(ctx, s, r); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		errs = append(errs, l.sizeFigures(s))
+		errs = append(errs, b.sizeFigures(s))
 	}
 	return errors.Join(errs...)
 }
 
-func (l *containerBench) sizeOf(ctx context.Context, s size, r *runc) error {
+func (b *experiments) sizeOf(ctx context.Context, s size, r *runc) error {
 	arm := func(who string, move func(context.Context, size) (movement, error)) bench.Arm {
 		return bench.Arm{Name: s.name + " " + who, Measure: func(ctx context.Context) (map[string]float64, error) {
 			m, err := move(ctx, s)
-			return map[string]float64{"running_s": m.running().Seconds(), "command_s": m.took.Seconds(), "stall_s": m.longest.took.Seconds()}, err
+			return m.figures(), err
 		}}
 	}
-	return l.InTurn(ctx, nil, arm("ours", l.moveSize), arm("runc", r.move))
+	return b.InTurn(ctx, nil, arm("ours", b.moveSize), arm("runc", r.move))
 }
 
-func (l *containerBench) sizeFigures(s size) error {
+func (b *experiments) sizeFigures(s size) error {
 	errs := []error{
-		l.Ratio(s.name+": until it runs there / runc's", s.name+" ours_running_s", s.name+" runc_running_s", sizeTotal),
+		b.Ratio(s.name+": until it runs there / runc's", s.name+" ours_running_s", s.name+" runc_running_s", sizeTotal),
 		// Ours keeps the source's processes until the target has its own, and ends them
 		// then; runc has ended them before it copies anything.
-		l.Beside("  "+s.name+": until all is done / until runc is", s.name+" ours_command_s", s.name+" runc_command_s"),
+		b.Beside("  "+s.name+": until all is done / until runc is", s.name+" ours_command_s", s.name+" runc_command_s"),
 	}
 	if s.stall > 0 {
-		errs = append(errs, l.Ratio(s.name+": stall / runc's", s.name+" ours_stall_s", s.name+" runc_stall_s", s.stall))
+		errs = append(errs, b.Ratio(s.name+": stall / runc's", s.name+" ours_stall_s", s.name+" runc_stall_s", s.stall))
 	} else {
-		errs = append(errs, l.Beside("  "+s.name+": stall / runc's", s.name+" ours_stall_s", s.name+" runc_stall_s"))
+		errs = append(errs, b.Beside("  "+s.name+": stall / runc's", s.name+" ours_stall_s", s.name+" runc_stall_s"))
 	}
 	if s.rate > 0 {
-		errs = append(errs, l.Mean("seconds that "+s.name+", downtime", s.name+" ours_stall_s", busyStall))
+		errs = append(errs, b.Mean("seconds that "+s.name+", downtime", s.name+" ours_stall_s", busyStall))
 	}
 	return errors.Join(errs...)
 }
 
 // moveSize moves a process by Pagurus.
-func (l *containerBench) moveSize(ctx context.Context, s size) (m movement, err error) {
-	job, err := l.Type(ctx, append([]string{"run", "--detach", "--kind", "container", "-n", "1", "--mem", s.memory(), "--image", plainImage, "--on", "host1", "--"},
-		s.command("./still")...)...)
-	if err != nil {
-		return m, err
-	}
-	defer func() { err = errors.Join(err, l.Discard(ctx, job)) }()
-	if err := l.Says(ctx, job, "START"); err != nil {
-		return m, err
-	}
-	m, err = l.moved(ctx, job, "host2")
-	if err == nil {
-		_, err = l.phases(ctx)
-	}
+func (b *experiments) moveSize(ctx context.Context, s size) (m movement, err error) {
+	err = b.contained(ctx, s.memory(), func(job string) (err error) {
+		m, err = b.moveContainer(ctx, job, hosts[0])
+		return err
+	}, s.command("./still")...)
 	return m, err
 }

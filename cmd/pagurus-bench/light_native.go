@@ -1,4 +1,4 @@
-package light
+package main
 
 import (
 	"context"
@@ -53,66 +53,62 @@ func readJacobi(text string) (bench.Result, error) {
 
 // native compares programs in two containers on two hosts with the same two
 // processes outside of them, in the same networks and of the same image.
-func (l *containerBench) native(ctx context.Context) error {
-	if _, err := l.Type(ctx, "image", "build", hpcImage); err != nil {
+func (b *experiments) native(ctx context.Context) error {
+	if _, err := b.Type(ctx, "image", "build", hpcImage); err != nil {
 		return err
 	}
-	if err := l.compile(ctx, hpcImage, "jacobi", "mpicc", "-O3"); err != nil {
+	if err := b.compile(ctx, hpcImage, "jacobi", "mpicc", "-O3"); err != nil {
 		return err
 	}
-	if err := l.Compile(ctx, hpcImage, programs.StreamName, programs.StreamSource, "mpicc", "-O3"); err != nil {
+	if err := b.Compile(ctx, hpcImage, programs.StreamName, programs.StreamSource, "mpicc", "-O3"); err != nil {
 		return err
 	}
 	e := bench.Experiment{
 		Spec: bench.Spec{
-			Targets: []string{targets.Native, targets.Contained}, Runs: max(l.Repeat, 2), Ranks: targets.Ranks, Confidence: bench.Confidence,
+			Targets: []string{targets.Native, targets.Contained}, Runs: max(b.Repeat, 2), Ranks: targets.Ranks, Confidence: bench.Confidence,
 			Programs: often(),
 		},
 		Place: &targets.Lab{
-			Pagurus: l.Pagurus, Image: hpcImage, Memory: "768M", On: []string{"host1", "host2"}, Rest: targets.UsualRest,
+			Pagurus: b.Pagurus, Image: hpcImage, Memory: "768M", On: []string{"host1", "host2"}, Rest: targets.UsualRest,
 			Kinds: map[string][]string{targets.Contained: {"--kind", "container"}},
 		},
 		Apart: noise.FarApart,
 		Say: func(r bench.Run) {
 			// A program that comes more than once in a round has a number for each.
-			for _, was := range l.Record.Runs {
+			for _, was := range b.Record.Runs {
 				if was.Program == r.Program && was.Target == r.Target {
 					r.Round = max(r.Round, was.Round+1)
 				}
 			}
-			l.AddRun(r)
-			line := fmt.Sprintf("  %-9s apart %s to %s", r.Target, r.Least, r.Apart)
-			for name, v := range r.Figures {
-				line += fmt.Sprintf(" %s %.4g", name, v)
-			}
-			fmt.Println(line + r.Failure)
+			b.AddRun(r)
+			fmt.Printf("  %-9s apart %s to %s%s%s\n", r.Target, r.Least, r.Apart, r.Given(), r.Failure)
 		},
-		KeepRun: l.Save,
+		KeepRun: b.Save,
 	}
-	l.Declare(e.Spec.Programs...)
+	b.Declare(e.Spec.Programs...)
 	if err := e.Run(ctx); err != nil {
 		return err
 	}
-	return l.nativeFigures()
+	return b.nativeFigures()
 }
 
 // nativeFigures gives each ratio of all pairs, and of those that are alike, which is held
 // against what was promised.
-func (l *containerBench) nativeFigures() error {
+func (b *experiments) nativeFigures() error {
 	var errs []error
 	for _, f := range []struct {
 		says, program, figure string
 		limit                 float64
 		judge                 func(string, stats.Interval, float64)
 	}{
-		{"HPL: time in containers / natively", "hpcc", "hpl_s", 1.01, l.AtMost},
-		{"STREAM: time in containers / natively", "stream", "stream_s", 1.01, l.AtMost},
-		{"solver: time in containers / natively", "jacobi", "solver_s", 1.01, l.AtMost},
-		{"NetPIPE: latency in containers / natively", "netpipe", "latency_s", 1.10, l.AtMost},
-		{"NetPIPE: bandwidth in containers / natively", "netpipe", "bandwidth_bps", 0.95, l.AtLeast},
+		{"HPL: time in containers / natively", "hpcc", "hpl_s", 1.01, b.AtMost},
+		{"STREAM: time in containers / natively", "stream", "stream_s", 1.01, b.AtMost},
+		{"solver: time in containers / natively", "jacobi", "solver_s", 1.01, b.AtMost},
+		{"NetPIPE: latency in containers / natively", "netpipe", "latency_s", 1.10, b.AtMost},
+		{"NetPIPE: bandwidth in containers / natively", "netpipe", "bandwidth_bps", 0.95, b.AtLeast},
 	} {
-		errs = append(errs, l.Beside(f.says+", all pairs", targets.Contained+"_"+f.figure, targets.Native+"_"+f.figure))
-		v, err := l.Record.AlikeRatio(f.program, f.figure, targets.Contained, targets.Native)
+		errs = append(errs, b.Beside(f.says+", all pairs", targets.Contained+"_"+f.figure, targets.Native+"_"+f.figure))
+		v, err := b.Record.AlikeRatio(f.program, f.figure, targets.Contained, targets.Native)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s, of pairs that are alike: %w", f.says, err))
 			continue
