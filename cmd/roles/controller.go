@@ -59,10 +59,14 @@ The program is pagurus-controller; systemd units may name it.`,
 		Example: "  pagurus controller --listen :" + defaultPort,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := configure(cmd.Flags(), ControllerTable); err != nil {
+				return err
+			}
 			f.Finish()
 			return run(cmd, f)
 		},
 	}
 	f.Add(cmd.Flags(), ":"+defaultPort)
+	AddConfig(cmd.Flags())
 	return cmd
 }
