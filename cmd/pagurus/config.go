@@ -37,7 +37,7 @@ func configCheckCommand(std streams) *cobra.Command {
 		Long: `Check reads a configuration file and conf.d/*.toml beside it, as the daemons do at
 their start. It says "ok", or every mistake and exits with 1.`,
 		Example: "  pagurus config check\n  pagurus config check new.toml",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    cli.AtMost(1, "one file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			config := roles.ReadConfig(cmd.Flags())
 			if len(args) > 0 {

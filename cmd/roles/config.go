@@ -85,16 +85,25 @@ type setting struct {
 	from       string // FILE:LINE
 }
 
-// ReadConfig reads the configuration that a command line chose, and the files beside it.
-func ReadConfig(flags *pflag.FlagSet) Config {
+// ConfigPath is the configuration file that a command line chose; empty: none. must: it has
+// to exist.
+func ConfigPath(flags *pflag.FlagSet) (path string, must bool) {
 	if flags.Changed(configFlag) {
-		path, _ := flags.GetString(configFlag)
-		return ReadConfigFile(path, true)
+		path, _ = flags.GetString(configFlag)
+		return path, true
 	}
 	if path, is := os.LookupEnv(ConfigVariable); is {
-		return ReadConfigFile(path, true)
+		return path, true
 	}
-	return ReadConfigFile(ConfigFile, false)
+	return ConfigFile, false
+}
+
+// ReadConfig reads the configuration that a command line chose, and the files beside it.
+func ReadConfig(flags *pflag.FlagSet) Config { return ReadConfigFile(ConfigPath(flags)) }
+
+// ClusterFile is the file beside a configuration that `pagurus cluster init` writes.
+func ClusterFile(config string) string {
+	return filepath.Join(filepath.Dir(config), configFolder, "10-cluster.toml")
 }
 
 // ReadConfigFile reads one file and those beside it. must: that the file is missing is an
