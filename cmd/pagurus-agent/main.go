@@ -69,7 +69,7 @@ func controllerOf(cmd *cobra.Command, f *roles.Agent) (wire.Config, error) {
 	if err != nil || joined.Host == "" {
 		return at, err
 	}
-	if !cmd.Flags().Changed(fleet.HostFlag) {
+	if !roles.Chosen(cmd.Flags(), fleet.HostFlag) {
 		f.Name = string(joined.Host)
 	}
 	f.Site = cmp.Or(f.Site, joined.Site)

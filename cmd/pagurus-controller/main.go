@@ -7,11 +7,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"pagurus/cmd/roles"
+	"pagurus/serve/identity"
 	"pagurus/show/cli"
 )
 
@@ -24,6 +26,14 @@ func main() {
 		defer stop()
 		return run(ctx, f, roles.Log(cmd.ErrOrStderr(), f.Verbose))
 	})
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(roles.InitCommand(func(cmd *cobra.Command, f roles.Controller) error {
+		authority, err := identity.OpenAuthority(f.StateDir)
+		if err == nil {
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), authority.Fingerprint())
+		}
+		return err
+	}))
 	cli.Program(root, cli.Options{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	err := root.ExecuteContext(context.Background())
 	if errors.Is(err, errAnew) {

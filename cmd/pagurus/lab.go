@@ -351,7 +351,7 @@ func (l lab) controller() daemon.Daemon {
 		Name:    "the lab's controller",
 		PIDFile: filepath.Join(labRun, "controller.pid"),
 		LogFile: filepath.Join(labLogs, "controller.log"),
-		Command: []string{beside(roles.ControllerProgram), "--state", labState, "--run", labRun, "--images", roles.Images,
+		Command: []string{beside(roles.ControllerProgram), roles.NoConfig, "--state", labState, "--run", labRun, "--images", roles.Images,
 			"--socket", wire.DefaultSocket,
 			"--listen", labEndpoint(), "--purpose", labPurpose},
 	}
@@ -363,7 +363,7 @@ func labEndpoint() string { return fmt.Sprintf("%s:%d", labnet.Controller, labLi
 func (l lab) agent(n int) daemon.Daemon {
 	name := string(hostName(n))
 	run := l.run(n)
-	args := []string{beside(roles.AgentProgram), "--host", name, "--controller", labEndpoint(),
+	args := []string{beside(roles.AgentProgram), roles.NoConfig, "--host", name, "--controller", labEndpoint(),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", roles.Images, "--address", labnet.Addr(n).String(),
 		"--group", l.group(n), "--owner-cpu", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator,
 		"--first-core", strconv.Itoa(l.firstCore(n))}

@@ -340,7 +340,7 @@ func (l lab) sweep(ctx context.Context, n int) error {
 	ctx, stop := context.WithTimeout(ctx, sweepLimit)
 	defer stop()
 	var said strings.Builder
-	err := l.agent(n).Once(ctx, &said, beside(roles.AgentProgram), "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
+	err := l.agent(n).Once(ctx, &said, beside(roles.AgentProgram), roles.NoConfig, "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
 		"--state", filepath.Join(labState, string(hostName(n))), "--images", roles.Images, "--address", labnet.Addr(n).String(),
 		"--group", l.group(n))
 	if err != nil {

@@ -48,6 +48,8 @@ func command(std streams) *cobra.Command {
 	cli.AddNoun(root, imageNoun(std))
 	cli.AddGroup(root, "Guests:", tuneCommand(std.out))
 	cli.AddGroup(root, "This machine:", upCommand(std), controllerCommand(), agentCommand(), labCommand(std), doctorCommand())
+	cli.AddNoun(root, clusterNoun(std))
+	cli.AddNoun(root, configNoun(std))
 	isolate := func() *cobra.Command { return isolateCommand(std.out, std.say) }
 	cli.AddGroup(root, "Hosts:", isolate())
 	if host, _, err := root.Find([]string{"host"}); err == nil {

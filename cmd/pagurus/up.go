@@ -75,11 +75,15 @@ Guests run on then, and are found again by the next one. More hosts may join: gi
 		Example: "  sudo pagurus up",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.Finish(); err != nil {
+			if err := configureBoth(cmd.Flags(), ofAgent, ofController); err != nil {
 				return err
 			}
-			c.RunDir, c.StateDir, c.ImageDir = a.RunDir, a.StateDir, a.ImageDir // flags of both, stored in the agent's
+			if err := roles.Blame(ofAgent, a.Finish()); err != nil {
+				return err
+			}
 			c.Finish()
+			roles.AddConfig(ofAgent) // both programs read it again
+			roles.AddConfig(ofController)
 			args := roles.Given(cmd.Flags(), ofAgent)
 			if a.Address == "" {
 				args = append(args, "--address="+roles.Loopback)
@@ -91,7 +95,26 @@ Guests run on then, and are found again by the next one. More hosts may join: gi
 	}
 	cmd.Flags().AddFlagSet(ofAgent)
 	cmd.Flags().AddFlagSet(ofController)
+	roles.AddConfig(cmd.Flags())
 	return cmd
+}
+
+// configureBoth completes the flags of both roles. Those that both have are given to both on
+// a command line, which stores them with the agent's; a file may tell them apart.
+func configureBoth(given, ofAgent, ofController *pflag.FlagSet) (err error) {
+	given.Visit(func(f *pflag.Flag) {
+		if same := ofController.Lookup(f.Name); same != nil && same != f {
+			err = errors.Join(err, ofController.Set(f.Name, f.Value.String()))
+		}
+	})
+	config := roles.ReadConfig(given)
+	if err == nil {
+		err = config.Apply(roles.AgentTable, ofAgent)
+	}
+	if err == nil {
+		err = config.Apply(roles.ControllerTable, ofController)
+	}
+	return err
 }
 
 // upPurpose names the controller of `pagurus up` in errors.

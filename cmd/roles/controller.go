@@ -33,6 +33,16 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 }
 
+// InitVerb makes a controller's authority without starting it.
+const InitVerb = "init"
+
+// InitCommand is the controller's command that makes its authority; run does it.
+func InitCommand(run func(cmd *cobra.Command, f Controller) error) *cobra.Command {
+	cmd := ControllerCommand(InitVerb, run)
+	cmd.Short, cmd.Long, cmd.Example = "Make the cluster's authority, unless it exists", "", "  pagurus-controller init"
+	return cmd
+}
+
 // Finish sets defaults that depend on other flags.
 func (f *Controller) Finish() {
 	if f.ImageDir == "" {
@@ -59,10 +69,14 @@ The program is pagurus-controller; systemd units may name it.`,
 		Example: "  pagurus controller --listen :" + defaultPort,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := configure(cmd.Flags(), ControllerTable); err != nil {
+				return err
+			}
 			f.Finish()
 			return run(cmd, f)
 		},
 	}
 	f.Add(cmd.Flags(), ":"+defaultPort)
+	AddConfig(cmd.Flags())
 	return cmd
 }

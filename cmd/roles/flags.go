@@ -140,13 +140,17 @@ program is pagurus-agent; systemd units may name it.`,
 		Example: "  pagurus join head:7461 --token TOKEN      # once\n  pagurus agent",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.Finish(); err != nil {
+			if err := configure(cmd.Flags(), AgentTable); err != nil {
+				return err
+			}
+			if err := Blame(cmd.Flags(), f.Finish()); err != nil {
 				return err
 			}
 			return run(cmd, f, sweep)
 		},
 	}
 	f.Add(cmd.Flags())
+	AddConfig(cmd.Flags())
 	cmd.Flags().BoolVar(&sweep, "sweep", false, "end everything of Pagurus on this host, and return")
 	return cmd
 }

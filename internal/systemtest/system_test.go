@@ -127,6 +127,7 @@ func script(t *testing.T, file string) testscript.Params {
 			}
 			e.Setenv("PATH", path+":"+os.Getenv("PATH"))
 			e.Setenv("PAGURUS", filepath.Join(path, "pagurus"))
+			e.Setenv("PAGURUS_CONFIG", "") // the machine's configuration is not about these
 			e.Setenv("WITNESS", witness())
 			e.Setenv("PATTERN", filepath.Join(filepath.Dir(filepath.Dir(witness())), "pattern", "pattern.c"))
 			return nil

@@ -87,7 +87,11 @@ func Program(root *cobra.Command, o Options) {
 	root.SetErr(o.Err)
 	root.SetVersionTemplate("pagurus {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	f := root.PersistentFlags()
+	Locate(root.PersistentFlags())
+}
+
+// Locate defines the flags that locate the controller.
+func Locate(f *pflag.FlagSet) {
 	f.String(controllerFlag, "", "the controller: unix:PATH or HOST:PORT (or PAGURUS_CONTROLLER; default unix:"+wire.DefaultSocket+")")
 	f.String(credentialsFlag, "", "folder of the certificate that login or join got, for a controller on another machine (or PAGURUS_CREDENTIALS)")
 }

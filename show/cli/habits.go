@@ -55,7 +55,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	if m := unknownFlag.FindStringSubmatch(text); m != nil {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if near := nearest(m[1], names); near != "" {
+		if near := Nearest(m[1], names); near != "" {
 			text += ", did you mean --" + near + "?"
 		}
 	}
@@ -79,9 +79,9 @@ func habit(text string) string {
 	return ""
 }
 
-// nearest is the name with the fewest changes from a word, or empty if all have more than
+// Nearest is the name with the fewest changes from a word, or empty if all have more than
 // two. Among equals a name that begins with the word wins.
-func nearest(word string, names []string) string {
+func Nearest(word string, names []string) string {
 	const mostChanges = 2
 	best, least := "", mostChanges+1
 	for _, name := range slices.Sorted(slices.Values(names)) {
@@ -102,7 +102,7 @@ func like(cmd *cobra.Command, word string) string {
 			names = append(append(names, c.Name()), c.Aliases...)
 		}
 	}
-	if near := nearest(word, names); near != "" {
+	if near := Nearest(word, names); near != "" {
 		return fmt.Sprintf(", did you mean %q?", near)
 	}
 	return ""

@@ -138,13 +138,19 @@ func badValue(err error) string {
 	if !errors.As(err, &bad) {
 		return ""
 	}
-	var number *strconv.NumError
-	if errors.As(err, &number) {
-		return fmt.Sprintf("--%s: %q is not a number", bad.GetFlag().Name, bad.GetValue())
+	return fmt.Sprintf("--%s: %s", bad.GetFlag().Name, WrongValue(bad.GetFlag(), bad.GetValue(), bad.Unwrap()))
+}
+
+// WrongValue says what is wrong with a value that a flag's Set refused because of cause.
+func WrongValue(f *pflag.Flag, value string, cause error) string {
+	if f.Value.Type() == "bool" {
+		return fmt.Sprintf("%q is neither true nor false", value)
 	}
-	cause := bad.Unwrap()
-	if _, e := ParseDuration(bad.GetValue()); e != nil && bad.GetFlag().Value.Type() == "duration" {
+	if errors.As(cause, new(*strconv.NumError)) {
+		return fmt.Sprintf("%q is not a number", value)
+	}
+	if _, e := ParseDuration(value); e != nil && f.Value.Type() == "duration" {
 		cause = e // also for pflag's own flags
 	}
-	return fmt.Sprintf("--%s: %v", bad.GetFlag().Name, view.Clean(cause.Error()))
+	return view.Clean(cause.Error())
 }

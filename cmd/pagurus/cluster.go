@@ -1,0 +1,147 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"pagurus/cmd/roles"
+	"pagurus/internal/note"
+	"pagurus/show/cli"
+)
+
+// listenFlag is the controller's too.
+const listenFlag = "listen"
+
+// clusterNoun is the command that makes this machine the head of a cluster.
+func clusterNoun(std streams) cli.Noun {
+	return cli.Noun{
+		Title: "This machine:",
+		Command: &cobra.Command{
+			Use:     "cluster",
+			Short:   "Make a cluster, of which this machine is the head",
+			Example: "  sudo pagurus cluster init",
+			Args:    cli.OnlyVerbs,
+			RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		},
+		Verbs: []func() *cobra.Command{func() *cobra.Command { return clusterInitCommand(std) }},
+	}
+}
+
+func clusterInitCommand(std streams) *cobra.Command {
+	listen := ""
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Make this machine the head of a new cluster",
+		Long: `Init makes the cluster's certificate authority in the controller's state folder, and
+writes conf.d/10-cluster.toml beside the configuration file. It starts the systemd units
+of controller and agent if they are installed, and otherwise says how to start them.
+Doing it again changes nothing.`,
+		Example: "  sudo pagurus cluster init\n  sudo pagurus cluster init --listen 10.0.0.1:7461",
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if os.Geteuid() != 0 {
+				return errors.New("the head's configuration and keys are root's: try `sudo pagurus cluster init`")
+			}
+			if _, _, err := net.SplitHostPort(listen); err != nil {
+				return fmt.Errorf("--"+listenFlag+" takes an address and a port, like 0.0.0.0:7461, not %q", listen)
+			}
+			return initCluster(cmd, std, listen)
+		},
+	}
+	cmd.Flags().StringVar(&listen, listenFlag, "0.0.0.0:7461", "TCP address for agents and people on other machines")
+	roles.AddConfig(cmd.Flags())
+	return cmd
+}
+
+// initCluster makes the authority, and then the file that says that it did. After an error
+// it may be done again.
+func initCluster(cmd *cobra.Command, std streams, listen string) error {
+	path, _ := roles.ConfigPath(cmd.Flags())
+	if path == "" {
+		return errors.New("a cluster's head has a configuration file: choose one by --config")
+	}
+	fingerprint, err := makeAuthority(cmd)
+	if err != nil {
+		return err
+	}
+	file := roles.ClusterFile(path)
+	switch _, err := os.Stat(file); {
+	case err == nil:
+		return alreadyHead(cmd, std, listen, file)
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("looking for the cluster's configuration: %w", err)
+	}
+	text := fmt.Sprintf("# Written by `pagurus cluster init`.\n[%s]\n%s = %q\n", roles.ControllerTable, listenFlag, listen)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("writing the cluster's configuration: %w", err)
+	}
+	if err := note.WriteDurably(file, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("writing the cluster's configuration: %w", err)
+	}
+	if _, err := fmt.Fprintf(std.out, "made a cluster: %s has its address, its authority is %.16s\n", file, fingerprint); err != nil {
+		return err
+	}
+	return startHead(cmd.Context(), std)
+}
+
+// alreadyHead says that there is nothing to do, unless something else is asked for.
+func alreadyHead(cmd *cobra.Command, std streams, listen, file string) error {
+	flags := roles.Tables()[roles.ControllerTable]
+	if err := roles.ReadConfig(cmd.Flags()).Apply(roles.ControllerTable, flags); err != nil {
+		return err
+	}
+	if now := flags.Lookup(listenFlag); cmd.Flags().Changed(listenFlag) && roles.Value(now) != listen {
+		return fmt.Errorf("the cluster was initialised already, with %s = %q (%s): edit that, and restart the controller", listenFlag, roles.Value(now), roles.Source(now))
+	}
+	_, err := fmt.Fprintf(std.out, "the cluster was initialised already (%s)\n", file)
+	return err
+}
+
+// makeAuthority has the controller's program make the authority, and gives its fingerprint.
+func makeAuthority(cmd *cobra.Command) (string, error) {
+	path, err := roles.Beside(roles.ControllerProgram)
+	if err != nil {
+		return "", err
+	}
+	var said strings.Builder
+	chosen := pflag.NewFlagSet("", pflag.ContinueOnError)
+	roles.AddConfig(chosen)
+	program := exec.CommandContext(cmd.Context(), path, append([]string{roles.InitVerb}, roles.Given(cmd.Flags(), chosen)...)...)
+	program.Stderr = &said
+	out, err := program.Output()
+	if err != nil {
+		return "", fmt.Errorf("making the cluster's authority: %s", cmp.Or(strings.TrimPrefix(strings.TrimSpace(said.String()), "pagurus: "), err.Error()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// headUnits are the systemd units of a head that is also a host.
+var headUnits = []string{roles.ControllerProgram + ".service", roles.AgentProgram + ".service"}
+
+// startHead starts controller and agent by systemd if their units are installed, and says
+// how to start them otherwise.
+func startHead(ctx context.Context, std streams) error {
+	_, err := os.Stat("/run/systemd/system") // exists where systemd is the first process
+	if err != nil || exec.CommandContext(ctx, "systemctl", append([]string{"cat"}, headUnits...)...).Run() != nil {
+		_, err = fmt.Fprintln(std.out, "start its controller with `pagurus controller`, and with `pagurus agent` this machine is a host, too")
+		return err
+	}
+	start := exec.CommandContext(ctx, "systemctl", append([]string{"enable", "--now"}, headUnits...)...)
+	start.Stdout, start.Stderr = std.err, std.err
+	if err := start.Run(); err != nil {
+		return fmt.Errorf("starting %s: %w: `journalctl -u %s` says why", strings.Join(headUnits, " and "), err, headUnits[0])
+	}
+	_, err = fmt.Fprintln(std.out, "its controller and this machine's agent run; `pagurus token create --role host` lets others join")
+	return err
+}
