@@ -19,7 +19,11 @@ func TestCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := Config{Hosts: 60, Owners: m, Work: Work{Jobs: 2, Ranks: 8, Time: time.Hour}, For: 24 * time.Hour, Strict: true}
-	rows, err := Compare(c, owners.All(), []uint64{7, 8, 9}, func(Result) {})
+	seeds := []uint64{7, 8, 9}
+	if testing.Short() {
+		seeds = seeds[:2]
+	}
+	rows, err := Compare(c, owners.All(), seeds, func(Result) {})
 	if err != nil {
 		t.Fatal(err)
 	}

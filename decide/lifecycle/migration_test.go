@@ -389,7 +389,7 @@ func others(ms []fleet.Migration) [][]fleet.Migration {
 }
 
 // shortStates are as many states of a gang as quick tests look at: a fourteenth.
-const shortStates = 20_000
+const shortStates = 5_000
 
 // The same for a gang of two, without late orders: both enter switching in one
 // change, but for one that was left behind, and one that cannot leave keeps

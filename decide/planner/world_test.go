@@ -89,6 +89,9 @@ func (w *world) step(ev fleet.Event) (Decision, error) {
 	w.hear()
 	before := w.s
 	d, err := w.p.Step(w.s, ev)
+	if _, ticks := ev.(fleet.Tick); ticks && testing.Short() && err == nil && d.Change.Empty() && len(d.Orders) == 0 {
+		return d, nil // nothing has come of it; the whole run checks this, too
+	}
 	again, err2 := w.p.Step(w.s, ev)
 	if !reflect.DeepEqual(d, again) || fmt.Sprint(err) != fmt.Sprint(err2) {
 		w.t.Fatalf("the same question got two answers:\n%+v %v\n%+v %v", d, err, again, err2)
@@ -321,11 +324,16 @@ func (w *world) answerAll() {
 	w.t.Fatalf("never comes to rest: %v", w.wire)
 }
 
-// tick advances time with a Tick every second.
+// tick advances time with a Tick every second; with -short after two minutes every ten.
 func (w *world) tick(d time.Duration) {
 	w.t.Helper()
-	for end := w.now.Add(d); w.now.Before(end); {
-		w.now = w.now.Add(time.Second)
+	start, end := w.now, w.now.Add(d)
+	for w.now.Before(end) {
+		every := time.Second
+		if testing.Short() && w.now.Sub(start) >= 2*time.Minute {
+			every = min(10*time.Second, end.Sub(w.now))
+		}
+		w.now = w.now.Add(every)
 		_, _ = w.step(fleet.Tick{At: w.now})
 		w.apply()
 	}

@@ -317,7 +317,11 @@ func TestSigns(t *testing.T) {
 // From any state, a quarter of an hour without signs leads to absent, and a minute with
 // signs to present, only through the table.
 func TestAnything(t *testing.T) {
-	for seed := range uint64(200) {
+	seeds := uint64(200)
+	if testing.Short() {
+		seeds = 20
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 5))
 		w := idleFor(t, time.Hour, fleet.OwnerPolicy{Preset: []string{"", "condor", "boinc"}[seed%3]})
 		for range 2000 {
