@@ -87,6 +87,11 @@ docs: build
 	bin/pagurus man dist/man
 	for shell in bash zsh fish; do bin/pagurus completion $$shell > dist/completion/pagurus.$$shell; done
 
+## packages: dist/*.deb and dist/*.rpm
+packages: build docs
+	rm -f dist/*.deb dist/*.rpm
+	scripts/packages dist
+
 ## install: to PREFIX, /usr/local
 install: build docs
 	for part in -agent -controller -guest -shim ""; do install -Dm755 bin/pagurus$$part $(DESTDIR)$(PREFIX)/bin/pagurus$$part || exit; done

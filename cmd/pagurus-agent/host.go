@@ -229,7 +229,7 @@ func (h *host) close() error {
 }
 
 // agent makes the host's agent.
-func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
+func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent.Agent {
 	drivers := map[fleet.Kind]agent.Driver{}
 	if h.vm != nil {
 		drivers[fleet.VM] = h.vm
@@ -249,7 +249,7 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 		}),
 		Classes: held, Isolation: h.keepIsolated(log),
 		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
-		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.CPUs, Log: log,
+		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.CPUs, Alive: alive, Log: log,
 	})
 	h.sensors.Holding(a.Held)
 	return a

@@ -112,7 +112,7 @@ func runAgent(ctx context.Context, f roles.Agent, client *wire.Client, log *slog
 	log.Info("agent begins", "host", f.Name, "address", f.Address, "version", version)
 	go stayLean(ctx, log)
 	go renew(ctx, client, log)
-	err = h.agent(client, log).Run(ctx)
+	err = h.agent(client, roles.NewSupervisor(ctx, log).Alive, log).Run(ctx)
 	log.Info("agent ends; guests run on", "host", f.Name)
 	return errors.Join(err, h.close(), client.Close())
 }

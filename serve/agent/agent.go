@@ -72,6 +72,7 @@ type Config struct {
 	Facts      func() fleet.Facts                   // facts that the agent does not change: version, machine, address, capacity, abilities
 	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before its copy; nil: never
 	Limit      float64                              // CPUs that all guests together may use, told to the controller; 0 is no limit
+	Alive      func()                               // called by the main loop, first when it begins to dial; nil: by nobody
 	Log        *slog.Logger
 }
 
@@ -124,6 +125,9 @@ func New(c Config) *Agent {
 		slots: map[fleet.GuestID]*guestSlot{}, news: make(chan struct{}, 1),
 		present: map[fleet.GuestID]presence{}, troubles: map[string]string{}, profiles: newProfiles(), examined: map[fleet.GuestID]examination{},
 	}
+	if a.Alive == nil {
+		a.Alive = func() {}
+	}
 	c.Owner.Leaving(a.sending)
 	return a
 }
@@ -140,6 +144,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.runs.Go(func() { a.Isolation.Run(ctx) })
 	again, last := firstPause, ""
 	for ctx.Err() == nil {
+		a.Alive()
 		attached, err := a.session(ctx)
 		if attached {
 			again = firstPause
@@ -201,6 +206,7 @@ func (a *Agent) speak(ctx context.Context, s Session) error {
 		return nil
 	}
 	for {
+		a.Alive()
 		for r, ok := a.nextReport(); ok; r, ok = a.nextReport() {
 			if err := send(wire.Up{Report: &r}); err != nil {
 				a.unsent(r)

@@ -51,6 +51,7 @@ type Config struct {
 	Planner   planner.Planner
 	Spool     string // folder for the programs' input and output
 	Reserve   int64  // bytes that those leave free on its disk: the store may be on the same
+	Alive     func() // called by the main loop, first when it leads; nil: by nobody
 	Log       *slog.Logger
 }
 
@@ -99,6 +100,9 @@ func New(c Config) *Controller {
 		Config: c, spool: newSpool(c.Spool), events: make(chan func(context.Context), queue), ready: make(chan struct{}),
 		over: make(chan struct{}), hosts: map[fleet.HostID]*host{},
 	}
+	if out.Alive == nil {
+		out.Alive = func() {}
+	}
 	out.spool.reserve = c.Reserve
 	out.watching.by = map[chan fleet.Snapshot]bool{}
 	out.stalls.tries, out.trafficQueries.asked = map[fleet.MigrationID]int{}, map[fleet.JobID]time.Duration{}
@@ -134,6 +138,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	for {
+		c.Alive()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -146,6 +151,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			do(ctx)
 			for range len(c.events) { // events that came meanwhile
 				(<-c.events)(ctx)
+				c.Alive()
 			}
 			if !c.failing {
 				c.hear(ctx)

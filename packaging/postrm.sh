@@ -1,0 +1,31 @@
+#!/bin/sh
+# After @PACKAGE@ was removed. Purging leaves nothing of it on this machine, but for the
+# logins in people's homes, which other machines may share.
+set -e
+if [ -d /run/systemd/system ]; then
+  systemctl daemon-reload || :
+fi
+[ "$1" = purge ] || exit 0
+
+# A user's files may be mounted in these folders: nothing is removed through a mount.
+drop() {
+  for path in "$@"; do
+    if grep -qs " $path[/ ]" /proc/self/mounts; then
+      echo "@PACKAGE@: something is mounted in $path, which stays" >&2
+    else
+      rm -rf --one-file-system "$path"
+    fi
+  done
+}
+
+rm -f /etc/systemd/system/*.wants/@PACKAGE_UNIT@
+drop /etc/systemd/system/@PACKAGE_UNIT@.d
+if [ @PACKAGE@ = pagurus ]; then
+  drop /etc/pagurus /run/pagurus /var/lib/pagurus /opt/pagurus-criu
+  if getent passwd pagurus >/dev/null; then
+    userdel pagurus || :
+  fi
+else
+  drop /var/lib/pagurus/etcd /var/lib/pagurus/spool /var/lib/pagurus/authority.crt /var/lib/pagurus/authority.key
+  rm -f /run/pagurus/controller.sock /run/pagurus/controller.sock.lock
+fi
