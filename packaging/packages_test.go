@@ -77,6 +77,7 @@ func TestPackages(t *testing.T) {
 	}
 	checkFiles(t, files)
 	checkUnits(t, files)
+	checkConfiguration(t)
 	for _, deb := range debs {
 		checkScripts(t, deb)
 	}
@@ -216,3 +217,21 @@ grep -vxFf /tmp/before /tmp/after || :
 END
 chroot "$layer/root" sh /tmp/inside
 `
+
+// checkConfiguration finds the settings that the shipped file suggests and that there are not.
+func checkConfiguration(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile("config.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	suggested := regexp.MustCompile(`(?m)^# ([a-z-]+ = )`).ReplaceAll(text, []byte("$1"))
+	if bytes.Equal(suggested, text) {
+		t.Error("config.toml suggests nothing")
+	}
+	file := filepath.Join(t.TempDir(), "config.toml")
+	if err := os.WriteFile(file, suggested, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "../bin/pagurus", "config", "check", file)
+}
