@@ -233,6 +233,49 @@ func TestMappedAnewMeanwhile(t *testing.T) {
 	}
 }
 
+// TestMovesMeanwhile: memory that is mapped anew during a pass, and now begins before or ends
+// after an area that the pass knows, can be moved as one.
+func TestMovesMeanwhile(t *testing.T) {
+	testkit.Leftovers(t)
+	for _, before := range []int{0, 16} {
+		for _, after := range []int{0, 16} {
+			for _, passes := range []int{1, 2} { // the memory is mapped anew during the last of them
+				t.Run(fmt.Sprint(before, after, passes), func(t *testing.T) {
+					s := startSubject(t, "obey")
+					s.do("map 1 128 -1")
+					_, at := s.do("map 0 128 0")
+					s.do("fill 0 1")
+					s.do("narrow 0 %d %d", before, after)
+					at += uint64(before) * PageBytes
+					tr, store := track(t, s.pid), newStore(t)
+					for range passes - 1 {
+						onePass(t, tr, store, s.pid)
+					}
+					s.do("map 2 4 0") // so that the pass sends something
+					s.do("fill 2 2")
+					anew := false
+					_, err := tr.Pass(t.Context(), []int{s.pid}, func(p Piece, content []byte) error {
+						if !anew && p.Address < at {
+							anew = true
+							s.do("widen 0 %d %d", before, after)
+							s.do("fill 0 3")
+						}
+						return store.Put(p, content)
+					})
+					if err != nil || !anew {
+						t.Fatalf("nothing was mapped anew: %v", err)
+					}
+					s.do("move 0 1")
+					s.do("touch 1 1 0")
+					onePass(t, tr, store, s.pid)
+					lastPass(t, tr, store, s.suspend()...)
+					same(t, store, s.pid)
+				})
+			}
+		}
+	}
+}
+
 // TestGuardsAndRights: inaccessible pages do not end a pass.
 func TestGuardsAndRights(t *testing.T) {
 	s := startSubject(t, "obey")
