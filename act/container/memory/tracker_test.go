@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -698,6 +699,25 @@ func open(t *testing.T, pid int) int {
 		t.Fatal(err)
 	}
 	return len(fds)
+}
+
+// TestOwnNumber: a process that is ending may already have lost its number.
+func TestOwnNumber(t *testing.T) {
+	for _, c := range []struct {
+		words []string
+		want  uint32
+		err   error
+	}{
+		{[]string{"70", "7"}, 7, nil},
+		{[]string{"70"}, 70, nil},
+		{[]string{"0"}, 0, errEnded},
+		{nil, 0, errEnded},
+		{[]string{"x"}, 0, strconv.ErrSyntax},
+	} {
+		if got, err := ownNumber(c.words); got != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%q: %d, %v, want %d, %v", c.words, got, err, c.want, c.err)
+		}
+	}
 }
 
 func TestWithout(t *testing.T) {
