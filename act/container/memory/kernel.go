@@ -53,6 +53,31 @@ func register(uffd int, a area) error {
 	return nil
 }
 
+// mappingQuery is the argument of the kernel's PROCMAP_QUERY (struct procmap_query,
+// include/uapi/linux/fs.h; Linux 6.11).
+type mappingQuery struct {
+	size, flags, address             uint64
+	start, end, rights, page, offset uint64
+	inode                            uint64
+	_                                [4]uint32
+	_                                [2]uint64
+}
+
+// wholeMapping extends an area to the bounds that the mappings at its ends have now. maps is
+// the process's /proc/PID/maps. A kernel that cannot tell leaves the area as it is.
+func wholeMapping(maps uintptr, a area) area {
+	const procmapQuery, shared = 0xc0686611, 8
+	for _, at := range []uint64{a.start, a.end - 1} {
+		q := mappingQuery{address: at}
+		q.size = uint64(unsafe.Sizeof(q))
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, maps, procmapQuery, uintptr(unsafe.Pointer(&q)))
+		if errno == 0 && q.inode == 0 && q.rights&shared == 0 {
+			a = area{min(a.start, q.start), max(a.end, q.end)}
+		}
+	}
+	return a
+}
+
 // forsaken reports whether a userfaultfd's memory has no process any more. Only this call
 // distinguishes that from other errors. It changes nothing, because address 0 has no
 // page.

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -162,6 +163,7 @@ func (s *pass) area(a area) error {
 			return err
 		}
 	}
+	a = s.whole(a)
 	if err := register(p.uffd, a); err != nil && forsaken(p.uffd) {
 		return s.forget()
 	}
@@ -174,6 +176,25 @@ func (s *pass) area(a area) error {
 		return nil
 	}
 	return err
+}
+
+// whole returns an area with the bounds that its mappings have now. A pass may have read the
+// areas long ago. Tracking only a part of a mapping would split it, and the program could
+// not move it by mremap: Linux before 6.17 refuses, and later ones move the part before the
+// tracked one and then fail.
+func (s *pass) whole(a area) area {
+	maps, err := s.process.folder.open("maps")
+	if err != nil {
+		return a
+	}
+	defer func() { _ = maps.Close() }()
+	b := wholeMapping(maps.Fd(), a)
+	if b != a {
+		p := s.process
+		p.sent = append(p.sent, b)
+		slices.SortFunc(p.sent, func(a, b area) int { return cmp.Compare(a.start, b.start) })
+	}
+	return b
 }
 
 // errForgotten says that the process has executed another program.

@@ -35,19 +35,27 @@ func openProcess(pid int) (*process, error) {
 	}
 	p := &process{pid: pid, folder: f, uffd: -1}
 	words, err := f.status("NSpid")
-	if err == nil && len(words) == 0 {
-		err = errEnded
-	}
 	if err == nil {
-		var number uint64
-		number, err = strconv.ParseUint(words[len(words)-1], 10, 32)
-		p.number = uint32(number)
+		p.number, err = ownNumber(words)
 	}
 	if err != nil {
 		f.close()
 		return nil, err
 	}
 	return p, nil
+}
+
+// ownNumber returns a process's number in its own namespace, the last of its numbers. It is
+// 0 in all namespaces once the process's parent has waited for it.
+func ownNumber(words []string) (uint32, error) {
+	if len(words) == 0 {
+		return 0, errEnded
+	}
+	number, err := strconv.ParseUint(words[len(words)-1], 10, 32)
+	if err == nil && number == 0 {
+		err = errEnded
+	}
+	return uint32(number), err
 }
 
 // alive reports whether the process exists and is not a zombie.

@@ -20,6 +20,9 @@ import (
 // memory with a tracked process. They are left alone, and all their memory is sent at the
 // last pass.
 //
+// Tracked memory and memory mapped since the last pass are separate mappings. A program that
+// moves both by one mremap gets EFAULT. From Linux 6.17 on, a part may have been moved then.
+//
 // When the Tracker is closed or this process is killed, nothing of it is left in the
 // processes. But huge pages that they wrote to meanwhile stay split until the kernel
 // makes them huge again.

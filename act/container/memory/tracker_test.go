@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -230,6 +231,49 @@ func TestMappedAnewMeanwhile(t *testing.T) {
 			lastPass(t, tr, store, s.suspend()...)
 			same(t, store, s.pid)
 		})
+	}
+}
+
+// TestMovesMeanwhile: memory that is mapped anew during a pass, and now begins before or ends
+// after an area that the pass knows, can be moved as one.
+func TestMovesMeanwhile(t *testing.T) {
+	testkit.Leftovers(t)
+	for _, before := range []int{0, 16} {
+		for _, after := range []int{0, 16} {
+			for _, passes := range []int{1, 2} { // the memory is mapped anew during the last of them
+				t.Run(fmt.Sprint(before, after, passes), func(t *testing.T) {
+					s := startSubject(t, "obey")
+					s.do("map 1 128 -1")
+					_, at := s.do("map 0 128 0")
+					s.do("fill 0 1")
+					s.do("narrow 0 %d %d", before, after)
+					at += uint64(before) * PageBytes
+					tr, store := track(t, s.pid), newStore(t)
+					for range passes - 1 {
+						onePass(t, tr, store, s.pid)
+					}
+					s.do("map 2 4 0") // so that the pass sends something
+					s.do("fill 2 2")
+					anew := false
+					_, err := tr.Pass(t.Context(), []int{s.pid}, func(p Piece, content []byte) error {
+						if !anew && p.Address < at {
+							anew = true
+							s.do("widen 0 %d %d", before, after)
+							s.do("fill 0 3")
+						}
+						return store.Put(p, content)
+					})
+					if err != nil || !anew {
+						t.Fatalf("nothing was mapped anew: %v", err)
+					}
+					s.do("move 0 1")
+					s.do("touch 1 1 0")
+					onePass(t, tr, store, s.pid)
+					lastPass(t, tr, store, s.suspend()...)
+					same(t, store, s.pid)
+				})
+			}
+		}
 	}
 }
 
@@ -655,6 +699,25 @@ func open(t *testing.T, pid int) int {
 		t.Fatal(err)
 	}
 	return len(fds)
+}
+
+// TestOwnNumber: a process that is ending may already have lost its number.
+func TestOwnNumber(t *testing.T) {
+	for _, c := range []struct {
+		words []string
+		want  uint32
+		err   error
+	}{
+		{[]string{"70", "7"}, 7, nil},
+		{[]string{"70"}, 70, nil},
+		{[]string{"0"}, 0, errEnded},
+		{nil, 0, errEnded},
+		{[]string{"x"}, 0, strconv.ErrSyntax},
+	} {
+		if got, err := ownNumber(c.words); got != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%q: %d, %v, want %d, %v", c.words, got, err, c.want, c.err)
+		}
+	}
 }
 
 func TestWithout(t *testing.T) {

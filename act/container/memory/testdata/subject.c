@@ -116,6 +116,18 @@ static int one(char *line, char *self) {
 		if (munmap(s->at, s->size)) return -1;
 		return mmap(s->at, s->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == s->at ? 0 : -1;
 	}
+	if (!strcmp(verb, "widen")) { /* mapped anew, with more pages before and after it */
+		if (munmap(s->at, s->size)) return -1;
+		s->at -= b * PAGE;
+		s->size += (b + c) * PAGE;
+		return mmap(s->at, s->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == s->at ? 0 : -1;
+	}
+	if (!strcmp(verb, "narrow")) { /* these are unmapped */
+		char *at = s->at + b * PAGE, *end = s->at + s->size - c * PAGE;
+		if ((b && munmap(s->at, b * PAGE)) || (c && munmap(end, c * PAGE))) return -1;
+		*s = (struct slot){at, end - at};
+		return 0;
+	}
 	if (!strcmp(verb, "patch")) { /* a part of it is mapped again */
 		char *at = s->at + b * PAGE;
 		return mmap(at, c * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at ? 0 : -1;
@@ -200,7 +212,8 @@ static int churn(uint64_t seed) {
 		case 2: madvise(at, n * PAGE, MADV_DONTNEED); break;
 		case 3: { char *m = mremap(s->at, s->size, s->size + 64 * PAGE, MREMAP_MAYMOVE); if (m != MAP_FAILED) { s->at = m; s->size += 64 * PAGE; } break; }
 		case 4: { struct slot *t = &slots[(r >> 40) % SLOTS]; /* onto another slot */
-			if (t != s && t->at && t->size >= s->size) { size_t z = t->size; if (mremap(s->at, s->size, s->size, MREMAP_MAYMOVE | MREMAP_FIXED, t->at) == t->at) { if (z > s->size) munmap(t->at + s->size, z - s->size); t->size = s->size; s->at = 0; } } break; }
+			if (t != s && t->at && t->size >= s->size) { size_t z = t->size; if (mremap(s->at, s->size, s->size, MREMAP_MAYMOVE | MREMAP_FIXED, t->at) == t->at) { if (z > s->size) munmap(t->at + s->size, z - s->size); t->size = s->size; s->at = 0; }
+				else { munmap(s->at, s->size); munmap(t->at, t->size); s->at = t->at = 0; } /* a part may have been moved */ } break; }
 		case 5: mprotect(at, n * PAGE, PROT_NONE); mprotect(at, n * PAGE, PROT_READ | PROT_WRITE); break;
 		case 6: memset(at, 0, n * PAGE); break;
 		case 7: { volatile char x; for (size_t i = 0; i < n; i++) x = at[i * PAGE]; (void)x; break; }
