@@ -39,12 +39,12 @@ func main() {
 // be runs an agent until it is told to end, or sweeps the host.
 func be(cmd *cobra.Command, f roles.Agent, sweep bool) error {
 	log := roles.Log(cmd.ErrOrStderr(), f.Verbose)
-	if sweep {
-		return sweepHost(cmd.Context(), f, log)
-	}
 	at, err := controllerOf(cmd, &f)
 	if err != nil {
 		return err
+	}
+	if sweep {
+		return sweepHost(cmd.Context(), f, log)
 	}
 	client, err := wire.Dial(at)
 	if err != nil {
@@ -71,6 +71,9 @@ func controllerOf(cmd *cobra.Command, f *roles.Agent) (wire.Config, error) {
 	}
 	if !roles.Chosen(cmd.Flags(), fleet.HostFlag) {
 		f.Name = string(joined.Host)
+		if !roles.Chosen(cmd.Flags(), roles.GroupFlag) {
+			f.Group = roles.Group(f.Name)
+		}
 	}
 	f.Site = cmp.Or(f.Site, joined.Site)
 	return at, nil

@@ -29,6 +29,9 @@ const (
 	addressFlag   = "address"
 )
 
+// GroupFlag is the flag of the group of a host's guests.
+const GroupFlag = "group"
+
 // Loopback is the address of a host that no other host has to reach.
 const Loopback = "127.0.0.1"
 
@@ -75,9 +78,9 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	cli.Rate(flags, &f.Bandwidth, fleet.BandwidthFlag, "send at most this many bytes a second for each guest that leaves this host, like 200M (default: no limit)")
 	flags.StringVar(&f.Accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
 	flags.IntVar(&f.Snapshots, snapshotsFlag, 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
-	flags.StringVar(&f.Group, "group", "", "")
+	flags.StringVar(&f.Group, GroupFlag, "", "")
 	flags.IntVar(&f.FirstCore, firstCoreFlag, 0, "")
-	for _, name := range []string{"group", "first-core"} { // for several hosts on one machine
+	for _, name := range []string{GroupFlag, firstCoreFlag} { // for several hosts on one machine
 		_ = flags.MarkHidden(name)
 	}
 	flags.StringVar(&f.OwnerCPU, ownerCPUFlag, string(owner.Machine), "which CPU use counts as the owner's: machine (all but Pagurus's), network (of processes in this network namespace) or cgroup:PATH")
