@@ -105,4 +105,4 @@ install: build docs
 clean:
 	rm -rf bin dist
 
-.PHONY: all build help check pure test test-debian13 setup demo bench bench-owner chaos docs install clean
+.PHONY: all build help check pure test test-debian13 setup demo bench bench-owner chaos docs packages install clean

@@ -32,8 +32,8 @@ var may = map[string][]string{
 	"act/container":          {"fleet", "act/host", "internal/fault", "internal/note", "internal/pause", "internal/thread", "act/container"}, // its parts may import each other
 	"serve":                  {"fleet", "decide", "serve", "internal/fault", "internal/note", "internal/pause"},
 	"serve/agent/drivertest": {"fleet", "serve/agent", "internal/testkit"},
-	"sim":                    {"fleet", "decide", "serve", "sim", "bench/stats", "internal/note"},
-	"bench":                  {"fleet", "decide", "serve", "bench", "internal/note", "internal/pause"},
+	"sim":                    {"fleet", "decide", "sim", "bench/stats", "internal/note"},
+	"bench":                  {"fleet", "serve/wire", "bench", "internal/note", "internal/pause"},
 	"show":                   {"fleet", "serve/wire", "show", "internal/pause"},
 	"cmd":                    {"fleet", "decide", "act", "serve", "sim", "bench", "show", "internal/fault", "internal/note", "internal/pause", "internal/thread", shared},
 	"cmd/pagurus-guest":      {"fleet", "act/guestlink", "act/guestnet", "act/numa", "act/ranks", "internal/note"},
