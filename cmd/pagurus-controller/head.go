@@ -42,6 +42,9 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
+	if _, _, err := net.SplitHostPort(f.Listen); f.Listen != "" && err != nil { // before anything is made
+		return fmt.Errorf("listening on %s: %w", f.Listen, err)
+	}
 	authority, err := identity.OpenAuthority(f.StateDir)
 	if err != nil {
 		return err

@@ -101,6 +101,9 @@ func usage(cmd *cobra.Command, what string) error {
 	if cmd.Name() == "run" || cmd.Name() == "wait" {
 		code = exitOwn
 	}
+	if strings.HasSuffix(what, "?") {
+		return Exit{Code: code, Err: fmt.Errorf("%s See `%s --help`", what, cmd.CommandPath())}
+	}
 	return Exit{Code: code, Err: fmt.Errorf("%s: see `%s --help`", what, cmd.CommandPath())}
 }
 

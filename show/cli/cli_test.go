@@ -423,6 +423,8 @@ func TestBadCommandLines(t *testing.T) {
 		{"run -np 4 true", 125, "-n 4"},
 		{"run -N 2 true", 125, "--guests"},
 		{"run --oversubscribe -n 2 true", 125, "leave --oversubscribe out"},
+		{"run -hostfile f -n 2 true", 125, "name hosts by --on host1,host2"},
+		{"run -host a,b -n 2 true", 125, "write --on host1,host2 where mpirun has --host"},
 		{"run --mca btl tcp true", 125, "--env OMPI_MCA_"},
 		{"run -mca btl tcp true", 125, "--env OMPI_MCA_"},
 		{"run --hostfile hosts true", 125, "--on host1,host2"},

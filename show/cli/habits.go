@@ -27,14 +27,14 @@ var habits = map[string]string{
 	"machinefile":       "pagurus chooses the hosts: leave --machinefile out, or name hosts by --" + onFlag + " host1,host2",
 	"f":                 "pagurus chooses the hosts: leave -f out, or name hosts by --" + onFlag + " host1,host2",
 	"oversubscribe":     "a guest takes as many ranks as you ask for: leave --oversubscribe out",
-	"use-hwthread-cpus": "leave it out: --" + cpusFlag + " says how many CPUs a guest has",
+	"use-hwthread-cpus": "leave --use-hwthread-cpus out: --" + cpusFlag + " says how many CPUs a guest has",
 	"map-by":            "ranks fill guests in order: --" + fleet.GuestsFlag + " and --" + cpusFlag + " say how many of each",
 	"bind-to":           "guests are bound, not ranks: --" + tuneFlag + " pin binds a guest's CPUs",
 	"mca":               "write --" + envFlag + " OMPI_MCA_NAME=VALUE where mpirun has --mca NAME VALUE",
 	"genv":              "write --" + envFlag + " NAME=VALUE where mpiexec has -genv NAME VALUE",
 	"genvall":           "write --" + envFlag + " NAME for each variable that the program needs",
 	"wdir":              "the program begins in the current directory: change to the one you mean",
-	"allow-run-as-root": "leave it out: pagurus lets root run what root submits",
+	"allow-run-as-root": "leave --allow-run-as-root out: pagurus lets root run what root submits",
 	"prefix":            "the image has its own MPI: --" + imageFlag + " says which",
 }
 
@@ -71,8 +71,11 @@ func habit(text string) string {
 		return habits[m[1]]
 	}
 	if m := unknownShorthand.FindStringSubmatch(text); m != nil {
-		if says := habits[m[2]]; says != "" { // mpirun also takes long names after one dash
-			return says
+		// mpirun also takes long names after one dash. An h before the rest asked for help.
+		for _, name := range []string{m[2], "h" + m[2]} {
+			if says := habits[name]; says != "" {
+				return says
+			}
 		}
 		return habits[m[1]]
 	}
