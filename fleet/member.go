@@ -61,5 +61,6 @@ type Enrolment struct {
 	Hash    string  `json:"hash"`
 	Key     string  `json:"key"`
 	Machine string  `json:"machine,omitempty"` // of a host
+	Foreign bool    `json:"foreign,omitempty"` // it says that it is the controller's machine and calls from another; set by the controller
 	Address string  `json:"address,omitempty"` // of a host that wants to use another than the one it calls from
 }

@@ -89,6 +89,11 @@ func (d *draft) setUser(r fleet.Request) (fleet.Answer, error) {
 			return refuse(r, "there is no host %s that %s could own; `pagurus host ls` lists them", orNone(host), u.ID)
 		}
 	}
+	for _, other := range d.base.Users {
+		if other.ID != u.ID && other.UID == u.UID {
+			return refuse(r, "uid %d is that of user %s; give %s another with --uid", u.UID, other.ID, u.ID)
+		}
+	}
 	u.Keys, u.Since = nil, d.at
 	if before, known := d.Users.Find(u.ID); known {
 		u.Keys, u.Since = before.Keys, before.Since
@@ -185,6 +190,14 @@ func (d *draft) enrolHost(id fleet.HostID, e fleet.Enrolment, t fleet.JoinToken)
 	}
 	if _, known := d.Hosts.Find(id); known {
 		return fmt.Sprintf("there is a host %s already; join under another name with --%s, or, if it is this machine after a new installation, remove it first with `pagurus host remove %s`", id, fleet.HostFlag, id)
+	}
+	if e.Foreign && !t.SameID {
+		return "the controller's own machine has this machine identity: if this is a copy of its disk, run `rm /etc/machine-id && systemd-machine-id-setup` here and join again"
+	}
+	for _, other := range d.base.Hosts {
+		if e.Address != "" && (e.Address == other.Address || e.Address == other.Credential.Address) {
+			return fmt.Sprintf("host %s has the address %s; join without --address, or with this machine's own", other.ID, e.Address)
+		}
 	}
 	if !t.SameID {
 		for _, other := range d.base.Hosts {

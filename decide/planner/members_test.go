@@ -82,7 +82,10 @@ func TestHostsEnrol(t *testing.T) {
 	m.enrol("node", with(func(e *fleet.Enrolment) { e.Key = "" }), "no key")
 	m.enrol("node", with(func(e *fleet.Enrolment) { e.Machine = "" }), "systemd-machine-id-setup")
 	m.enrol("no de", one, "cannot be the name of a host")
+	m.enrol("node", with(func(e *fleet.Enrolment) { e.Foreign = true }), "the controller's own machine")
 	m.enrol("", one, "use it with `pagurus join`")
+	m.s.Hosts["first"] = fleet.Host{ID: "first", Address: "10.0.0.1"}
+	m.enrol("node", with(func(e *fleet.Enrolment) { e.Address = "10.0.0.1" }), "host first has the address")
 	for range 3 { // with the same key it costs one use
 		m.enrol("node", one, "")
 	}
@@ -126,6 +129,7 @@ func TestUsersEnrol(t *testing.T) {
 	set(fleet.User{ID: "ada", Role: fleet.HostRole}, "not the role of a user")
 	set(fleet.User{ID: "ada", Role: fleet.UserRole, Owns: []fleet.HostID{"none"}}, "no host none")
 	set(fleet.User{ID: "ada", Role: fleet.UserRole, UID: 7, Keys: []string{"forged"}}, "")
+	set(fleet.User{ID: "eve", Role: fleet.AdminRole, UID: 7}, "uid 7 is that of user ada")
 	m.token(fleet.JoinToken{ID: "a", Hash: "h", Role: fleet.AdminRole, User: "ada", Uses: 1, Expires: hour}, "not an administrator")
 	m.token(fleet.JoinToken{ID: "t", Hash: "h", Role: fleet.UserRole, User: "ada", Uses: 100, Expires: hour}, "")
 	m.enrol("node", fleet.Enrolment{Token: "t", Hash: "h", Key: "k", Machine: "m"}, "use it with `pagurus login`")

@@ -187,7 +187,7 @@ func (c *Controller) query(ctx context.Context, g fleet.Guest, q wire.Query) (wi
 	c.asking.last++
 	replies := make(chan wire.Reply, 1)
 	q.ID = c.asking.last
-	c.asking.replies[q.ID] = replies
+	c.asking.replies[q.ID] = question{g.Home, replies}
 	c.asking.Unlock()
 	defer func() {
 		c.asking.Lock()
@@ -214,12 +214,19 @@ func (c *Controller) query(ctx context.Context, g fleet.Guest, q wire.Query) (wi
 	}
 }
 
-// answered passes a reply to its caller, if it still waits.
-func (c *Controller) answered(r wire.Reply) {
+// question is a query that an agent has not answered yet.
+type question struct {
+	to     fleet.HostID
+	answer chan wire.Reply
+}
+
+// answered passes a reply to the caller that still waits for it. Only the host that was
+// asked can answer.
+func (c *Controller) answered(by fleet.HostID, r wire.Reply) {
 	c.asking.Lock()
 	defer c.asking.Unlock()
-	if ch := c.asking.replies[r.ID]; ch != nil {
+	if q, waits := c.asking.replies[r.ID]; waits && q.to == by {
 		delete(c.asking.replies, r.ID)
-		ch <- r
+		q.answer <- r
 	}
 }

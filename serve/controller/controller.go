@@ -20,7 +20,6 @@ import (
 	"pagurus/decide/planner"
 	"pagurus/fleet"
 	"pagurus/serve/identity"
-	"pagurus/serve/wire"
 )
 
 // Store keeps the snapshot.
@@ -80,7 +79,7 @@ type Controller struct {
 	asking struct {
 		sync.Mutex
 		last    uint64
-		replies map[uint64]chan wire.Reply
+		replies map[uint64]question
 	}
 
 	loop           *planner.Loop // nil until it leads
@@ -106,7 +105,7 @@ func New(c Config) *Controller {
 	out.spool.reserve = c.Reserve
 	out.watching.by = map[chan fleet.Snapshot]bool{}
 	out.stalls.tries, out.trafficQueries.asked = map[fleet.MigrationID]int{}, map[fleet.JobID]time.Duration{}
-	out.asking.replies = map[uint64]chan wire.Reply{}
+	out.asking.replies = map[uint64]question{}
 	return out
 }
 

@@ -46,7 +46,7 @@ func (c *Controller) Attach(ctx context.Context, by wire.Peer, hello wire.Hello,
 			return nil // the agent left; not an error
 		}
 		if up.Reply != nil {
-			c.answered(*up.Reply)
+			c.answered(hello.Host, *up.Reply)
 			continue
 		}
 		var bad error

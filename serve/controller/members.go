@@ -83,7 +83,7 @@ func (m Members) Local(p wire.Peer) wire.Peer {
 }
 
 // Join lets in whoever shows a token, and signs a certificate for the key of the request.
-func (m Members) Join(ctx context.Context, t identity.Token, j wire.Joining) (wire.Joined, error) {
+func (m Members) Join(ctx context.Context, t identity.Token, j wire.Joining, foreign bool) (wire.Joined, error) {
 	if err := m.c.leads(ctx); err != nil {
 		return wire.Joined{}, err
 	}
@@ -92,7 +92,7 @@ func (m Members) Join(ctx context.Context, t identity.Token, j wire.Joining) (wi
 		return wire.Joined{}, &wire.Error{Status: http.StatusBadRequest, Reason: err.Error()}
 	}
 	q := fleet.Request{ID: fleet.RequestID("enrol " + key), By: fleet.Caller{Admin: true}, Verb: fleet.Enrol, Host: j.Host, Enrolment: &fleet.Enrolment{
-		Token: fleet.TokenID(t.ID), Hash: t.Hash(), Key: key, Machine: j.Machine, Address: j.Address,
+		Token: fleet.TokenID(t.ID), Hash: t.Hash(), Key: key, Machine: j.Machine, Foreign: foreign, Address: j.Address,
 	}}
 	var answer fleet.Answer
 	var failure error

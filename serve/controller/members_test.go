@@ -198,3 +198,15 @@ func TestRogueUser(t *testing.T) {
 	_, err = ada.Snapshot(r.ctx)
 	r.refused(err, http.StatusUnauthorized, "has ended", "pagurus login")
 }
+
+// A question is answered by the host that was asked, and by no other.
+func TestForgedReply(t *testing.T) {
+	c := New(Config{})
+	answer := make(chan wire.Reply, 1)
+	c.asking.replies[7] = question{"host1", answer}
+	c.answered("host7", wire.Reply{ID: 7, Error: "forged"})
+	c.answered("host1", wire.Reply{ID: 7})
+	if r := <-answer; r.Error != "" {
+		t.Errorf("a forged reply was taken: %+v", r)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ type Members interface {
 	// Local adds what the cluster knows of a caller whose uid the kernel has told.
 	Local(Peer) Peer
 	// Join lets in whoever shows a token.
-	Join(context.Context, identity.Token, Joining) (Joined, error)
+	Join(ctx context.Context, t identity.Token, j Joining, foreign bool) (Joined, error)
 	// Renew makes a certificate for the key that the peer has shown.
 	Renew(context.Context, Peer, []byte) (Renewed, error)
 }
@@ -85,7 +86,10 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) error {
 	if err := told(w, r, &j); err != nil {
 		return err
 	}
-	joined, err := s.Members.Join(r.Context(), token, j)
+	// The controller's machine serves the files of jobs: only itself may claim to be it.
+	ip := net.ParseIP(hostOf(r.RemoteAddr))
+	foreign := j.Host != "" && j.Machine == s.Machine && (ip == nil || !ip.IsLoopback())
+	joined, err := s.Members.Join(r.Context(), token, j, foreign)
 	if err != nil {
 		return err
 	}

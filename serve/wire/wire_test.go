@@ -364,7 +364,7 @@ func (s *served) Identify(_ context.Context, c *x509.Certificate, from string) (
 
 func (s *served) Local(p Peer) Peer { return p }
 
-func (s *served) Join(_ context.Context, _ identity.Token, j Joining) (Joined, error) {
+func (s *served) Join(_ context.Context, _ identity.Token, j Joining, _ bool) (Joined, error) {
 	c, err := s.authority.Sign([]byte(j.Request), identity.Subject{Role: identity.Host, Name: string(j.Host)}, time.Now())
 	return Joined{Certificate: string(c), Authority: string(s.authority.Certificate()), At: time.Now()}, err
 }
