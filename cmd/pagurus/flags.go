@@ -10,4 +10,10 @@ const (
 	tuneFlag           = "tune"
 	packagesFlag       = "packages"
 	cpusFlag           = "cpus"
+	memPerHostFlag     = "mem-per-host"
+	machinesFlag       = "machines"
+	suiteFlag          = "suite"
+	machineCPUsFlag    = "machine-cpus"
+	machineMemFlag     = "machine-mem"
+	controlFlag        = "control"
 )
