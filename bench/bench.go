@@ -41,9 +41,9 @@ type Part struct {
 	Value float64 `json:"value"`
 }
 
-// Passes is the name of the curve of a move: what was left as each pass over memory
+// CopyRounds is the name of the curve of a move: what was left as each round of its copy
 // began, by when that was. Its points are not at the same places in all runs.
-const Passes = "passes"
+const CopyRounds = "copy rounds"
 
 // Point is one of a curve.
 type Point struct {

@@ -153,7 +153,7 @@ type Report struct {
 	Cause   string    `json:"cause,omitempty"`  // for people, when Outcome is not Done
 	Listen  string    `json:"listen,omitempty"` // of Receive
 	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch; after post-copy of Retire
-	Passes  []Pass    `json:"passes,omitempty"` // of Copy
+	Rounds  []Round   `json:"rounds,omitempty"` // of Copy
 	Resumed time.Time `json:"resumed,omitzero"` // of Activate: when the guest was resumed, target host's clock
 	Exit    *Exit     `json:"exit,omitempty"`   // of Run
 	Traces  []Trace   `json:"traces,omitempty"` // of Stop: the traces of the guest's ranks, for later queries

@@ -41,8 +41,8 @@ const (
 type Limits struct {
 	Mode           Mode          `json:"mode,omitempty"`
 	Downtime       time.Duration `json:"downtime_ns"`           // converged when the rest is predicted to take no longer
-	Lenient        bool          `json:"lenient,omitempty"`     // of a Task: a default, which may be exceeded somewhat if more passes bring no less
-	Rounds         int           `json:"rounds"`                // give up after this many passes
+	Lenient        bool          `json:"lenient,omitempty"`     // of a Task: a default, which may be exceeded somewhat if more rounds bring no less
+	Rounds         int           `json:"rounds"`                // give up after this many rounds
 	BytesPerSecond int64         `json:"bytes_per_second"`      // ceiling on the link: of a Move for all it sends from one host, of a Task for its copy; 0 is none
 	Deadline       time.Duration `json:"deadline_ns,omitempty"` // of a Move: a guest that is not ready so long after Begun stays; 0: only the limit of phase ready
 	PageCache      CachePolicy   `json:"page_cache,omitempty"`

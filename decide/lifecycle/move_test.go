@@ -44,7 +44,7 @@ func TestWhoseTurnItIsToCopy(t *testing.T) {
 		{"copying waiting", []int64{100, 40}, ""},
 		{"copying waiting", []int64{50, 40}, "copying copying"},
 		{"copying waiting waiting", []int64{30, 40, 10}, "copying copying waiting"},
-		{"copying waiting", []int64{0, 40}, "copying copying"}, // in its second pass
+		{"copying waiting", []int64{0, 40}, "copying copying"}, // in its second round
 		{"ready waiting", []int64{0, 40}, "ready copying"},
 		{"ready copying waiting", []int64{0, 100, 40}, ""},
 		{"cancelling waiting", []int64{100, 1}, "cancelling copying"},

@@ -128,7 +128,7 @@ func TestLeftOfAContainer(t *testing.T) {
 	}{
 		{fleet.Container, 10 << 20, 200 << 20, 200 << 20},
 		{fleet.Container, 0, 220 << 20, 210 << 20},
-		{fleet.Container, 10 << 20, 30 << 20, 200 << 20}, // it occupied 40 when the pass began
+		{fleet.Container, 10 << 20, 30 << 20, 200 << 20}, // it occupied 40 when the round began
 		{fleet.VM, 0, 200 << 20, 42 << 20},
 	} {
 		g.Kind = c.kind

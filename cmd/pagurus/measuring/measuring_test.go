@@ -339,7 +339,7 @@ func TestMovesAreRead(t *testing.T) {
 	begun := time.Unix(1000, 0)
 	m := fleet.Migration{Phase: fleet.Finished, Guest: "j1g0", Entered: []fleet.Entered{{Phase: fleet.Preparing, At: begun}, {Phase: fleet.Activating, At: begun.Add(time.Second)},
 		{Phase: fleet.Retiring, At: begun.Add(1020 * time.Millisecond)}, {Phase: fleet.Finished, At: begun.Add(2 * time.Second)}},
-		Passes: []fleet.Pass{{Round: 1, LeftBytes: 3 << 20}, {Round: 2, LeftBytes: 1 << 19, At: 2 * time.Second}},
+		Rounds: []fleet.Round{{Number: 1, LeftBytes: 3 << 20}, {Number: 2, LeftBytes: 1 << 19, At: 2 * time.Second}},
 		Cost:   fleet.Progress{Downtime: 30 * time.Millisecond, SentBytes: 3 << 20, Rounds: 4}, Stall: &fleet.Stall{Gap: fleet.Gap{Took: 60 * time.Millisecond}, AtSwitch: 60 * time.Millisecond}}
 	read := func(m fleet.Migration) (bench.Result, error) {
 		text, err := json.Marshal(m)
@@ -352,8 +352,8 @@ func TestMovesAreRead(t *testing.T) {
 	if err != nil || got.Figures["total_s"] != 2 || got.Figures["down_s"] != 0.05 || got.Figures["handed_s"] != 0.03 || got.Figures["stall_s"] != 0.06 || got.Figures["sent_mib"] != 3 || got.Figures["rounds"] != 4 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if want := []bench.Point{{X: 0, Y: 3}, {X: 2, Y: 0.5}}; !slices.Equal(got.Curves[bench.Passes], want) {
-		t.Errorf("the passes are %v", got.Curves)
+	if want := []bench.Point{{X: 0, Y: 3}, {X: 2, Y: 0.5}}; !slices.Equal(got.Curves[bench.CopyRounds], want) {
+		t.Errorf("the rounds are %v", got.Curves)
 	}
 	for figure, want := range map[string][]bench.Part{
 		"total_s": {{Name: "preparing", Value: 1}, {Name: "activating", Value: 0.02}, {Name: "retiring", Value: 0.98}},

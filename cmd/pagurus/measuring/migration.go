@@ -81,13 +81,13 @@ func moves() bench.Program {
 			{Name: "handed_s", Says: "of that, until its source has handed it over", Unit: "s", Sense: stats.Slower},
 			{Name: "stall_s", Says: "longest silence of a rank", Unit: "s", Sense: stats.Slower},
 			{Name: "sent_mib", Says: "memory sent", Unit: "MiB", Sense: stats.Slower},
-			{Name: "rounds", Says: "passes over memory", Sense: stats.Slower},
+			{Name: "rounds", Says: "rounds of the copy", Sense: stats.Slower},
 		},
 	}
 }
 
 // endless is STREAM on vectors that fit any cache, for longer than anybody waits:
-// its ranks wait for each other after each pass.
+// its ranks wait for each other after each round.
 var endless = fmt.Sprintf("./%s 20000 2000000000", programs.StreamName)
 
 // stallPatience is how long what ranks saw of a move may take to be known, and
@@ -180,13 +180,13 @@ func readMove(text string) (bench.Result, error) {
 	return bench.Result{Figures: map[string]float64{
 		"total_s": m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At).Seconds(), "down_s": still.Seconds(), "handed_s": m.Cost.Downtime.Seconds(),
 		"stall_s": m.Stall.Took.Seconds(), "sent_mib": float64(m.Cost.SentBytes) / (1 << 20), "rounds": float64(m.Cost.Rounds),
-	}, Parts: map[string][]bench.Part{"total_s": phases(m), "stall_s": silence(m, still)}, Curves: map[string][]bench.Point{bench.Passes: passes(m)}}, nil
+	}, Parts: map[string][]bench.Part{"total_s": phases(m), "stall_s": silence(m, still)}, Curves: map[string][]bench.Point{bench.CopyRounds: copyRounds(m)}}, nil
 }
 
-// passes are how many MiB were left as each pass over memory began, by seconds since the
+// copyRounds are how many MiB were left as each round of the copy began, by seconds since the
 // first one did.
-func passes(m fleet.Migration) (all []bench.Point) {
-	for _, p := range m.Passes {
+func copyRounds(m fleet.Migration) (all []bench.Point) {
+	for _, p := range m.Rounds {
 		all = append(all, bench.Point{X: p.At.Seconds(), Y: float64(p.LeftBytes) / (1 << 20)})
 	}
 	return all
