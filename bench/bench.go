@@ -125,7 +125,7 @@ type Experiment struct {
 }
 
 // failuresKept is after how many failures one after another of the same program
-// on the same target nobody hopes for better ones.
+// on the same target no better ones are expected.
 const failuresKept = 3
 
 // Run carries the experiment out. When ctx ends, what was measured is in the

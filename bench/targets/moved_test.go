@@ -64,14 +64,14 @@ func TestWhatGuestsGotIsWholeWhenAllHostsHaveSaidIt(t *testing.T) {
 	}
 }
 
-// A run whose guest nobody can move is none with moves, though its program went well.
+// A run whose guest cannot be moved is none with moves, though its program went well.
 func TestARunInWhichNothingMovesHasFailed(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift\nexec \"$@\"\n"
 	if err := os.WriteFile(filepath.Join(dir, "pagurus"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("PAGURUS_CONTROLLER", "127.0.0.1:1") // where nobody is
+	t.Setenv("PAGURUS_CONTROLLER", "127.0.0.1:1") // without a listener
 	l := &Lab{Pagurus: drive.Pagurus{Program: filepath.Join(dir, "pagurus"), Dir: dir}, Image: "hpc", Memory: "1M", Kinds: map[string][]string{"vm": {"--kind", "vm"}}}
 	r, err := l.Open(t.Context(), bench.Program{Command: "sleep 1"}, []string{"vm" + Moved})
 	if err != nil {

@@ -30,7 +30,7 @@ const (
 	Contained = "container"
 )
 
-// Ranks is how many ranks, and guests, a job has of which nothing else is said.
+// Ranks is how many ranks, and guests, a job has unless something else is said.
 const Ranks = 2
 
 // Lab runs programs in a folder of this machine.
@@ -313,7 +313,7 @@ func tell(ctx context.Context, path string) error {
 			return errors.Join(err, f.Close())
 		}
 		if !errors.Is(err, unix.ENXIO) || time.Since(begun) > tellLimit {
-			return fmt.Errorf("nobody listens: %w", err)
+			return fmt.Errorf("no process listens: %w", err)
 		}
 		if err := drive.Pause(ctx, pollEvery); err != nil {
 			return err

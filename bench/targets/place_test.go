@@ -38,7 +38,7 @@ func TestAPipeTellsWhoListens(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if err := tell(ctx, path); err == nil {
-		t.Error("nobody listened")
+		t.Error("no process listened")
 	}
 	if err := tell(t.Context(), filepath.Join(t.TempDir(), "none")); err == nil || err == unix.ENXIO {
 		t.Errorf("no pipe: %v", err)
@@ -192,7 +192,7 @@ func TestWhatTCPDidIsCounted(t *testing.T) {
 }
 
 // The folder that is exported is in the root of native processes wherever it is, and so
-// is what the image has beside it, though nobody can write to the image.
+// is what the image has beside it, though the image cannot be written.
 func TestANativeRootHasTheExport(t *testing.T) {
 	if testing.Short() || os.Geteuid() != 0 {
 		t.Skip("it mounts an image")

@@ -240,7 +240,7 @@ func tryGuests(ctx context.Context) []machine.Finding {
 	return []machine.Finding{f, late}
 }
 
-// tryGuest asks the driver what it can do here, anew.
+// tryGuest asks the driver what it can do here now.
 func tryGuest(ctx context.Context) (can fleet.Abilities, slow string, err error) {
 	agent, err := roles.Beside(roles.GuestProgram)
 	if err != nil {

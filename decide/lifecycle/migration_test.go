@@ -529,7 +529,7 @@ func TestAbandonOnlyWhenTheTargetIsSilent(t *testing.T) {
 		t.Errorf("did not give up: %+v", m)
 	}
 	if m, gave := Abandon(fleet.Migration{Phase: fleet.PostCopying, Attempt: moreTries}, t0, "cancelled"); !gave || m.Phase != fleet.Lost {
-		t.Errorf("waits for ever for a silent target to be whole: %+v", m)
+		t.Errorf("waits without end for a silent target to be whole: %+v", m)
 	}
 	if _, gave := Abandon(fleet.Migration{Phase: fleet.Switching, Attempt: 9}, t0, ""); gave {
 		t.Error("gave up a switch")

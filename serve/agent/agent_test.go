@@ -725,7 +725,7 @@ func TestNoGuestIsSuspendedForNothing(t *testing.T) {
 	})
 }
 
-func TestASlowFileServerKeepsNobodyWaiting(t *testing.T) {
+func TestASlowFileServerDelaysNothingElse(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.stop()
 		r.shares.slow = time.Minute

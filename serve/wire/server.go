@@ -72,7 +72,7 @@ type About struct {
 // ServeConfig configures a server.
 type ServeConfig struct {
 	Listeners  []net.Listener // of ListenUnix and ListenTLS
-	Members    Members        // nil: only what the kernel says of callers counts, and nobody joins
+	Members    Members        // nil: the kernel alone says who calls, and no machine can join
 	Machine    string         // where this is, fleet.Facts.Machine of a host with the same files
 	Controller Controller
 	Streams    Streams

@@ -22,7 +22,7 @@ import (
 	"pagurus/fleet"
 )
 
-// record is one of two targets, of which one run failed.
+// record is of two targets; one run failed.
 func record() *bench.Record {
 	r := &bench.Record{
 		Complete: true, Machine: bench.Machine{Commit: "abcd123", CPUs: 2},
@@ -193,7 +193,7 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-// NetPIPE is left out for other than two ranks, where nobody has asked for it, and that
+// NetPIPE is left out for other than two ranks, unless it was asked for, and that
 // is said and kept.
 func TestNetPIPEIsForTwoRanks(t *testing.T) {
 	for ranks, want := range map[int]string{2: "hpl,stream,netpipe", 4: "hpl,stream"} {
@@ -365,7 +365,7 @@ func TestMovesAreRead(t *testing.T) {
 	}
 	for _, f := range moves().Figures {
 		if _, ok := got.Figures[f.Name]; !ok {
-			t.Errorf("nobody reads %s", f.Name)
+			t.Errorf("%s is not read", f.Name)
 		}
 	}
 	m.Stall.Took *= 2 // as the copy began

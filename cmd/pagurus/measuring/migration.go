@@ -148,7 +148,7 @@ func (m *mover) Run(ctx context.Context, target string) (string, error) {
 			return string(text), err
 		}
 		if time.Since(begun) > stallPatience {
-			return "", errors.New("nobody knows what its ranks saw of the move")
+			return "", errors.New("what its ranks saw of the move is not known")
 		}
 		if err := drive.Pause(ctx, settleTime/10); err != nil {
 			return "", err

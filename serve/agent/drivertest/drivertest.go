@@ -284,6 +284,6 @@ func (r *trial) over(ended <-chan struct{}) {
 	select {
 	case <-ended:
 	case <-r.ctx.Done():
-		r.Fatal("nobody tells that the guest has ended")
+		r.Fatal("the end of the guest is not reported")
 	}
 }
