@@ -363,7 +363,7 @@ func TestMovesAreRead(t *testing.T) {
 			t.Errorf("%s consists of %v", figure, got.Parts[figure])
 		}
 	}
-	for _, f := range moves().Figures {
+	for _, f := range moveProgram().Figures {
 		if _, ok := got.Figures[f.Name]; !ok {
 			t.Errorf("%s is not read", f.Name)
 		}
@@ -381,7 +381,7 @@ func TestMovesAreRead(t *testing.T) {
 	other := later
 	other.Guest = "j1g1"
 	s := fleet.Snapshot{Migrations: map[fleet.MigrationID]fleet.Migration{"m1": m, "m2": later, "m3": other}}
-	if got := newest(s, "j1g0"); got.ID != "m2" {
+	if got := newestMigration(s, "j1g0"); got.ID != "m2" {
 		t.Errorf("the newest is %+v", got)
 	}
 	if _, err := typed("bench", "migration", "--targets", "native"); err == nil || !strings.Contains(err.Error(), "cannot be moved") {
