@@ -129,8 +129,8 @@ var LimitFlags = []LimitFlag{
 const leastDowntime = time.Millisecond
 
 // Refused says what is wrong with the limit in l by itself; empty: nothing.
-func (f LimitFlag) Refused(l Limits) string {
-	switch v := f.Field(&l).(type) {
+func (f *LimitFlag) Refused(l *Limits) string {
+	switch v := f.Field(l).(type) {
 	case *string:
 		if *v != "" && !slices.Contains(f.Choices, *v) {
 			return fmt.Sprintf(f.Refusal, *v, Enumerate(f.Choices, "or"))
@@ -150,7 +150,8 @@ func (f LimitFlag) Refused(l Limits) string {
 // ForDrain returns the limits in l that also hold for the moves of a drain.
 func (l Limits) ForDrain() Limits {
 	var out Limits
-	for _, f := range LimitFlags {
+	for i := range LimitFlags {
+		f := &LimitFlags[i]
 		if !f.Drain {
 			continue
 		}
