@@ -72,11 +72,11 @@ func (r *Record) Summarise() Summary {
 				if got, _ := r.Samples(p.Name, f.Name, t); len(got) == 0 && len(r.Sittings) > 0 {
 					continue // each promise has its own targets
 				}
-				s.Rows = append(s.Rows, r.row(p.Name, f, t, r.baseOf(i)))
+				s.Rows = append(s.Rows, r.row(p.Name, f, t, r.comparedWith(i)))
 			}
 		}
 	}
-	s.Notes = append(s.Notes, append(r.got(), r.moved()...)...)
+	s.Notes = append(s.Notes, append(r.layoutNotes(), r.moved()...)...)
 	if err := r.Failures(); err != nil {
 		s.Notes = append(s.Notes, strings.Split(err.Error(), "\n")...)
 	}
@@ -84,9 +84,9 @@ func (r *Record) Summarise() Summary {
 	return s
 }
 
-// baseOf is the target with which target i is compared: the one that its setting names, or
+// comparedWith is the target with which target i is compared: the one that its setting names, or
 // the first that is emulated, or not, as it is; empty for that one itself.
-func (r *Record) baseOf(i int) string {
+func (r *Record) comparedWith(i int) string {
 	if named := r.Guests[r.Spec.Targets[i]].Beside; slices.Contains(r.Spec.Targets, named) {
 		return named
 	}

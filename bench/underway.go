@@ -96,9 +96,9 @@ func (r *Record) moved() (notes []string) {
 // that others use each run may be laid out differently.
 const mostWays = 3
 
-// got says what guests that mirror their hosts got of them, in how many runs of each
+// layoutNotes say which layouts tuned guests got, in how many runs of each
 // target.
-func (r *Record) got() (notes []string) {
+func (r *Record) layoutNotes() (notes []string) {
 	for _, t := range r.Spec.Targets {
 		found, unknown := map[string]int{}, 0
 		for _, run := range r.Runs {

@@ -104,7 +104,7 @@ func TestWhatTunedGuestsGotIsSaid(t *testing.T) {
 		other.Layout = &fleet.Layout{Notes: []string{strings.Repeat("x", times)}}
 		r.Runs = append(r.Runs, Run{Target: "vm-tuned", Got: []Got{other}})
 	}
-	if notes := r.got(); len(notes) != mostWays+2 || !strings.Contains(notes[mostWays], "the record says how") {
+	if notes := r.layoutNotes(); len(notes) != mostWays+2 || !strings.Contains(notes[mostWays], "the record says how") {
 		t.Errorf("of many ways are said %q", notes)
 	}
 }
