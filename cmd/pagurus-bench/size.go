@@ -162,7 +162,7 @@ func largest(pids ...int) (float64, error) {
 	return most, nil
 }
 
-// residentMiB gives the resident memory of every process of which the text is
+// residentMiB gives the resident memory of every process whose text is
 // the kernel's status.
 func residentMiB(status string) []float64 {
 	var all []float64
