@@ -7,6 +7,7 @@
 package labmachine
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -59,6 +60,16 @@ func (m Machine) disk() string { return filepath.Join(m.Dir, "disk.qcow2") }
 // Console is the file with all that the machine's kernel and services said.
 func (m Machine) Console() string { return filepath.Join(m.Dir, "console") }
 
+// noTicks is what a kernel says when a CPU's timer has not begun to tick.
+const noTicks = "Possible timer handling issue on cpu="
+
+// Stuck reports whether a machine that has not started yet never will: now and then the
+// timer of an emulated CPU does not begin to tick.
+func (m Machine) Stuck() bool {
+	said, err := os.ReadFile(m.Console())
+	return err == nil && m.Accelerator != kvm && bytes.Contains(said, []byte(noTicks))
+}
+
 func (m Machine) monitor() string { return filepath.Join(m.Run, "monitor.sock") }
 
 // MakeDisk gives the machine a fresh disk, unless it has one. After an error it has none.
@@ -85,7 +96,7 @@ func (m Machine) commandLine(seed string) string {
 		"systemd.hostname=" + m.Name, "systemd.machine_id=" + m.ID(seed),
 		"lab.address=" + m.LAN.String(), "lab.gateway=" + m.Gateway.String(), "lab.control=" + m.Control.String()}
 	if m.Accelerator != kvm {
-		words = append(words, "rodata=off")
+		words = append(words, "rodata=off", "tsc=reliable")
 	}
 	return strings.Join(words, " ")
 }
@@ -95,7 +106,7 @@ const kvm = "kvm"
 // Command is the program that is the machine, and its arguments. To kill it is a power cut:
 // the disk has what was written through to it.
 func (m Machine) Command(seed string) []string {
-	accel, cpu := "tcg,thread=multi,tb-size=512", "max"
+	accel, cpu := "tcg,thread=multi,tb-size=512", "max,-x2apic,-tsc-deadline"
 	if m.Accelerator == kvm {
 		accel, cpu = kvm, "host"
 	}

@@ -69,6 +69,32 @@ func TestID(t *testing.T) {
 	}
 }
 
+// A kernel whose timer does not tick is known by what it says; on real CPUs a stall is not that.
+func TestAStuckMachine(t *testing.T) {
+	m := machine(t)
+	if m.Stuck() {
+		t.Error("one that has said nothing is stuck")
+	}
+	if err := os.MkdirAll(m.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{
+		"[    1.0] Linux\n": false,
+		"[   25.161730] rcu: rcu_preempt kthread timer wakeup didn't happen for 5251 jiffies!\n[   25.162169] rcu: \tPossible timer handling issue on cpu=1 timer-softirq=5\n": true,
+	} {
+		if err := os.WriteFile(m.Console(), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Stuck(); got != want {
+			t.Errorf("after %q stuck is %v", text, got)
+		}
+	}
+	m.Accelerator = "kvm"
+	if m.Stuck() {
+		t.Error("with KVM it is stuck")
+	}
+}
+
 // A command reaches the machine's shell as it was written.
 func TestShellKeepsWords(t *testing.T) {
 	words := []string{"printf", "%s|", "a b", "it's", "$HOME", `\`, "", "two\nlines"}

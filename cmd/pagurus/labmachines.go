@@ -129,14 +129,33 @@ func (l lab) answers(n int) bool {
 	return err == nil && string(greeting) == "SSH-"
 }
 
-// awaitMachine returns when host n can be asked.
+// awaitMachine returns when host n can be asked. One whose kernel is stuck is switched off and
+// on, some times.
 func (l lab) awaitMachine(ctx context.Context, n int) error {
 	ctx, stop := context.WithTimeout(ctx, bootLimit)
 	defer stop()
 	d := l.power(n)
 	d.LogFile = l.machine(n).Console() // which says more
-	return until(ctx, fmt.Sprintf("%s has started", hostName(n)), d, func() bool { return l.answers(n) })
+	answers := false
+	for range startTries {
+		if err := until(ctx, fmt.Sprintf("%s has started", hostName(n)), d, func() bool {
+			answers = l.answers(n)
+			return answers || l.machine(n).Stuck()
+		}); err != nil {
+			return err
+		}
+		if answers {
+			return nil
+		}
+		if err := errors.Join(d.Stop(0), l.power(n).Start()); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s does not start: its kernel was stuck %d times; its console is %s", hostName(n), startTries, d.LogFile)
 }
+
+// startTries is how often a machine is started whose kernel is stuck.
+const startTries = 4
 
 // prepare checks what a lab of machines needs of this machine, and completes what is asked
 // for: the packages, and the images.
