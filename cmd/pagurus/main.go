@@ -57,6 +57,7 @@ func command(std streams) *cobra.Command {
 	}
 	measured := measuring.Streams{Out: std.out, Err: std.err, Version: version, Beside: roles.Beside}
 	root.AddCommand(versionCommand(std), demoCommand(std), sim.Command(std.out, std.say), measuring.Bench(measured), measuring.Trace(measured))
+	cli.Finish(root)
 	return root
 }
 
