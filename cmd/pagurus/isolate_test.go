@@ -143,7 +143,7 @@ func TestCPUsThatMakeNoSense(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	w := newWorld(t)
-	for line, want := range map[string]string{"": "away\tup\nhost1\tup\nlab1\tup\n", "host1": "on\tisolate CPUs for guests\noff\tput everything back\n", "host1 on": ""} {
+	for line, want := range map[string]string{"": "away\tup, 0 guests\nhost1\tup, 0 guests\nlab1\tup, 0 guests\n", "host1": "on\tisolate CPUs for guests\noff\tput everything back\n", "host1 on": ""} {
 		got, err := w.typed(t, append(append([]string{cobra.ShellCompRequestCmd, "isolate"}, strings.Fields(line)...), "")...)
 		if err != nil || !strings.HasPrefix(got, want+":4") {
 			t.Errorf("%q: %v\n%s", line, err, got)

@@ -87,24 +87,27 @@ func IP(s string) error {
 	return nil
 }
 
-// mayBeEmpty marks the flags whose empty value means something.
-const mayBeEmpty = "pagurus_may_be_empty"
+// EmptyMeans annotates the flags whose empty value means something.
+const EmptyMeans = "pagurus_empty_means"
 
 // MayBeEmpty says of flags that their empty value means something.
 func MayBeEmpty(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
-		_ = flags.SetAnnotation(name, mayBeEmpty, nil)
+		_ = flags.SetAnnotation(name, EmptyMeans, nil)
 	}
 }
 
 // JudgeFlags judges the flags of a command and of all below it that nobody judges yet.
 func JudgeFlags(cmd *cobra.Command) {
-	cmd.Flags().VisitAll(judgeUsually)
-	cmd.PersistentFlags().VisitAll(judgeUsually)
+	JudgeSet(cmd.Flags())
+	JudgeSet(cmd.PersistentFlags())
 	for _, sub := range cmd.Commands() {
 		JudgeFlags(sub)
 	}
 }
+
+// JudgeSet judges flags that nobody judges yet.
+func JudgeSet(flags *pflag.FlagSet) { flags.VisitAll(judgeUsually) }
 
 // judgeUsually is for flags without a judge of their own.
 func judgeUsually(f *pflag.Flag) {
@@ -112,7 +115,7 @@ func judgeUsually(f *pflag.Flag) {
 	case judged, judgedList, interface{ reads() }:
 		return
 	}
-	_, empty := f.Annotations[mayBeEmpty]
+	_, empty := f.Annotations[EmptyMeans]
 	switch f.Value.Type() {
 	case "string", "stringSlice", "stringArray":
 		if !empty {

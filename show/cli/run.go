@@ -111,13 +111,7 @@ func (f *runFlags) judge(cmd *cobra.Command) {
 	NoLess(flags, ranksFlag, 1)
 	NoLess(flags, fleet.GuestsFlag, 1)
 	NoLess(flags, cpusFlag, 1)
-	Judge(flags, tuneFlag, func(s string) error {
-		if s == "" {
-			return errors.New("its value is empty: write hpc, off, or a list of numa, hugepages and pin")
-		}
-		_, err := ParseTune(s)
-		return err
-	})
+	JudgeTune(flags, tuneFlag)
 	Judge(flags, envFlag, func(s string) error {
 		_, err := environment([]string{s}, os.LookupEnv)
 		return err

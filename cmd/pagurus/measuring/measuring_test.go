@@ -113,6 +113,18 @@ func TestRecordsAreListedAndCompared(t *testing.T) {
 	if err != nil || !strings.Contains(got, "monday") || !strings.Contains(got, "newer Pagurus") || !strings.Contains(got, "randomaccess") {
 		t.Errorf("%v\n%s", err, got)
 	}
+	got, err = typed("bench", "ls", "--in", in, "--json")
+	var all struct {
+		Suite   []map[string]string
+		Targets []string
+		Records []map[string]any
+	}
+	if err != nil || json.Unmarshal([]byte(got), &all) != nil || len(all.Records) != 2 || all.Records[0]["complete"] == nil || all.Suite[0]["name"] != "hpl" || len(all.Targets) < 4 {
+		t.Errorf("%v\n%s", err, got)
+	}
+	if got, err = typed("bench", "ls", "--in", t.TempDir(), "--json"); err != nil || !strings.Contains(got, `"records":[]`) {
+		t.Errorf("no records: %v\n%s", err, got)
+	}
 	got, err = typed("bench", "compare", filepath.Join(in, "monday"), filepath.Join(in, "tuesday", bench.RecordName))
 	if err != nil || !strings.Contains(got, "cannot be told apart") {
 		t.Errorf("%v\n%s", err, got)
@@ -168,17 +180,18 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for says, args := range map[string][]string{
-		"no target":    {"--targets", "moon"},
-		"has no":       {"--suite", "hpl,linpack"},
-		"needs --npb":  {"--suite", "npb"},
-		"at least 2":   {"--runs", "1"},
-		"--mem":        {"--mem", "much"},
-		"--figure":     {"--figure", "("},
-		"confidence":   {"--confidence", "97"},
-		"already":      {"--report", dir},
-		"named twice":  {"--targets", "vm,vm"},
-		"no program":   {"--suite", ""},
-		"unknown flag": {"--nonsense"},
+		"no target":                      {"--targets", "moon"},
+		"has no":                         {"--suite", "hpl,linpack"},
+		"needs --npb":                    {"--suite", "npb"},
+		"at least 2":                     {"--runs", "1"},
+		"--mem":                          {"--mem", "much"},
+		"--figure":                       {"--figure", "("},
+		"confidence":                     {"--confidence", "97"},
+		"already":                        {"--report", dir},
+		"named twice":                    {"--targets", "vm,vm"},
+		"no program":                     {"--suite", ""},
+		"unknown flag":                   {"--nonsense"},
+		"target vm has at least 128 MiB": {"--targets", "container,vm", "--mem", "5"},
 
 		"at least 2 ranks":          {"-n", "1"},
 		"at least 1 is needed":      {"--guests", "0"},

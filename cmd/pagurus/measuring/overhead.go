@@ -38,7 +38,10 @@ var kinds = map[string][]string{
 func targetNames() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // suitePart is a word of --suite.
-type suitePart struct{ name, says string }
+type suitePart struct {
+	Name string `json:"name"`
+	Says string `json:"says"`
+}
 
 func suite() []suitePart {
 	return []suitePart{
@@ -266,6 +269,11 @@ func (o *overhead) check() error {
 			return fmt.Errorf("%q is no target: there are %s", t, strings.Join(o.names(), ", "))
 		}
 	}
+	for t, flags := range kinds {
+		if least := leastMemory(flags); o.memory < least && slices.Contains(o.targets, t) {
+			return fmt.Errorf("--mem: a guest of the target %s has at least %s", t, view.Bytes(least))
+		}
+	}
 	if words, err := o.words(); err != nil || len(words) == 0 {
 		return errors.Join(err, errors.New("no program is named"))
 	}
@@ -276,6 +284,14 @@ func (o *overhead) check() error {
 		return errors.New("--rest must not be negative")
 	}
 	return o.asked.check()
+}
+
+// leastMemory is what a guest of a target has at least.
+func leastMemory(flags []string) int64 {
+	if len(flags) < 2 {
+		return 0
+	}
+	return fleet.Kind(flags[1]).Traits().LeastMemoryBytes
 }
 
 // shape checks how many ranks and guests are asked for. NetPIPE is for two ranks: for
