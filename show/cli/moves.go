@@ -355,7 +355,7 @@ func (a *app) explain(ctx context.Context, id string) ([]string, error) {
 	} else if _, ok := cluster.Host(fleet.HostID(id)); ok {
 		about.Host = fleet.HostID(id)
 	} else {
-		return nil, fmt.Errorf("there is no guest, job, host or move %q: `pagurus guest ls`, and the same with job, host and move, lists them", id)
+		return nil, fmt.Errorf("there is no guest, job, host or move %q: `pagurus job ls`, `guest ls`, `host ls` and `move ls` list them", id)
 	}
 	c, err := a.dial()
 	if err != nil {
