@@ -52,7 +52,7 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 			".\nAny other name needs --packages. The same packages give the same image.",
 		Example: `  sudo pagurus image build openmpi
   sudo pagurus image build mine --packages openmpi-bin,libopenmpi-dev,gcc,libc6-dev,python3-mpi4py`,
-		Args:      cli.Exactly(1, "an image, of "+strings.Join(image.Predefined(), ", ")+", or your own with --"+packagesFlag),
+		Args:      cli.Exactly(1, "an image: one of "+strings.Join(image.Predefined(), ", ")+", or your own with --"+packagesFlag),
 		ValidArgs: image.Predefined(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			recipe, err := image.RecipeFor(args[0], suite, packages)

@@ -52,7 +52,7 @@ part of a machine: in a lab, or if the agent runs in a container.`,
   pagurus isolate host1 off`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 || len(args) == 2 && args[1] != "on" && args[1] != "off" {
-				return fmt.Errorf("give it one host and on or off, as in `pagurus isolate host1 on`: see `%s --help`", cmd.CommandPath())
+				return fmt.Errorf("name one host, and on or off, as in `pagurus isolate host1 on`: see `%s --help`", cmd.CommandPath())
 			}
 			return cli.AtLeast(1, "one host: `pagurus host ls` lists them")(cmd, args)
 		},
@@ -79,7 +79,7 @@ part of a machine: in a lab, or if the agent runs in a container.`,
 func isolateWish(cmd *cobra.Command, args []string, cores string) (*fleet.IsolationRequest, error) {
 	given := cmd.Flags().Changed(fleet.CoresFlag)
 	if given && (len(args) < 2 || args[1] == "off") {
-		return nil, errors.New("--" + fleet.CoresFlag + " goes only with on: off always puts back all CPUs")
+		return nil, fmt.Errorf("--"+fleet.CoresFlag+" goes only with on, as in `pagurus isolate %s on --"+fleet.CoresFlag+" %s`: off always puts back all CPUs", args[0], cores)
 	}
 	if len(args) < 2 {
 		return nil, nil

@@ -117,7 +117,7 @@ func TestIsolate(t *testing.T) {
 		t.Errorf("%v, %v: %s", err, jerr, got)
 	}
 	w.trouble = "it broke"
-	if got, err := w.typed(t, "isolate", "host1", "off"); err == nil || !strings.Contains(got, "not as asked: it broke") {
+	if got, err := w.typed(t, "isolate", "host1", "off"); err == nil || !strings.Contains(got, "not isolated as requested: it broke") {
 		t.Errorf("%v: %s", err, got)
 	}
 }

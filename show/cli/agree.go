@@ -33,7 +33,7 @@ const (
 func (f *ownerFlags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.owner, ownerFlag, "", "yes: this machine has an owner; no: it has none")
-	flags.StringVar(&f.vacate, fleet.VacateFlag, "", "what guests do when the owner stays: evacuate, suspend, stay, or cluster (default: as pagurus policy show says); with ,stay behind evacuate or cluster, guests that cannot leave keep running instead of being suspended")
+	flags.StringVar(&f.vacate, fleet.VacateFlag, "", "what happens to guests when the owner stays: evacuate, suspend, stay, or cluster, which is the default (pagurus policy show says what that is). Guests that cannot leave are suspended; evacuate,stay and cluster,stay let them run on")
 	Duration(flags, &f.idleAfter, fleet.IdleAfterFlag, "the owner counts as gone after this time without a sign (default: the preset's, 15m)")
 	flags.StringVar(&f.hours, fleet.HoursFlag, "", "when guests may run, by the host's clock, like 19:00-07:00; at other times the owner counts as there (all: always)")
 	Share(flags, &f.cap, fleet.CapFlag, "share of the CPUs that all guests may use while the owner is there, like 50% (0: what the owner leaves)")

@@ -75,7 +75,7 @@ containers.`,
 	for _, n := range append(a.nouns(), a.memberNouns()...) {
 		AddNoun(root, n)
 	}
-	AddGroup(root, "Any of these:", a.explainCommand())
+	AddGroup(root, "Jobs, guests, hosts and moves:", a.explainCommand())
 	root.AddCommand(manCommand(root))
 	return root
 }
@@ -111,7 +111,11 @@ func usage(cmd *cobra.Command, what string) error {
 	if strings.HasSuffix(what, "?") {
 		return Exit{Code: code, Err: fmt.Errorf("%s See `%s --help`", what, cmd.CommandPath())}
 	}
-	return Exit{Code: code, Err: fmt.Errorf("%s: see `%s --help`", what, cmd.CommandPath())}
+	between := ": " // one colon is enough
+	if strings.Contains(what, ": ") {
+		between = "; "
+	}
+	return Exit{Code: code, Err: fmt.Errorf("%s%ssee `%s --help`", what, between, cmd.CommandPath())}
 }
 
 // own gives an error the exit code 125, for commands that otherwise exit with the program's

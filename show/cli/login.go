@@ -168,7 +168,7 @@ func (a *app) logoutCommand() *cobra.Command {
 func (a *app) whoamiCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "whoami",
-		Short:   "Say as whom the controller knows you",
+		Short:   "Show who you are to the controller",
 		Example: "  pagurus whoami",
 		Args:    NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -43,8 +43,9 @@ func (a *app) createTokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make a join token and print it",
-		Long: `Create prints a token, which is nowhere else. Whoever has it may join with it as often
-and as long as it says: machines with ` + "`pagurus join`" + `, a user with ` + "`pagurus login`" + `.`,
+		Long: `Create prints a token. It is shown only now: the controller keeps no copy. Whoever has it
+may join, as often as --uses says and until --ttl is over: machines with ` + "`pagurus join`" + `,
+a user with ` + "`pagurus login`" + `.`,
 		Example: "  pagurus token create --role host --uses 20 --site room2\n  pagurus token create --role user --user ada",
 		Args:    NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,8 +60,8 @@ and as long as it says: machines with ` + "`pagurus join`" + `, a user with ` + 
 	f := cmd.Flags()
 	f.StringVar(&role, "role", role, "host, user or admin")
 	f.StringVar((*string)(&t.User), "user", "", "whose login it is; for the roles user and admin")
-	f.IntVar(&t.Uses, "uses", 1, "how often it lets somebody in")
-	Duration(f, &ttl, "ttl", "how long it is good for")
+	f.IntVar(&t.Uses, "uses", 1, "how often somebody may join by it")
+	Duration(f, &ttl, "ttl", "how long it is valid")
 	f.StringVar(&t.Site, fleet.SiteFlag, "", "site of the hosts that join by it")
 	f.BoolVar(&t.SameID, "same-machine", false, "let several hosts of one machine join by it; for labs")
 	OneOf(cmd, "role", string(fleet.HostRole), string(fleet.UserRole), string(fleet.AdminRole))
@@ -105,8 +106,8 @@ func (a *app) addUserCommand() *cobra.Command {
 		Use:   "add NAME",
 		Short: "Add a user, or change one",
 		Long: `Add makes a user known to the cluster. The user's jobs run as one uid and gid on all
-hosts: those that the name has on this machine, or those given. Root's are only taken
-when they are given. A token for the user's login: ` + "`pagurus token create --role user --user NAME`" + `.`,
+hosts: those that NAME has on this machine, or those given. A user whose uid is root's needs
+--uid. A token for the user's login: ` + "`pagurus token create --role user --user NAME`" + `.`,
 		Example: "  pagurus user add ada\n  pagurus user add grace --uid 1007 --gid 100 --owns office3",
 		Args:    Exactly(1, "one user, as in `pagurus user add ada`"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -129,8 +130,8 @@ when they are given. A token for the user's login: ` + "`pagurus token create --
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&uid, "uid", -1, "as whom the user's jobs run (default: the uid of NAME here)")
-	f.IntVar(&gid, "gid", -1, "and as which group (default: the group of NAME here)")
+	f.IntVar(&uid, "uid", -1, "uid of the user's jobs on all hosts (default: that of NAME on this machine)")
+	f.IntVar(&gid, "gid", -1, "gid of the user's jobs on all hosts (default: that of NAME on this machine)")
 	f.BoolVar(&admin, "admin", false, "the user may act on everything")
 	f.StringSliceVar(&owns, "owns", nil, "hosts that belong to the user, who may claim them and set their policy")
 	_ = cmd.RegisterFlagCompletionFunc("owns", a.completeHosts)

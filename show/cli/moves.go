@@ -107,9 +107,9 @@ func attend(ctx context.Context, limit time.Duration) (context.Context, context.
 func timedOut(err error, limit time.Duration, then string) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("not finished after %s; it continues: %s", view.Took(limit), then)
+		return fmt.Errorf("not finished after %s, and it goes on: %s", view.Took(limit), then)
 	case errors.Is(err, context.Canceled):
-		return Exit{Code: exitInterrupted, Err: fmt.Errorf("no longer waiting; it continues: %s", then)}
+		return Exit{Code: exitInterrupted, Err: fmt.Errorf("no longer waiting, and it goes on: %s", then)}
 	}
 	return err
 }

@@ -191,7 +191,7 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		"named twice":                    {"--targets", "vm,vm"},
 		"no program":                     {"--suite", ""},
 		"unknown flag":                   {"--nonsense"},
-		"target vm has at least 128 MiB": {"--targets", "container,vm", "--mem", "5"},
+		"target vm has at least 128 MiB": {"--targets", "container,vm", "--mem", "64M"},
 
 		"at least 2 ranks":          {"-n", "1"},
 		"at least 1 is needed":      {"--guests", "0"},

@@ -269,8 +269,9 @@ func (o *overhead) check() error {
 			return fmt.Errorf("%q is no target: there are %s", t, strings.Join(o.names(), ", "))
 		}
 	}
-	for t, flags := range kinds {
-		if least := leastMemory(flags); o.memory < least && slices.Contains(o.targets, t) {
+	for _, t := range o.targets {
+		of, _ := unmoved(t)
+		if least := leastMemory(kinds[of]); o.memory < least {
 			return fmt.Errorf("--mem: a guest of the target %s has at least %s", t, view.Bytes(least))
 		}
 	}

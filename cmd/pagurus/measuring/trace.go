@@ -64,6 +64,9 @@ func (s Streams) trace(cmd *cobra.Command, id fleet.JobID, report string) error 
 	if err != nil {
 		return err
 	}
+	if traces == nil {
+		traces = []fleet.Trace{} // an empty list, and not null
+	}
 	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
 		err = json.NewEncoder(s.Out).Encode(traces)
 	} else {
