@@ -74,7 +74,11 @@ func lsCommand(std Streams) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return json.NewEncoder(std.Out).Encode(measurable{Suite: suite(), Targets: append(targetNames(), movedNames()...), Records: records})
+				return json.NewEncoder(std.Out).Encode(measurable{Measurements: bench.Catalogue, Suite: suite(), Targets: append(targetNames(), movedNames()...), Records: records})
+			}
+			what := view.Table{Columns: []string{"MEASUREMENT", "BY", "WHAT"}}
+			for _, m := range bench.Catalogue {
+				what.Rows = append(what.Rows, []string{m.Name, m.By, m.Says})
 			}
 			table := view.Table{Columns: []string{"SUITE", "WHAT"}}
 			for _, part := range suite() {
@@ -82,7 +86,7 @@ func lsCommand(std Streams) *cobra.Command {
 			}
 			records, err := recordTable(in)
 			if err == nil {
-				_, err = fmt.Fprintf(std.Out, "%s\nTargets: %s\n\n%s", table.Text(), strings.Join(append(targetNames(), movedNames()...), ", "), records.Text())
+				_, err = fmt.Fprintf(std.Out, "%s\n%s\nTargets: %s\n\n%s", what.Text(), table.Text(), strings.Join(append(targetNames(), movedNames()...), ", "), records.Text())
 			}
 			return err
 		},
@@ -91,11 +95,15 @@ func lsCommand(std Streams) *cobra.Command {
 	return cmd
 }
 
+// short is the Short of a command that carries a measurement of the catalogue out.
+func short(name string) string { return "Measure " + bench.Says(bench.ByCommand, name) }
+
 // measurable is what there is, for --json.
 type measurable struct {
-	Suite   []suitePart `json:"suite"`
-	Targets []string    `json:"targets"`
-	Records []recorded  `json:"records"`
+	Measurements []bench.Measurable `json:"measurements"`
+	Suite        []suitePart        `json:"suite"`
+	Targets      []string           `json:"targets"`
+	Records      []recorded         `json:"records"`
 }
 
 // recorded is a record in short.

@@ -401,3 +401,26 @@ func TestMovesAreRead(t *testing.T) {
 		t.Errorf("native: %v", err)
 	}
 }
+
+// What `pagurus bench` measures is what the catalogue says, and ls lists all that can be measured.
+func TestTheCatalogueIsOffered(t *testing.T) {
+	std := Streams{Out: io.Discard, Err: io.Discard}
+	offered := map[string]bool{"ls": true, "compare": true}
+	for _, m := range bench.Catalogue {
+		offered[m.Name] = offered[m.Name] || m.By == bench.ByCommand
+		if got, err := typed("bench", "ls", "--in", t.TempDir()); err != nil || !strings.Contains(got, m.Says) {
+			t.Errorf("%s by %s is not listed: %v", m.Name, m.By, err)
+		}
+	}
+	for _, cmd := range Bench(std).Commands() {
+		if !offered[cmd.Name()] {
+			t.Errorf("%s is not in the catalogue", cmd.Name())
+		}
+		delete(offered, cmd.Name())
+	}
+	for name, ours := range offered {
+		if ours {
+			t.Errorf("the catalogue has %s, and there is no command", name)
+		}
+	}
+}

@@ -80,7 +80,7 @@ func overheadCommand(std Streams) *cobra.Command {
 	o := overhead{asked: usual(std), ranks: targets.Ranks, among: targets.Ranks, memory: 768 << 20, image: hpcImage, every: 5 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "overhead",
-		Short: "Measure what real programs lose in guests",
+		Short: short("overhead"),
 		Long: `Overhead runs programs in guests of each target, in turn, and says how the targets
 stand beside the first of them. They have -n ranks, spread over --guests guests as
 'pagurus run' spreads them, with as many CPUs: one for each rank of a guest, as far as
