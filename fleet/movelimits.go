@@ -130,8 +130,8 @@ var LimitFlags = []LimitFlag{
 const leastDowntime = time.Millisecond
 
 // Refused says what is wrong with the limit in l by itself; empty: nothing.
-func (f LimitFlag) Refused(l Limits) string {
-	switch v := f.Field(&l).(type) {
+func (f *LimitFlag) Refused(l *Limits) string {
+	switch v := f.Field(l).(type) {
 	case *string:
 		if *v != "" && !slices.Contains(f.Choices, *v) {
 			return fmt.Sprintf(f.Refusal, *v, Enumerate(f.Choices, "or"))
@@ -150,8 +150,8 @@ func (f LimitFlag) Refused(l Limits) string {
 
 // Refused says what is wrong with the limits of a move; empty: nothing.
 func (l Limits) Refused() string {
-	for _, f := range LimitFlags {
-		if reason := f.Refused(l); reason != "" {
+	for i := range LimitFlags {
+		if reason := LimitFlags[i].Refused(&l); reason != "" {
 			return reason
 		}
 	}
@@ -169,7 +169,8 @@ func (l Limits) Refused() string {
 // ForDrain gives what of l the moves that empty a host keep to.
 func (l Limits) ForDrain() Limits {
 	var out Limits
-	for _, f := range LimitFlags {
+	for i := range LimitFlags {
+		f := &LimitFlags[i]
 		if !f.Drain {
 			continue
 		}

@@ -230,7 +230,7 @@ func (t JoinToken) Refused(at time.Time) string {
 	case t.Role == HostRole && t.User != "":
 		return "a token for hosts is nobody's login; leave out --user, or give --role user"
 	case t.Role != HostRole && t.User == "":
-		return "a token for a login needs a user; give --user NAME, `pagurus user ls` lists them"
+		return "a token for a login needs a user of the cluster; give --user NAME, and `pagurus user add NAME` before if there is none"
 	case t.Role != HostRole && t.Site != "":
 		return "only hosts are at a site; leave out --" + SiteFlag + ", or give --role host"
 	case t.Uses < 1 || t.Uses > mostTokenUses:
