@@ -87,9 +87,6 @@ type host struct {
 func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *host, err error) {
 	h := &host{flags: f} // not the result, which is nil after an error
 	h.made.First = f.FirstCore
-	if os.Geteuid() != 0 {
-		return nil, errors.New("an agent makes networks and guests, and only root may: start it with sudo")
-	}
 	for _, dir := range []string{f.RunDir, f.StateDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("making the host's folders: %w", err)

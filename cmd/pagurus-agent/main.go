@@ -38,6 +38,9 @@ func main() {
 
 // be runs an agent until it is told to end, or sweeps the host.
 func be(cmd *cobra.Command, f roles.Agent, sweep bool) error {
+	if os.Geteuid() != 0 {
+		return errors.New("an agent makes networks and guests, and only root may: start it with sudo")
+	}
 	log := roles.Log(cmd.ErrOrStderr(), f.Verbose)
 	at, err := controllerOf(cmd, &f)
 	if err != nil {

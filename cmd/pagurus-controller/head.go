@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"pagurus/act/daemon"
 	"pagurus/act/etcd"
 	"pagurus/act/image"
 	"pagurus/act/machine"
@@ -33,9 +32,9 @@ const spoolReserve = 4 * etcd.ReserveBytes
 
 // run runs the controller until ctx ends.
 func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) {
-	lock, err := daemon.HoldLock(roles.Lock(f.Socket), f.Purpose)
+	lock, err := roles.HoldLock(f.Socket, f.Purpose)
 	if err != nil {
-		return fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, lock.Release()) }()
 	here, err := machine.ID()

@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"pagurus/act/daemon"
 	"pagurus/cmd/roles"
 	"pagurus/show/cli"
 )
@@ -124,12 +123,12 @@ const upPurpose = "`pagurus up`"
 // They print their own errors.
 func both(ctx context.Context, std streams, c roles.Controller, ofController, ofAgent []string) error {
 	// An existing controller would answer instead of ours.
-	lock, err := daemon.HoldLock(roles.Lock(c.Socket), upPurpose)
+	lock, err := roles.HoldLock(c.Socket, upPurpose)
 	if err == nil {
 		err = lock.Release()
 	}
 	if err != nil {
-		return fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
+		return err
 	}
 	// The kernel sends Pdeathsig when the starting thread ends.
 	runtime.LockOSThread()

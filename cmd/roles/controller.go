@@ -1,11 +1,14 @@
 package roles
 
 import (
+	"errors"
+	"fmt"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"pagurus/act/daemon"
 	"pagurus/show/cli"
 )
 
@@ -55,6 +58,15 @@ func (f *Controller) Finish() {
 
 // Lock is the lock file of a socket's one controller.
 func Lock(socket string) string { return socket + ".lock" }
+
+// HoldLock holds a socket's lock for a controller.
+func HoldLock(socket, purpose string) (*daemon.Lock, error) {
+	lock, err := daemon.HoldLock(Lock(socket), purpose)
+	if held := (daemon.Held{}); errors.As(err, &held) {
+		return nil, fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
+	}
+	return lock, err
+}
 
 // ControllerCommand is the command of a controller; it calls run.
 func ControllerCommand(use string, run func(cmd *cobra.Command, f Controller) error) *cobra.Command {

@@ -65,6 +65,9 @@ func OpenAuthority(dir string) (*Authority, error) {
 			pair, err = loadPair(filepath.Join(dir, AuthorityFile), filepath.Join(dir, AuthorityKeyFile))
 		}
 	}
+	if at := (*fs.PathError)(nil); err != nil && (!errors.As(err, &at) || errors.Is(err, fs.ErrNotExist)) && !errors.As(err, new(*openToOthers)) {
+		err = fmt.Errorf("%w: put back %s and %s from a copy; without them every machine has to join anew, a new cluster in another --state folder", err, AuthorityFile, AuthorityKeyFile)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open the cluster's authority in %s: %w", dir, err)
 	}
@@ -85,7 +88,7 @@ func loadPair(certificate, key string) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	secret, err := os.ReadFile(key)
+	secret, err := readKey(key)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
@@ -94,6 +97,25 @@ func loadPair(certificate, key string) (tls.Certificate, error) {
 		return pair, fmt.Errorf("%s: %w", certificate, err)
 	}
 	return pair, nil
+}
+
+// openToOthers: others than its owner may read a key or write it.
+type openToOthers struct{ path string }
+
+func (e *openToOthers) Error() string {
+	return fmt.Sprintf("others than its owner may open the key %s: run `chmod go= %s`, and if others could have read it, join or log in with a new one", e.path, e.path)
+}
+
+// readKey reads a key, unless others may.
+func readKey(path string) ([]byte, error) {
+	about, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if about.Mode().Perm()&0o077 != 0 {
+		return nil, &openToOthers{path}
+	}
+	return os.ReadFile(path)
 }
 
 func pool(c *x509.Certificate) *x509.CertPool {

@@ -97,6 +97,7 @@ type Client struct {
 // Limits of the client.
 const (
 	connectLimit  = 5 * time.Second
+	shakeLimit    = 15 * time.Second         // for TLS; what answers may not be a controller
 	answerLimit   = streamLimit + 20*time.Second // until an answer begins
 	keepIdle      = time.Minute
 	problemBytes  = 64 << 10
@@ -135,7 +136,7 @@ func Dial(c Config) (*Client, error) {
 func over(network, address string, config *tls.Config) *http.Client {
 	dialer := &net.Dialer{Timeout: connectLimit}
 	return &http.Client{Transport: &http.Transport{
-		ResponseHeaderTimeout: answerLimit, IdleConnTimeout: keepIdle, MaxIdleConnsPerHost: 8, TLSClientConfig: config,
+		TLSHandshakeTimeout: shakeLimit, ResponseHeaderTimeout: answerLimit, IdleConnTimeout: keepIdle, MaxIdleConnsPerHost: 8, TLSClientConfig: config,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, network, address)
 		},
@@ -400,8 +401,16 @@ func (c *Client) explained(err error) error {
 		return err
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("not allowed to open the controller's socket at %s: %w", c.address, err)
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+	case strings.HasPrefix(c.address, "unix:") && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)):
 		return fmt.Errorf("%w at %s: start one with `pagurus up` or `pagurus lab up`", ErrNoController, c.address)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w at %s: check the address, and that `pagurus controller` runs there and listens for other machines", ErrNoController, c.address)
+	}
+	if name := (*net.DNSError)(nil); errors.As(err, &name) {
+		return fmt.Errorf("%w at %s: the name %s is not found: check it, or write the machine's IP address", ErrNoController, c.address, name.Name)
+	}
+	if late := (net.Error)(nil); errors.As(err, &late) && late.Timeout() && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w at %s in time: check the address, and the network between", ErrNoController, c.address)
 	}
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err // its URL is not what the user wrote

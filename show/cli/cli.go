@@ -143,7 +143,7 @@ func Say(w io.Writer, err error) int {
 		e = Exit{Code: exitFailed, Err: err}
 	}
 	if e.Err != nil {
-		_, _ = fmt.Fprintf(w, "pagurus: %s\n", strings.TrimSpace(e.Err.Error()))
+		_, _ = fmt.Fprintf(w, "pagurus: %s\n", strings.TrimSpace(e.Err.Error())+advice(e.Err))
 	}
 	return e.Code
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,12 +41,28 @@ func (f tokenFlags) read() (string, error) {
 	case f.file == "":
 		return "", fmt.Errorf("give --%s or --%s: an administrator makes a token with `pagurus token create`", tokenFlag, tokenFileFlag)
 	}
-	text, err := os.ReadFile(f.file)
+	file, err := os.Open(f.file)
 	if err != nil {
 		return "", fmt.Errorf("reading the token: %w", err)
 	}
+	defer func() { _ = file.Close() }()
+	if about, err := file.Stat(); err == nil && about.IsDir() {
+		return "", fmt.Errorf("--%s %s is a folder: name the file in it that holds the token", tokenFileFlag, f.file)
+	}
+	text, err := io.ReadAll(io.LimitReader(file, longestToken+1)) // it may be a device without an end
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("reading the token: %w", err)
+	case strings.TrimSpace(string(text)) == "":
+		return "", fmt.Errorf("%s is empty: write the line into it that `pagurus token create` prints", f.file)
+	case len(text) > longestToken:
+		return "", fmt.Errorf("%s is too long for a token: write nothing into it but the line that `pagurus token create` prints", f.file)
+	}
 	return strings.TrimSpace(string(text)), nil
 }
+
+// longestToken is more than the file of a token has.
+const longestToken = 4 << 10
 
 func (a *app) joinCommand() *cobra.Command {
 	var token tokenFlags
@@ -61,9 +78,15 @@ key is joining once. Then start the agent; it needs no token.`,
 		Example: "  sudo pagurus join head:7461 --token TOKEN\n  sudo pagurus agent",
 		Args:    Exactly(1, "one address, HEAD:PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if os.Geteuid() != 0 && !cmd.Flags().Changed(credentialsFlag) {
+				return fmt.Errorf("a host's certificate is root's: try `sudo pagurus join %s`, with the same flags", args[0])
+			}
 			text, err := token.read()
 			if err != nil {
 				return err
+			}
+			if l, err := wire.ReadLogin(folder); err == nil && l.Host != "" && !cmd.Flags().Changed(fleet.HostFlag) {
+				name = string(l.Host) // as it joined before
 			}
 			if j.Machine, err = a.Machine(); err != nil {
 				return err
