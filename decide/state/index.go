@@ -92,6 +92,9 @@ func (l *Index) Share() fleet.Snapshot {
 // At sets the time.
 func (l *Index) At(at time.Time) { l.snap.At = at }
 
+// Led sets the time since which hosts can be heard.
+func (l *Index) Led(since time.Time) { l.snap.LedSince = since }
+
 // Reload replaces the cluster by the stored snapshot. Facts of remaining hosts stay.
 func (l *Index) Reload(s fleet.Snapshot) {
 	s.At, s.LedSince = l.snap.At, l.snap.LedSince
