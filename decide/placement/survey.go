@@ -22,7 +22,7 @@ func Heard(h fleet.Host, at time.Time) bool {
 // controller became leader; 0 until SilentAfter.
 func Silence(s fleet.Snapshot, id fleet.HostID, at time.Time) time.Duration {
 	last := s.Hosts[id].Facts.SeenAt
-	if s.LedSince.After(last) || last.After(at) { // after: the clock was set back since
+	if s.LedSince.After(last) {
 		last = s.LedSince
 	}
 	if d := at.Sub(last); d > SilentAfter {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/decide/state"
 	"pagurus/fleet"
 )
 
@@ -34,7 +35,9 @@ func TestSilenceCountsOnlyWhileListening(t *testing.T) {
 			w.cut("host2")
 			w.now = w.now.Add(time.Hour + c.set)
 			if c.led >= 0 {
-				w.s.LedSince = w.now
+				x := state.NewIndex(w.s, w.p.Policy)
+				x.Led(w.now)
+				w.s = x.Share()
 			}
 			if c.heardNow {
 				w.silent["host1"], w.silent["host2"] = false, false

@@ -92,8 +92,17 @@ func (l *Index) Share() fleet.Snapshot {
 // At sets the time.
 func (l *Index) At(at time.Time) { l.snap.At = at }
 
-// Led sets the time since which hosts can be heard.
-func (l *Index) Led(since time.Time) { l.snap.LedSince = since }
+// Led sets the time since which hosts can be heard. Those that were heard later were heard
+// before the clock was set back.
+func (l *Index) Led(since time.Time) {
+	l.snap.LedSince = since
+	for id, h := range l.snap.Hosts {
+		if h.Facts.SeenAt.After(since) {
+			h.Facts.SeenAt = since
+			l.Learn(id, h.Facts)
+		}
+	}
+}
 
 // Reload replaces the cluster by the stored snapshot. Facts of remaining hosts stay.
 func (l *Index) Reload(s fleet.Snapshot) {
