@@ -237,7 +237,8 @@ func joinedBefore(folder string, t identity.Token, name fleet.HostID) error {
 // join asks the controller at address for a certificate.
 func join(ctx context.Context, address string, token identity.Token, j Joining) (Joined, error) {
 	var out Joined
-	c := &Client{address: address, base: "https://" + identity.ServerName, token: token.String(), http: overTLS(address, identity.Joining(token.Fingerprint))}
+	c := &Client{address: address, base: "https://" + identity.ServerName, token: token.String()}
+	c.http = c.overTLS(address, identity.Joining(token.Fingerprint))
 	defer c.http.CloseIdleConnections()
 	b, err := json.Marshal(j)
 	if err != nil {

@@ -295,7 +295,8 @@ func TestMembersOverTLS(t *testing.T) {
 			t.Error("served in clear")
 		}
 	}
-	nobody := &Client{address: s.addr, base: "https://" + identity.ServerName, http: overTLS(s.addr, identity.Joining(s.authority.Fingerprint()))}
+	nobody := &Client{address: s.addr, base: "https://" + identity.ServerName}
+	nobody.http = nobody.overTLS(s.addr, identity.Joining(s.authority.Fingerprint()))
 	if _, err := nobody.Snapshot(ctx); status(t, err) != http.StatusUnauthorized || !strings.Contains(err.Error(), "pagurus login") {
 		t.Errorf("nobody: %v", err)
 	}
