@@ -40,10 +40,20 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 const InitVerb = "init"
 
 // InitCommand is the controller's command that makes its authority; run does it.
-func InitCommand(run func(cmd *cobra.Command, f Controller) error) *cobra.Command {
-	cmd := ControllerCommand(InitVerb, run)
+func InitCommand(run func(cmd *cobra.Command, f Controller, name string) error) *cobra.Command {
+	name := ""
+	cmd := ControllerCommand(InitVerb, func(cmd *cobra.Command, f Controller) error { return run(cmd, f, name) })
+	AddName(cmd.Flags(), &name)
 	cmd.Short, cmd.Long, cmd.Example = "Make the cluster's authority, unless it exists", "", "  pagurus-controller init"
 	return cmd
+}
+
+// NameFlag is what people call a new cluster.
+const NameFlag = "name"
+
+// AddName defines it.
+func AddName(flags *pflag.FlagSet, name *string) {
+	flags.StringVar(name, NameFlag, "", "what people call the cluster: whoami shows it, and certificates have it for good")
 }
 
 // Finish sets defaults that depend on other flags.

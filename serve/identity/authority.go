@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"pagurus/internal/note"
@@ -58,10 +59,14 @@ type Authority struct {
 // OpenAuthority loads the authority in dir, or makes it once. Its files are readable by
 // their owner alone. A key without its certificate is one that was never used, and is
 // replaced; a certificate without its key is an error.
-func OpenAuthority(dir string) (*Authority, error) {
+func OpenAuthority(dir string) (*Authority, error) { return OpenNamed(dir, "") }
+
+// OpenNamed is OpenAuthority, and a new authority's certificate has the cluster's name. An
+// existing authority keeps the name that it has.
+func OpenNamed(dir, name string) (*Authority, error) {
 	pair, err := loadPair(filepath.Join(dir, AuthorityFile), filepath.Join(dir, AuthorityKeyFile))
 	if errors.Is(err, fs.ErrNotExist) && !exists(filepath.Join(dir, AuthorityFile)) {
-		if err = makeAuthority(dir); err == nil {
+		if err = makeAuthority(dir, name); err == nil {
 			pair, err = loadPair(filepath.Join(dir, AuthorityFile), filepath.Join(dir, AuthorityKeyFile))
 		}
 	}
@@ -126,7 +131,7 @@ func pool(c *x509.Certificate) *x509.CertPool {
 
 // makeAuthority writes the key first: without a certificate it counts for nothing, and
 // the next start makes both again.
-func makeAuthority(dir string) error {
+func makeAuthority(dir, name string) error {
 	key, secret, err := newKey()
 	if err != nil {
 		return err
@@ -136,6 +141,9 @@ func makeAuthority(dir string) error {
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: "Pagurus cluster authority"},
 		NotBefore: now.Add(-ClockSkew), NotAfter: now.Add(authorityLifetime),
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+	}
+	if name != "" {
+		form.Subject.Organization = []string{name}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, form, form, key.Public(), key)
 	if err != nil {
@@ -182,6 +190,13 @@ func (a *Authority) Fingerprint() string { return fingerprint(a.certificate.Raw)
 
 // Certificate is the authority's certificate as PEM.
 func (a *Authority) Certificate() []byte { return certificatePEM(a.certificate.Raw) }
+
+// Name is what people call the cluster; empty: nothing.
+func (a *Authority) Name() string { return nameOf(a.certificate) }
+
+func nameOf(authority *x509.Certificate) string {
+	return strings.Join(authority.Subject.Organization, " ")
+}
 
 // Domain names the cluster in identities.
 func (a *Authority) Domain() string { return domain(a.certificate) }

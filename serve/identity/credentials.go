@@ -173,6 +173,9 @@ func damaged(dir string, err error) error {
 // fingerprint.
 func (c *Credentials) Of(print string) bool { return fingerprint(c.authority.Raw) == print }
 
+// Cluster is what people call the cluster; empty: nothing.
+func (c *Credentials) Cluster() string { return nameOf(c.authority) }
+
 // ErrForeign is wrapped by the error of a handshake with what is not the token's controller.
 var ErrForeign = errors.New("it is not the controller that the token is of")
 

@@ -68,9 +68,15 @@ type renewing struct {
 	Request string `json:"request"`
 }
 
+// Who is how a caller is known, and to which cluster.
+type Who struct {
+	fleet.Caller
+	Cluster string `json:"cluster,omitempty"` // what people call it; empty: nothing
+}
+
 // whoAmI is how a caller is known.
 func (s *server) whoAmI(id Peer, w http.ResponseWriter, _ *http.Request) error {
-	return reply(w, id.Caller)
+	return reply(w, Who{id.Caller, s.Cluster})
 }
 
 // join is the only call for which nothing but a token is needed.
@@ -254,12 +260,22 @@ type Login = identity.Login
 // ReadLogin reads the login in a folder. No login is not an error.
 func ReadLogin(folder string) (Login, error) { return identity.ReadLogin(folder) }
 
+// ClusterOf is the name of the cluster that the credentials in a folder are for; empty: it has
+// none, or there are none.
+func ClusterOf(folder string) string {
+	c, err := identity.Load(folder)
+	if err != nil {
+		return ""
+	}
+	return c.Cluster()
+}
+
 // RemoveLogin removes the credentials in a folder. No credentials are not an error.
 func RemoveLogin(folder string) error { return identity.Remove(folder) }
 
 // WhoAmI says as whom the controller knows this client.
-func (c *Client) WhoAmI(ctx context.Context) (fleet.Caller, error) {
-	var by fleet.Caller
+func (c *Client) WhoAmI(ctx context.Context) (Who, error) {
+	var by Who
 	err := c.call(ctx, http.MethodGet, "/v1/whoami", nil, &by)
 	return by, err
 }

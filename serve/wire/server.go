@@ -73,6 +73,7 @@ type About struct {
 type ServeConfig struct {
 	Listeners  []net.Listener // of ListenUnix and ListenTLS
 	Members    Members        // nil: only what the kernel says of callers counts, and nobody joins
+	Cluster    string         // what people call the cluster
 	Machine    string         // where this is, fleet.Facts.Machine of a host with the same files
 	Controller Controller
 	Streams    Streams

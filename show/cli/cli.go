@@ -36,7 +36,9 @@ const (
 // Options configures the command line.
 type Options struct {
 	Version string
-	Machine func() (string, error) // this machine's ID, as fleet.Facts.Machine of a host with the same files
+	Machine func() (string, error)                  // this machine's ID, as fleet.Facts.Machine of a host with the same files
+	Missing func(context.Context) ([]string, error) // what guests need and this machine lacks
+	Mend    func(context.Context) error             // installs it, and says how far it is
 	In      io.Reader
 	Out     io.Writer
 	Err     io.Writer

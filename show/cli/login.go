@@ -69,13 +69,17 @@ func (a *app) joinCommand() *cobra.Command {
 	var j wire.Joining
 	name, _ := os.Hostname()
 	folder := ""
+	var mend mending
 	cmd := &cobra.Command{
 		Use:   "join HEAD:PORT",
 		Short: "Make this machine a host of a cluster",
 		Long: `Join shows a token to the cluster's controller and keeps the certificate that this
 machine gets for it. The key is made here and never leaves. Joining again with the same
-key is joining once. Then start the agent; it needs no token.`,
-		Example: "  sudo pagurus join head:7461 --token TOKEN\n  sudo pagurus agent",
+key is joining once. Then start the agent; it needs no token.
+
+It says what guests need and this machine lacks, and on a terminal asks whether to install it, as
+` + "`pagurus doctor --fix`" + ` does.`,
+		Example: "  sudo pagurus join head:7461 --token TOKEN\n  sudo pagurus join head:7461 --token-file token --fix\n  sudo pagurus agent",
 		Args:    Exactly(1, "one address, HEAD:PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if os.Geteuid() != 0 && !cmd.Flags().Changed(credentialsFlag) {
@@ -98,11 +102,14 @@ key is joining once. Then start the agent; it needs no token.`,
 			if a.json {
 				return a.printJSON(wire.Login{Controller: args[0], Host: j.Host})
 			}
-			_, err = fmt.Fprintf(a.Out, "%s joined the cluster of %s; start its agent with `pagurus agent`\n", name, args[0])
-			return err
+			if _, err = fmt.Fprintf(a.Out, "%s joined the cluster %sof %s; start its agent with `pagurus agent`\n", name, named(wire.ClusterOf(folder)), args[0]); err != nil {
+				return err
+			}
+			return a.lacks(cmd.Context(), mend)
 		},
 	}
 	token.Add(cmd.Flags())
+	mend.Add(cmd)
 	cmd.Flags().StringVar(&name, fleet.HostFlag, name, "this host's name in the cluster")
 	cmd.Flags().StringVar(&j.Address, "address", "", "this host's IP address on the network that hosts share, if it calls the controller from another")
 	cmd.Flags().StringVar(&folder, credentialsFlag, filepath.Join("/var/lib/pagurus", HostCredentials), "folder for the certificate and its key")
@@ -131,7 +138,7 @@ controller's own machine nobody needs it: its socket knows you.`,
 			if a.json {
 				return a.printJSON(wire.Login{Controller: args[0], User: joined.User})
 			}
-			_, err = fmt.Fprintf(a.Out, "logged in to %s as %s\n", args[0], joined.User)
+			_, err = fmt.Fprintf(a.Out, "logged in to %s%s as %s\n", named(wire.ClusterOf(a.credentials())), args[0], joined.User)
 			return err
 		},
 	}
@@ -188,15 +195,19 @@ func (a *app) whoamiCommand() *cobra.Command {
 			if a.json {
 				return a.printJSON(by)
 			}
+			of := ""
+			if by.Cluster != "" {
+				of = ", of the cluster " + by.Cluster
+			}
 			if by.Host != "" {
-				_, err = fmt.Fprintf(a.Out, "host %s\n", by.Host)
+				_, err = fmt.Fprintf(a.Out, "host %s%s\n", by.Host, of)
 				return err
 			}
 			name, role := orElse(string(by.User), fmt.Sprintf("uid %d", by.UID)), fleet.UserRole
 			if by.Admin {
 				role = fleet.AdminRole
 			}
-			_, err = fmt.Fprintf(a.Out, "%s (%s), jobs run as uid %d, gid %d\n", name, role, by.UID, by.GID)
+			_, err = fmt.Fprintf(a.Out, "%s (%s), jobs run as uid %d, gid %d%s\n", name, role, by.UID, by.GID, of)
 			return err
 		},
 	}
