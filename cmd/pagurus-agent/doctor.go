@@ -65,7 +65,7 @@ func runDoctor(cmd *cobra.Command, fix bool) error {
 		progress = io.Discard
 	}
 	if quick, _ := cmd.Flags().GetBool(roles.QuickFlag); quick && !fix {
-		return tell(cmd.OutOrStdout(), look(ctx), asJSON)
+		return writeFindings(cmd.OutOrStdout(), lookAround(ctx), asJSON)
 	}
 	shown := roles.NewSteps(progress)
 	found := examine(ctx, shown)
@@ -76,7 +76,7 @@ func runDoctor(cmd *cobra.Command, fix bool) error {
 		}
 		found = examine(ctx, shown)
 	}
-	return tell(cmd.OutOrStdout(), found, asJSON)
+	return writeFindings(cmd.OutOrStdout(), found, asJSON)
 }
 
 // bringCRIU is what the doctor mends containers with. The script is in the
@@ -99,8 +99,9 @@ func bringCRIU(cmd *cobra.Command) error {
 	return nil
 }
 
-// tell writes the findings and gives the doctor's exit.
-func tell(out io.Writer, found []machine.Finding, asJSON bool) error {
+// writeFindings prints the findings. It fails if something is missing, so that the doctor's
+// exit code says so.
+func writeFindings(out io.Writer, found []machine.Finding, asJSON bool) error {
 	missing := 0
 	var text strings.Builder
 	for _, f := range found {
@@ -129,8 +130,8 @@ func tell(out io.Writer, found []machine.Finding, asJSON bool) error {
 	return err
 }
 
-// look says what is there, which takes no time.
-func look(ctx context.Context) []machine.Finding {
+// lookAround says what is there, which takes no time.
+func lookAround(ctx context.Context) []machine.Finding {
 	return append(machine.Check(ctx, roles.State), findBeside("guest agent", roles.GuestProgram), findBeside("agent", roles.AgentProgram), findBeside("controller", roles.ControllerProgram))
 }
 
@@ -138,7 +139,7 @@ func look(ctx context.Context) []machine.Finding {
 func examine(ctx context.Context, shown *roles.Steps) []machine.Finding {
 	defer shown.Clear()
 	shown.Show("checking requirements", 0)
-	found := look(ctx)
+	found := lookAround(ctx)
 	trials := []struct {
 		step string
 		try  func(context.Context) []machine.Finding
@@ -248,7 +249,7 @@ func tryGuests(ctx context.Context) []machine.Finding {
 	return []machine.Finding{f, late}
 }
 
-// tryGuest asks the driver what it can do here, anew.
+// tryGuest asks the driver what it can do here now.
 func tryGuest(ctx context.Context) (can fleet.Abilities, slow string, err error) {
 	agent, err := roles.Beside(roles.GuestProgram)
 	if err != nil {
