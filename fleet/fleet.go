@@ -54,6 +54,9 @@ type Host struct {
 	Address string    `json:"address,omitempty"` // last Facts.Address; stored, so that networks stay up while a restarted controller waits for agents
 	Facts   Facts     `json:"facts"`             // the agent's last report; never stored
 
+	Boot   string    `json:"boot,omitempty"`  // last Facts.Boot; stored, so that a reboot is noticed
+	Booted time.Time `json:"booted,omitzero"` // when it was first heard after a reboot; nothing that ran there before does now
+
 	Policy   OwnerPolicy `json:"policy,omitzero"`     // what its owner agreed to
 	ForOwner bool        `json:"for_owner,omitempty"` // drains until its owner goes
 
@@ -70,6 +73,7 @@ type Facts struct {
 	Version     string                   `json:"version,omitempty"`
 	Machine     string                   `json:"machine,omitempty"` // hosts with the same Machine share files: /etc/machine-id or its substitute
 	Address     string                   `json:"address,omitempty"` // the host's IP on the network between hosts
+	Boot        string                   `json:"boot,omitempty"`    // names this boot of its machine; empty: older agents
 	Site        string                   `json:"site,omitempty"`    // where the host is: a room, a rack
 	Capacity    Resources                `json:"capacity"`
 	Abilities   map[Kind]Abilities       `json:"abilities,omitempty"`

@@ -79,7 +79,8 @@ type Driver struct {
 	images   sync.Mutex // held while an image is mounted or searched for
 	binaries *sandbox.BinaryCache
 
-	guests host.Guests[guest]
+	host.Address // at which guests are received
+	guests       host.Guests[guest]
 }
 
 // Become makes this process one of those beside containers if it was started as one, and
@@ -92,6 +93,7 @@ func Become() { shim.Become(memory.Shims, sandbox.Shims) }
 // host's network namespace.
 func Open(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{config: c}
+	d.Readdress(c.Address)
 	if err := d.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the container driver: %w", err), d.Close())
 	}

@@ -126,7 +126,7 @@ func (d *Driver) ready(ctx context.Context, r record) (*target, error) {
 			err = r.Port.Cut()
 		}
 		if err == nil {
-			t.listener, err = transfer.Listen(ctx, d.config.Address, r.Listen, transfer.Hello{Guest: r.Guest, Migration: r.Incoming}, d.config.Log)
+			t.listener, err = transfer.Listen(ctx, d.Here(), r.Listen, transfer.Hello{Guest: r.Guest, Migration: r.Incoming}, d.config.Log)
 		}
 		if err == nil {
 			t.frameQueue, err = r.Port.QueueFrames()

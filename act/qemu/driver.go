@@ -60,13 +60,15 @@ type Driver struct {
 	packs   bool // see packs
 	initrds *initrds
 
-	guests host.Guests[guest]
+	host.Address // where state is received
+	guests       host.Guests[guest]
 }
 
 // Open prepares the host, finds out what QEMU can do on it, and finds again
 // the guests that run. What an earlier agent left half-made is destroyed.
 func Open(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{config: c}
+	d.Readdress(c.Address)
 	if err := d.prepare(ctx); err != nil {
 		return nil, fmt.Errorf("open the qemu driver: %w", err)
 	}

@@ -102,7 +102,7 @@ func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, 
 	if err := prepareStream(ctx, q.Do, wayOf(l)); err != nil {
 		return "", err
 	}
-	uri := "tcp:" + net.JoinHostPort(d.config.Address.String(), "0")
+	uri := "tcp:" + net.JoinHostPort(d.Here().String(), "0")
 	if err := q.Do(ctx, "migrate-incoming", map[string]any{"uri": uri}, nil); err != nil {
 		return "", err
 	}

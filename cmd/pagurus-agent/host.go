@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"pagurus/act/cgroup"
@@ -79,17 +80,19 @@ type host struct {
 	groups       *cgroup.Groups
 	sensors      *owner.Sensors
 	lock         *daemon.Lock
+	log          *slog.Logger
 	made         numa.Reader
+
+	calls func() netip.Addr // from where the controller is called; nil: the address is fixed
+	mu    sync.Mutex
+	at    netip.Addr // the host's address, where guests are received and tunnels end
 }
 
 // openHost opens the host's drivers. A kind of guest that cannot run here is not an error:
 // the host reports it to the controller.
 func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *host, err error) {
-	h := &host{flags: f} // not the result, which is nil after an error
+	h := &host{flags: f, log: log} // not the result, which is nil after an error
 	h.made.First = f.FirstCore
-	if os.Geteuid() != 0 {
-		return nil, errors.New("an agent makes networks and guests, and only root may: start it with sudo")
-	}
 	for _, dir := range []string{f.RunDir, f.StateDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("making the host's folders: %w", err)
@@ -107,6 +110,7 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if err != nil {
 		return nil, fmt.Errorf("--address %q is not an IP address", f.Address)
 	}
+	h.at = address
 	if h.machine, err = machine.Facts(); err != nil {
 		return nil, err
 	}
@@ -255,6 +259,31 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 	return a
 }
 
+// address is the host's now. When a lease has ended or a laptop has moved, it is the one that
+// the controller is called from, and drivers and tunnels go on there: a host that kept its first
+// address would be refused for ever.
+func (h *host) address() netip.Addr {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.calls == nil {
+		return h.at
+	}
+	now := h.calls()
+	if now == h.at || !now.Is4() {
+		return h.at
+	}
+	h.log.Warn("this host has another address now", "address", now, "was", h.at)
+	h.at = now
+	h.network.Readdress(now)
+	if h.vm != nil {
+		h.vm.Readdress(now)
+	}
+	if h.container != nil {
+		h.container.Readdress(now)
+	}
+	return now
+}
+
 // isolationFile records the machine's settings before CPUs were isolated.
 const isolationFile = "isolation.log"
 
@@ -273,7 +302,7 @@ func (h *host) keepIsolated(log *slog.Logger) *agent.Isolation {
 // facts are the facts that the agent does not change.
 func (h *host) facts() fleet.Facts {
 	f := fleet.Facts{
-		Version: version, Machine: h.machine.ID, Address: h.flags.Address, Site: h.flags.Site,
+		Version: version, Machine: h.machine.ID, Address: h.address().String(), Boot: machine.Boot(), Site: h.flags.Site,
 		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.Memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.vmErr}, fleet.Container: {Trouble: h.containerErr}},
 		Troubles:  h.shares.Troubles(),

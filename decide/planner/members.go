@@ -192,6 +192,9 @@ func (d *draft) enrolHost(id fleet.HostID, e fleet.Enrolment, t fleet.JoinToken)
 	}
 	if !t.SameID {
 		for _, other := range d.base.Hosts {
+			if other.Credential.Key == e.Key {
+				return fmt.Sprintf("this machine is host %s already: join as that, or have it removed first with `pagurus host remove %s`", other.ID, other.ID)
+			}
 			if m := other.Credential.Machine; m != "" && m == e.Machine {
 				return fmt.Sprintf("host %s has the same machine identity: if this is a copy of its disk, run `rm /etc/machine-id && systemd-machine-id-setup` here and join again", other.ID)
 			}

@@ -36,8 +36,10 @@ const (
 // Options configures the command line.
 type Options struct {
 	Version string
-	Machine func() (string, error) // this machine's ID, as fleet.Facts.Machine of a host with the same files
-	Args    []string               // the command line without the program; nil: this process's
+	Machine func() (string, error)                  // this machine's ID, as fleet.Facts.Machine of a host with the same files
+	Missing func(context.Context) ([]string, error) // what guests need and this machine lacks
+	Mend    func(context.Context) error             // installs it, and says how far it is
+	Args    []string                                // the command line without the program; nil: this process's
 	In      io.Reader
 	Out     io.Writer
 	Err     io.Writer
@@ -154,7 +156,7 @@ func Say(w io.Writer, err error) int {
 		e = Exit{Code: exitFailed, Err: err}
 	}
 	if e.Err != nil {
-		_, _ = fmt.Fprintf(w, "pagurus: %s\n", strings.TrimSpace(e.Err.Error()))
+		_, _ = fmt.Fprintf(w, "pagurus: %s\n", strings.TrimSpace(e.Err.Error())+advice(e.Err))
 	}
 	return e.Code
 }
