@@ -131,20 +131,23 @@ func copyOf(dir *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir.Name()), nil
 }
 
-// settleMounts gives the calling thread a mount namespace of its own, with the tree at a
-// path, invisible outside.
-func settleMounts(tree *os.File, at string) error {
+// settleMounts gives the calling thread a mount namespace of its own, with the trees in a
+// server's folder, invisible outside.
+func settleMounts(trees []*os.File, folder string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("making a mount namespace: %w", err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("cutting the mount namespace off: %w", err)
 	}
-	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mounting %s for the server: %w", tree.Name(), err)
-	}
-	if err := unix.Mount("", at, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("cutting %s off: %w", tree.Name(), err)
+	for i, tree := range trees {
+		at := filesPath(folder, i)
+		if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("mounting %s for the server: %w", tree.Name(), err)
+		}
+		if err := unix.Mount("", at, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return fmt.Errorf("cutting %s off: %w", tree.Name(), err)
+		}
 	}
 	return nil
 }

@@ -234,9 +234,10 @@ func (e *explainer) job(j fleet.Job) []string {
 	if j.State == fleet.JobEnded {
 		return out
 	}
-	say("Its files (%s) are served by %s, on network %d.", j.Spec.Export, j.ShareHost, j.Subnet)
+	say("Its files (%s) are served by %s, on network %d.", strings.Join(directories(j.Spec), ", "), j.ShareHost, j.Subnet)
+	out = append(out, e.reached(j)...)
 	if quiet := placement.Silence(e.s, j.ShareHost, e.s.At); quiet > 0 {
-		say("%s has not been heard from for %s; programs that use files wait. Start the agent there again.", j.ShareHost, quiet.Round(time.Second))
+		say("%s has not been heard from for %s; programs that use files wait, and go on when it is back. Start the agent there again.", j.ShareHost, quiet.Round(time.Second))
 	}
 	at := map[fleet.HostID][]string{}
 	waiting := 0

@@ -273,10 +273,22 @@ func (d *draft) join(r fleet.Request) (fleet.Answer, error) {
 	if !hostName.MatchString(string(r.Host)) {
 		return refuse(r, "%q cannot be the name of a host; give the agent one of letters, digits, dots and hyphens with --%s", r.Host, fleet.HostFlag)
 	}
-	if _, known := d.Hosts.Find(r.Host); !known {
-		d.Hosts.Put(r.Host, lifecycle.Enlist(r.Host, d.at))
+	h, known := d.Hosts.Find(r.Host)
+	if !known {
+		h = lifecycle.Enlist(r.Host, d.at)
+	}
+	if h.Number == 0 { // also of a host that an earlier Pagurus knew
+		h.Number = d.hostNumber()
+		d.Hosts.Put(r.Host, h)
 	}
 	return fleet.Answer{}, nil
+}
+
+// hostNumber gives a number that no host has had.
+func (d *draft) hostNumber() uint32 {
+	c := d.counters()
+	c.LastHost++
+	return c.LastHost
 }
 
 // forget removes a host that never comes back.
