@@ -189,7 +189,7 @@ func (t *target) serve(c *framing.Conn, h transfer.Hello) error {
 			return err
 		}
 	}
-	if err := transfer.Reply(c, transfer.Answer{Arrived: r.Arrived, Failure: r.Failure, Lacks: lacks}); err != nil || over {
+	if err := transfer.Reply(c, transfer.Answer{Arrived: r.Arrived, Failure: r.Failure, Lacks: lacks, Folders: r.identities()}); err != nil || over {
 		return err
 	}
 	in, restoring, err := t.open(lacks)
@@ -348,10 +348,8 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	if err := t.remember(in, images); err != nil {
 		return err
 	}
-	if r.Files != "" {
-		if err := restoring.OpenLeftOut(r.Files); err != nil {
-			return errors.Join(err, t.endLazyFill())
-		}
+	if err := restoring.OpenLeftOut(r.sharedFolders()); err != nil {
+		return errors.Join(err, t.endLazyFill())
 	}
 	life, enough := context.WithTimeout(g.life, criu.RestoreLimit(r.Need.MemoryBytes)) // after this limit the source resumes the guest
 	defer enough()

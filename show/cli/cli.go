@@ -36,7 +36,8 @@ const (
 // Options configures the command line.
 type Options struct {
 	Version string
-	Machine func() (string, error) // this machine's ID, as fleet.Facts.Machine of a host with the same files
+	Machine func() (string, error)   // this machine's ID, as fleet.Facts.Machine of a host with the same files
+	Source  func(path string) string // what a directory is, if hosts can share it, as fleet.Directory.Source; nil: not known
 	In      io.Reader
 	Out     io.Writer
 	Err     io.Writer

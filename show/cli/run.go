@@ -26,12 +26,13 @@ type runFlags struct {
 	class                string
 	cap                  float64
 	tune                 string
-	on, env              []string
+	on, env, files       []string
 	detach, verbose      bool
 	trace, noTrace       bool
 	mirrored             fleet.Tune // tune, parsed
 	environment          []string   // env, parsed
 	directory, exportDir string
+	directories          []fleet.Directory // files, parsed
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -57,6 +58,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 		Example: `  pagurus run -n 4 -- ./a.out input.txt
   pagurus run -n 8 --guests 4 --mem 1G --image mpich -- ./solver
   pagurus run -n 2 --on host1,host2 --env OMP_NUM_THREADS=1 -- ./a.out < deck
+  pagurus run -n 4 --files /scratch/ada --files /data:ro -- ./a.out /data/mesh
   job=$(pagurus run -n 4 --detach -- ./a.out); pagurus logs -f $job; pagurus wait $job`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -85,6 +87,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.StringSliceVarP(&f.on, onFlag, "H", nil, "start on these hosts only")
 	flags.StringArrayVarP(&f.env, envFlag, "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
 	flags.StringVar(&f.export, fleet.ExportFlag, "", "directory the guests see at the same path: the current one (default) or one above it")
+	flags.StringArrayVar(&f.files, fleet.FilesFlag, nil, "DIR or DIR:ro, another directory the guests see at the same path; :ro is to read only; may be repeated")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
 	flags.BoolVar(&f.trace, "trace", true, "have ranks count their MPI calls and gaps: 'pagurus job show' prints them")
 	flags.BoolVar(&f.noTrace, fleet.NoTraceFlag, false, "do not trace: saves about 70 ns a call")
@@ -198,7 +201,11 @@ func (f *runFlags) check() error {
 			return fmt.Errorf("--"+fleet.ExportFlag+": %w", err)
 		}
 	}
-	return checkExport(f.exportDir, f.directory)
+	if err := checkExport(f.exportDir, f.directory); err != nil {
+		return err
+	}
+	f.directories, err = moreDirectories(f.files, f.exportDir)
+	return err
 }
 
 // Values of flags that take one of a few words.
@@ -289,6 +296,7 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 	guests, cpus := shape(f, usable(c, on, fleet.Kind(f.kind)))
 	return fleet.JobSpec{
 		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir, Machine: machine,
+		Source: a.source(f.exportDir), Files: a.sources(f.directories),
 		Ranks: f.ranks, Guests: guests, Need: fleet.Resources{CPUs: cpus, MemoryBytes: f.memory},
 		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.cap, On: on, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
 	}, nil
