@@ -313,6 +313,7 @@ func (e *explainer) host(h fleet.Host) []string {
 			say("It cannot run guests of kind %s: %s.", k, a.Trouble)
 		}
 	}
+	out = append(out, filesOf(h.Facts)...)
 	out = append(out, owners.ExplainVacating(h, e.s.Cluster.Rules, e.s.At)...)
 	out = append(out, owners.Explain(state.NewIndex(e.s, e.p.Policy), h)...)
 	for _, t := range h.Facts.Troubles {

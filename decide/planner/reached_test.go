@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pagurus/decide/desired"
 	"pagurus/fleet"
@@ -63,6 +64,20 @@ func TestFilesReachOtherMachines(t *testing.T) {
 		if err != nil || !strings.Contains(text, want) {
 			t.Errorf("%v: explain lacks %q:\n%s", err, want, text)
 		}
+	}
+	lines, err = w.p.Explain(w.s, Subject{Host: "host3"})
+	text = strings.Join(lines, "\n")
+	for _, want := range []string{"It shares /home with other hosts that have the same.", "Its containers have only files of its own machine, and what hosts share: its kernel has no NFS client."} {
+		if err != nil || !strings.Contains(text, want) {
+			t.Errorf("%v: explain lacks %q:\n%s", err, want, text)
+		}
+	}
+	w.silent["host1"] = true
+	w.now = w.now.Add(time.Minute)
+	w.hear()
+	lines, err = w.p.Explain(w.s, Subject{Job: job})
+	if text = strings.Join(lines, "\n"); err != nil || !strings.Contains(text, "programs that use files wait, and go on when it is back") {
+		t.Errorf("%v: explain of a job whose files are away:\n%s", err, text)
 	}
 	for id, h := range w.s.Hosts { // their agents came back without what they could do before
 		h.Facts.Abilities, h.Facts.Shared = nil, nil
