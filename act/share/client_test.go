@@ -2,6 +2,7 @@ package share
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -121,30 +122,35 @@ func TestFileClientMounts(t *testing.T) {
 	}
 	f.Close()
 	at := c.mountPath("j1", folder)
-	write := func(name, text string) error { return os.WriteFile(filepath.Join(at, name), []byte(text), 0o644) }
-	testkit.Until(t, time.Minute, "the server takes files", func() bool { return write("output", "from here\n") == nil })
+	// Another process writes: this one starts the server, and would wait for it when its
+	// child closes files.
+	script := fmt.Sprintf(`cd %q; until echo from here 2>/dev/null >output; do sleep 0.1; done
+exec 4<>gone; rm gone; echo open >begun
+until [ -e killed ]; do sleep 0.1; done
+echo still here >&4; echo after its death >later; cat /proc/self/fd/4 >kept`, at)
+	cmd := s.host.Command(t.Context(), "sh", "-c", script)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	has := func(name, want string) func() bool {
+		return func() bool {
+			got, err := os.ReadFile(filepath.Join(folder, name))
+			return err == nil && string(got) == want
+		}
+	}
+	testkit.Until(t, time.Minute, "it writes", has("begun", "open\n"))
 	var st unix.Stat_t
 	if err := unix.Stat(filepath.Join(folder, "output"), &st); err != nil || st.Uid != user || st.Size != 10 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	gone, err := os.OpenFile(filepath.Join(at, "gone"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer gone.Close()
-	if err := os.Remove(gone.Name()); err != nil {
-		t.Fatal(err)
-	}
 	if err := unix.Kill(s.pid(), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := gone.WriteString("still here"); err != nil {
+	write(t, filepath.Join(folder, "killed"), "", user, 0o644)
+	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	if err := write("later", "after its death\n"); err != nil {
-		t.Error(err)
-	}
-	if got, err := os.ReadFile(filepath.Join(folder, "later")); err != nil || string(got) != "after its death\n" {
-		t.Errorf("%q, %v", got, err)
+	if !has("later", "after its death\n")() || !has("kept", "still here\n")() {
+		t.Error("what was written after the server's death is not there")
 	}
 }
