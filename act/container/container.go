@@ -184,7 +184,10 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 			if err != nil { // for example if its network is gone; one guest must not make the host useless to the others
 				d.config.Log.Warn("take a guest over from an earlier agent", "guest", id, "error", err)
 			} else if r.Arrived {
-				d.guests.Watches.Go(func() { d.endPostCopy(g) })
+				d.guests.Watches.Go(func() {
+					d.forgetKept(g)
+					d.endPostCopy(g)
+				})
 			}
 			return nil
 		}

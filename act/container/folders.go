@@ -227,3 +227,31 @@ func writeAll(folders []folder) error {
 	}
 	return nil
 }
+
+// forgetNames removes names that were kept for removed files. What has lost its name while it is
+// open here is hidden by this kernel until it is closed.
+func (r record) forgetNames(kept []criu.KeptName) error {
+	var errs []error
+	for _, k := range kept {
+		for _, f := range r.Folders {
+			if f.At == k.At {
+				if err := os.Remove(filepath.Join(f.From, k.Name)); !errors.Is(err, os.ErrNotExist) {
+					errs = append(errs, err)
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// forgetKept removes the names that the source kept for a guest that has arrived.
+func (d *Driver) forgetKept(g *guest) {
+	r := g.remembered()
+	if !r.Arrived || len(r.Kept) == 0 {
+		return
+	}
+	err := r.forgetNames(r.Kept)
+	if err = errors.Join(err, g.remember(func(r *record) { r.Kept = nil })); err != nil {
+		d.config.Log.Warn("a guest that arrived leaves names in its files", "guest", g.id, "error", err)
+	}
+}

@@ -351,6 +351,9 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	if err := restoring.OpenLeftOut(r.sharedFolders()); err != nil {
 		return errors.Join(err, t.endLazyFill())
 	}
+	if err := g.remember(func(r *record) { r.Kept = restoring.Kept }); err != nil {
+		return errors.Join(err, t.endLazyFill())
+	}
 	life, enough := context.WithTimeout(g.life, criu.RestoreLimit(r.Need.MemoryBytes)) // after this limit the source resumes the guest
 	defer enough()
 	go d.config.Cgroups.Hasten(life)
@@ -364,6 +367,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	if err != nil {
 		return errors.Join(err, d.killBut(r, t.place.PID), t.endLazyFill())
 	}
+	d.forgetKept(g)
 	d.guests.Watches.Go(func() { // the source need not wait for it
 		if err := t.place.End(); err != nil {
 			d.config.Log.Warn("end what held a guest's place", "guest", g.id, "error", err)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"pagurus/act/container/criu"
 	"pagurus/act/container/memory"
 	"pagurus/act/container/port"
 	"pagurus/act/host"
@@ -29,6 +30,7 @@ type record struct {
 	Port      port.Port         `json:"port"`
 	Export    string            `json:"export,omitempty"`  // of an earlier Pagurus: the only one of Folders, its path in the guest
 	Files     string            `json:"files,omitempty"`   // and its path on this host
+	Kept      []criu.KeptName   `json:"kept,omitempty"`    // names of removed files that a target removes when it has the guest
 	Folders   []folder          `json:"folders,omitempty"` // the job's directories, its own first
 	Process   host.Process      `json:"process"`           // the first process; before a target's guest has arrived, the process that holds its place
 	Place     host.Process      `json:"place,omitzero"`    // after the guest has arrived: the process that held its place, until it is ended
@@ -58,6 +60,7 @@ type copying struct {
 	Suspended  bool              `json:"suspended"`            // the guest is suspended here
 	Asked      bool              `json:"asked"`                // the target was told to resume the guest, and so may have it
 	Left       bool              `json:"left"`                 // the target has it
+	Kept       []criu.KeptName   `json:"kept,omitempty"`       // names of removed files that were made for the target
 	Crosses    []string          `json:"crosses,omitempty"`    // directories of the job that the target reaches in another way
 	PageServer host.Process      `json:"page_server,omitzero"` // sends lazy pages to the target
 	Cost       fleet.Progress    `json:"cost"`                 // of the whole migration; set when Left is

@@ -198,7 +198,11 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 		return true, err
 	}
 	waits.Again()
-	if err = dumping.Leave(r.jobFolders()); err == nil {
+	err = dumping.Leave(r.jobFolders())
+	if len(dumping.Kept) > 0 {
+		err = errors.Join(err, s.guest.remember(func(r *record) { r.Copy.Kept = dumping.Kept }))
+	}
+	if err == nil {
 		err = dumping.Do(ctx)
 	}
 	if err == nil {
@@ -326,6 +330,14 @@ func (d *Driver) release(ctx context.Context, g *guest) error {
 // thaw undoes cut and freeze.
 func (d *Driver) thaw(g *guest) error {
 	r := g.remembered()
+	if c := r.Copy; c != nil && len(c.Kept) > 0 {
+		if err := r.forgetNames(c.Kept); err != nil {
+			d.config.Log.Warn("a guest that did not move leaves names in its files", "guest", g.id, "error", err)
+		}
+		if err := g.remember(func(r *record) { r.Copy.Kept = nil }); err != nil {
+			return err
+		}
+	}
 	if err := d.atHost(r.Port.Mend); err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ const (
 	dialPause  = 200 * time.Millisecond
 	// writeLimit is how long unmounting may write files before it is forced. Guests have
 	// written theirs by then.
-	writeLimit = 10 * time.Second
+	writeLimit = 3 * time.Second
 )
 
 // KeepClients removes all file clients but those of these networks. Call it before the networks are

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,4 +120,48 @@ func lookAfresh(folder, name string) (uint64, error) {
 		err = unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_BASIC_STATS, &st)
 	}
 	return st.Ino, err
+}
+
+// hidden is how an NFS client calls a file that was removed while it is open. It removes the
+// file when the last process here closes it, although the target's may still have it open.
+const hidden = ".nfs"
+
+// misnamed reports whether a file of a network file system is no longer found by its name.
+// The kernel may remember names that were removed or replaced elsewhere, so it is made to
+// ask for each part of the path.
+func (j *job) misnamed(pid int, name string, inode uint64) bool {
+	if isHidden(name) {
+		return true
+	}
+	folder := fmt.Sprintf("/proc/%d/root%s", pid, j.At)
+	now, err := lookAfresh(folder, strings.TrimPrefix(name, j.At))
+	if err != nil {
+		_, ended := os.Stat(folder) // the process has ended if that fails
+		return ended == nil
+	}
+	return now != inode
+}
+
+func isHidden(name string) bool { return strings.HasPrefix(filepath.Base(name), hidden) }
+
+// KeptName is another name that a hidden file was given, in a folder of the container.
+type KeptName struct{ At, Name string }
+
+// keepName gives a hidden file another name, by which the target opens it, and returns that,
+// from the folder. Otherwise the file would be gone from the server when the source's kernel
+// removes it, and useless to whoever has it open. The target removes the name as soon as it
+// has the file open: then its kernel hides the file in turn, until the last process there
+// closes it. For other files keepName returns "".
+func (j *job) keepName(pid int, name string) (string, error) {
+	if !j.Remote || !isHidden(name) {
+		return "", nil
+	}
+	// Opened at an earlier move it has a path from the folder.
+	name = strings.TrimPrefix(strings.TrimPrefix(name, j.At), "/")
+	root := fmt.Sprintf("/proc/%d/root%s/", pid, j.At)
+	kept := filepath.Join(filepath.Dir(name), fmt.Sprintf("%s.pagurus%016x", hidden, rand.Uint64()))
+	if err := os.Link(root+name, root+kept); err != nil {
+		return "", fmt.Errorf("keep a name for the removed file %s/%s: %w", j.At, name, err)
+	}
+	return kept, nil
 }

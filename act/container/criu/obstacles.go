@@ -318,7 +318,10 @@ func (s subject) file(number, what string) string {
 		if job.Crosses {
 			return crossing(s.name, strings.TrimSuffix(what, deleted))
 		}
-		if _, _, err := unix.NameToHandleAt(unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW); err != nil {
+		if _, _, err := unix.NameToHandleAt(unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW); err != nil || job.Remote && st.Nlink == 0 {
+			if _, err := os.Lstat(path); err != nil {
+				return "" // the process has ended, or has closed it
+			}
 			return stuck(s.name, strings.TrimSuffix(what, deleted))
 		}
 		return ""

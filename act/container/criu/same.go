@@ -23,6 +23,7 @@ type leftOut struct {
 	Handle []byte
 	At     string `json:",omitempty"` // its folder in the container; empty: the first
 	Inode  uint64 `json:",omitempty"`
+	Kept   string `json:",omitempty"` // a name in the folder that it was given for the target; empty: it is opened by its handle
 }
 
 // JobFolder is a folder of files that source and target both have, as a container sees it.
@@ -43,6 +44,11 @@ const deleted = " (deleted)"
 // other end. The processes must be suspended.
 func (d *Dumping) Leave(at []JobFolder) error {
 	files, err := sames(d.spec.PID, at)
+	for _, f := range files {
+		if f.Kept != "" {
+			d.Kept = append(d.Kept, KeptName{f.At, f.Kept})
+		}
+	}
 	if err == nil && len(files) > 0 {
 		var text []byte
 		if text, err = json.Marshal(files); err == nil {
@@ -125,6 +131,9 @@ func (r *Restoring) giveLeftOut(folders []SharedFolder, files []leftOut) error {
 			return err
 		}
 		opened = append(opened, f)
+		if s.Kept != "" {
+			r.Kept = append(r.Kept, KeptName{s.At, s.Kept})
+		}
 		r.call.opts.InheritFd = append(r.call.opts.InheritFd, &rpc.InheritFd{Key: new(s.Key), Fd: new(int32(firstFile + i))})
 	}
 	r.call.files = opened
@@ -156,9 +165,15 @@ func mountOf(folder string) (*os.File, error) {
 }
 
 func (s leftOut) open(base *os.File) (*os.File, error) {
-	fd, err := unix.OpenByHandleAt(int(base.Fd()), unix.NewFileHandle(s.Type, s.Handle), unix.O_PATH|unix.O_CLOEXEC)
+	var fd int
+	var err error
+	if s.Kept != "" {
+		fd, err = unix.Openat(int(base.Fd()), s.Kept, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	} else {
+		fd, err = unix.OpenByHandleAt(int(base.Fd()), unix.NewFileHandle(s.Type, s.Handle), unix.O_PATH|unix.O_CLOEXEC)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("open %s by its handle: %w", s.Key, err)
+		return nil, fmt.Errorf("open %s by its handle, or the name that was kept for it: %w", s.Key, err)
 	}
 	f := os.NewFile(uintptr(fd), s.Key)
 	if st, err := statx(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil || s.Inode != 0 && st.Ino != s.Inode {
@@ -194,11 +209,18 @@ func sames(pid int, folders []JobFolder) ([]leftOut, error) {
 			if job.Crosses {
 				return nil, errors.New(crossing(NameOf(p), strings.TrimSuffix(name, deleted)))
 			}
+			if job.Remote && st.Nlink == 0 {
+				return nil, errors.New(stuck(NameOf(p), strings.TrimSuffix(name, deleted)))
+			}
+			kept, err := job.keepName(p, name)
+			if err != nil {
+				return found, err
+			}
 			handle, _, err := unix.NameToHandleAt(unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", stuck(NameOf(p), strings.TrimSuffix(name, deleted)), err)
+				return found, fmt.Errorf("%s: %w", stuck(NameOf(p), strings.TrimSuffix(name, deleted)), err)
 			}
-			found = append(found, leftOut{Key: key, Type: handle.Type(), Handle: handle.Bytes(), At: job.At, Inode: st.Ino})
+			found = append(found, leftOut{Key: key, Type: handle.Type(), Handle: handle.Bytes(), At: job.At, Inode: st.Ino, Kept: kept})
 		}
 	}
 	return found, nil
@@ -272,7 +294,11 @@ func (j *job) nameless(pid int, path, name string) (st unix.Statx_t, ours bool) 
 	if !j.odd(name) {
 		return st, false
 	}
-	st, err := statx(path)
+	flags := 0
+	if j.Remote {
+		flags = unix.AT_STATX_FORCE_SYNC
+	}
+	err := unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &st)
 	kind := st.Mode & unix.S_IFMT
 	if err != nil || device64(st) != j.device || kind != unix.S_IFREG && kind != unix.S_IFDIR {
 		return st, false
@@ -282,21 +308,6 @@ func (j *job) nameless(pid int, path, name string) (st unix.Statx_t, ours bool) 
 	}
 	at, known := j.tables[pid][st.Mnt_id]
 	return st, !known || at == j.At && (strings.HasSuffix(name, deleted) || j.Remote && j.misnamed(pid, name, st.Ino))
-}
-
-// hidden is how an NFS client calls a file that was removed while it is open. It removes the
-// file when the last process here closes it, although the target's may still have it open.
-const hidden = ".nfs"
-
-// misnamed reports whether a file of a network file system is no longer found by its name.
-// The kernel may remember names that were removed or replaced elsewhere, so it is made to
-// ask for each part of the path.
-func (j *job) misnamed(pid int, name string, inode uint64) bool {
-	if strings.HasPrefix(filepath.Base(name), hidden) {
-		return true
-	}
-	now, err := lookAfresh(fmt.Sprintf("/proc/%d/root%s", pid, j.At), strings.TrimPrefix(name, j.At))
-	return err != nil || now != inode
 }
 
 // opens returns a process's open files, as paths in /proc with their names. It omits the
