@@ -62,6 +62,8 @@ type Host struct {
 
 	Credential Credential `json:"credential,omitzero"` // who its agent must prove to be
 
+	Number uint32 `json:"number,omitempty"` // its own in the cluster; its address in jobs' networks follows from it
+
 	IsolatedCPUs CPUSet `json:"isolated_cpus,omitempty"` // of its CPUs, those for guests alone; what its agent made of it is in Facts
 }
 
@@ -86,6 +88,7 @@ type Facts struct {
 	Owner       *Owner                   `json:"owner,omitempty"`     // nil: the agent has no sensors
 	Topology    *Topology                `json:"topology,omitempty"`  // nil: not reported
 	Isolation   *Isolation               `json:"isolation,omitempty"` // nil: not reported
+	Shared      []Directory              `json:"shared,omitempty"`    // directories that the host shares with others anyway, with their sources
 }
 
 // Abilities says what a driver can do on a host, so that placement need not call a
@@ -96,7 +99,8 @@ type Abilities struct {
 	NoPostCopy  string `json:"no_post_copy,omitempty"` // why not, and how to change that, for people
 	Preempt     bool   `json:"preempt,omitempty"`      // post-copy can send requested pages over a separate connection
 	Compress    bool   `json:"compress,omitempty"`     // can send and receive compressed memory
-	Files       bool   `json:"files,omitempty"`        // guests can reach jobs' files on other machines; guests with their own kernel always can
+	Files       bool   `json:"files,omitempty"`        // the host's kernel can mount jobs' files of other machines; guests with their own kernel mount them themselves
+	NoFiles     string `json:"no_files,omitempty"`     // why not, and how to change that, for people
 	Accelerator string `json:"accelerator,omitempty"`  // "kvm" or "tcg" (software emulation)
 	Version     string `json:"version,omitempty"`      // of QEMU or CRIU
 	CPU         string `json:"cpu,omitempty"`          // CPU model that guests see

@@ -36,7 +36,7 @@ const (
 
 // Refused says what is wrong with a job by itself and how to fix it; empty: nothing.
 func (s JobSpec) Refused() string {
-	for _, check := range []func(JobSpec) string{invalidSize, invalidPath, invalidLength} {
+	for _, check := range []func(JobSpec) string{invalidSize, invalidPath, invalidFiles, invalidLength} {
 		if reason := check(s); reason != "" {
 			return reason
 		}
@@ -75,6 +75,34 @@ func invalidPath(s JobSpec) string {
 		return fmt.Sprintf("the working directory's path has %d bytes; start the job in one whose path has %d or fewer", len(s.Dir), PathBytes)
 	case s.Dir != s.Export && !strings.HasPrefix(s.Dir, s.Export+"/"):
 		return fmt.Sprintf("the working directory %s is not inside the shared directory %s; start the job inside it", s.Dir, s.Export)
+	}
+	return ""
+}
+
+// invalidFiles refuses more directories that guests cannot mount beside the job's own. One
+// inside another would be served twice, with other rights.
+func invalidFiles(s JobSpec) string {
+	if len(s.Files) > MostDirectories {
+		return fmt.Sprintf("%d directories are more than the %d that a job may have beside its own; name one above several of them with --"+FilesFlag, len(s.Files), MostDirectories)
+	}
+	odd := func(r rune) bool { return r == '"' || unicode.IsControl(r) }
+	bytes := 0
+	for i, d := range s.Directories() {
+		bytes += len(d.Path)
+		switch {
+		case !path.IsAbs(d.Path) || path.Clean(d.Path) != d.Path || d.Path == "/":
+			return fmt.Sprintf("the directory %q cannot be shared with guests; name an absolute path that is not / and has no .. in it with --"+FilesFlag, d.Path)
+		case strings.ContainsFunc(d.Path, odd):
+			return fmt.Sprintf("the directory %q cannot be shared with guests, because its name has a quotation mark or a control character; rename it", d.Path)
+		}
+		for _, other := range s.Directories()[:i] {
+			if d.Path == other.Path || strings.HasPrefix(d.Path, other.Path+"/") || strings.HasPrefix(other.Path, d.Path+"/") {
+				return fmt.Sprintf("of the directories %s and %s one is inside the other; leave out --"+FilesFlag+" %s, or share what is above both with --"+ExportFlag, other.Path, d.Path, d.Path)
+			}
+		}
+	}
+	if bytes > PathBytes {
+		return fmt.Sprintf("the directories' paths have %d bytes together; name directories whose paths have %d or fewer", bytes, PathBytes)
 	}
 	return ""
 }

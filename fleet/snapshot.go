@@ -20,10 +20,11 @@ type Snapshot struct {
 
 // Cluster is the state that exists once.
 type Cluster struct {
-	ID         string `json:"id"`          // random, made with the store
-	NextJob    uint64 `json:"next_job"`    // the number of the next job
-	NextMove   uint64 `json:"next_move"`   // the number of the next move
-	NextSubnet Subnet `json:"next_subnet"` // first candidate for a free subnet
+	ID         string `json:"id"`                  // random, made with the store
+	NextJob    uint64 `json:"next_job"`            // the number of the next job
+	NextMove   uint64 `json:"next_move"`           // the number of the next move
+	NextSubnet Subnet `json:"next_subnet"`         // first candidate for a free subnet
+	LastHost   uint32 `json:"last_host,omitempty"` // the highest number of a host
 	Rules      Rules  `json:"rules,omitzero"`
 }
 

@@ -41,7 +41,7 @@ type Config struct {
 	MaxBandwidth int64                                               // limit of one copy, in bytes per second; 0: no limit
 	Cgroups      Cgroups                                             // required
 	ImageFolder  func(context.Context, fleet.Digest) (string, error) // returns the folder that holds an image's files
-	Files        func(context.Context, fleet.Task) (*os.File, error) // opens the directory of the job's files with the job's user's rights; if Files is nil or returns nil, guests see no files
+	Files        func(context.Context, fleet.Task) ([]Files, error)  // opens the job's directories with the job's user's rights, its own first; the caller closes them; if Files is nil or returns none, guests see no files
 	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // reports whether a copy may switch; called when each pass begins; nil: nothing is copied
 	Log          *slog.Logger                                        // nil: slog.Default
 }
@@ -123,7 +123,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Run, err = filepath.Abs(d.config.Run); err != nil {
 		return err
 	}
-	for _, dir := range []string{d.dir(""), d.imageDir(""), d.filesDir("")} {
+	for _, dir := range []string{d.dir(""), d.imageDir(""), d.filesDir("", 0)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
@@ -186,7 +186,10 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 			if err != nil { // for example if its network is gone; one guest must not make the host useless to the others
 				d.config.Log.Warn("take a guest over from an earlier agent", "guest", id, "error", err)
 			} else if r.Arrived {
-				d.guests.Watches.Go(func() { d.endPostCopy(g) })
+				d.guests.Watches.Go(func() {
+					d.forgetKept(g)
+					d.endPostCopy(g)
+				})
 			}
 			return nil
 		}
@@ -298,11 +301,4 @@ func (d *Driver) bandwidth(l fleet.Limits) int64 {
 		return min(l.BytesPerSecond, d.config.MaxBandwidth)
 	}
 	return cmp.Or(l.BytesPerSecond, d.config.MaxBandwidth)
-}
-
-// filesDir returns where the files of a guest's job are mounted on this host. It is
-// outside the guest's folder, because everything in that folder is removed with the
-// guest.
-func (d *Driver) filesDir(id fleet.GuestID) string {
-	return filepath.Join(d.config.Run, "container-files", string(id))
 }

@@ -53,6 +53,7 @@ type guest struct {
 	out      *transfer.Sender   // a copy that is ready to switch; nil: none
 	waits    *interrupted.Seen  // what its threads waited in when it was suspended; nil: not known
 	cancel   context.CancelFunc // ends the call that holds moving
+	using    *using             // its files; nil: not now
 }
 
 // attach starts to watch a guest's process. It takes ownership of the handle, also when

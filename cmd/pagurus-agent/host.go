@@ -55,6 +55,7 @@ var (
 	_ agent.ResumeTimer   = (*container.Driver)(nil)
 	_ agent.Overlay       = (*overlay.Overlay)(nil)
 	_ agent.Shares        = (*share.Shares)(nil)
+	_ agent.Clients       = (*share.Clients)(nil)
 	_ agent.Images        = (*image.Store)(nil)
 	_ agent.GuestAgent    = (*guestlink.Client)(nil)
 	_ monitor.Sensors     = (*owner.Sensors)(nil)
@@ -79,6 +80,9 @@ type host struct {
 	images       *image.Store
 	groups       *cgroup.Groups
 	sensors      *owner.Sensors
+	clients      *share.Clients
+	noClient     string // why this host's kernel cannot mount jobs' files
+	common       *sharedWatch
 	lock         *daemon.Lock
 	log          *slog.Logger
 	made         numa.Reader
@@ -127,6 +131,10 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if h.shares, err = share.Open(share.Config{Run: f.RunDir}); err != nil {
 		return nil, err
 	}
+	if h.clients, err = share.OpenClients(f.RunDir); err != nil {
+		return nil, err
+	}
+	h.noClient, h.common = machine.NoNFSClient(), watchShared(f.Shared)
 	guest, err := roles.Beside(roles.GuestProgram)
 	if err != nil {
 		return nil, err
@@ -217,6 +225,9 @@ func (h *host) close() error {
 	if h.container != nil {
 		errs = append(errs, h.container.Close())
 	}
+	if h.common != nil {
+		h.common.close()
+	}
 	if h.shares != nil {
 		errs = append(errs, h.shares.Close())
 	}
@@ -252,7 +263,7 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.RunDir, ownerFile), Log: log,
 		}),
 		Classes: held, Isolation: h.keepIsolated(log),
-		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
+		Overlay: h.network, Shares: h.shares, Clients: h.clients, Images: h.images, Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.CPUs, Alive: alive, Log: log,
 	})
 	h.sensors.Holding(a.Held)
@@ -305,15 +316,18 @@ func (h *host) facts() fleet.Facts {
 		Version: version, Machine: h.machine.ID, Address: h.address().String(), Boot: machine.Boot(), Site: h.flags.Site,
 		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.Memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.vmErr}, fleet.Container: {Trouble: h.containerErr}},
-		Troubles:  h.shares.Troubles(),
 		Topology:  h.made.Last(),
 	}
+	var troubles []string
+	f.Shared, troubles = h.common.last()
+	f.Troubles = append(h.shares.Troubles(), troubles...)
 	if h.vm != nil {
 		f.Abilities[fleet.VM] = h.vm.Abilities()
 	}
 	if h.container != nil {
 		able := h.container.Abilities()
 		able.Processor = h.processor
+		able.Files, able.NoFiles = h.noClient == "", h.noClient
 		f.Abilities[fleet.Container] = able
 	}
 	if f.Capacity.MemoryBytes == 0 {
@@ -326,14 +340,7 @@ func (h *host) facts() fleet.Facts {
 const ownerFile = "owner.json"
 
 // kept are the files in a host's run folder that the next agent needs.
-var kept = []string{"guests", "containers", "container-images", "container-agents", "container-files", "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}
-
-// files opens a job's files for its containers with its user's permissions: from where they
-// were shared, on the same machine, which placement has ensured.
-func (h *host) files(ctx context.Context, t fleet.Task) (*os.File, error) {
-	j := t.Job.Spec
-	return share.Enter(ctx, fleet.Share{Export: j.Export, UID: j.UID, GID: j.GID})
-}
+var kept = []string{"guests", "containers", "container-images", "container-agents", "container-files", share.ClientsFolder, "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}
 
 // sweep removes everything of Pagurus from the host: guests, file servers, networks, control
 // groups, and the files about its cluster. After an error it goes on, but keeps those files.
@@ -354,7 +361,7 @@ func (h *host) sweep(ctx context.Context) error {
 		}
 	}
 	errs = append(errs, returnFaults(), h.isolation().Off())
-	if err := errors.Join(append(errs, h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.groups.Close())...); err != nil {
+	if err := errors.Join(append(errs, h.clients.KeepClients(ctx, nil), h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.groups.Close())...); err != nil {
 		return err
 	}
 	for _, name := range kept {

@@ -234,9 +234,10 @@ func (e *explainer) job(j fleet.Job) []string {
 	if j.State == fleet.JobEnded {
 		return out
 	}
-	say("Its files (%s) are served by %s, on network %d.", j.Spec.Export, j.ShareHost, j.Subnet)
+	say("Its files (%s) are served by %s, on network %d.", strings.Join(directories(j.Spec), ", "), j.ShareHost, j.Subnet)
+	out = append(out, e.reached(j)...)
 	if quiet := placement.Silence(e.s, j.ShareHost, e.s.At); quiet > 0 {
-		say("%s has not been heard from for %s; programs that use files wait. Start the agent there again.", j.ShareHost, quiet.Round(time.Second))
+		say("%s has not been heard from for %s; programs that use files wait, and go on when it is back. Start the agent there again.", j.ShareHost, quiet.Round(time.Second))
 	}
 	at := map[fleet.HostID][]string{}
 	waiting := 0
@@ -312,6 +313,7 @@ func (e *explainer) host(h fleet.Host) []string {
 			say("It cannot run guests of kind %s: %s.", k, a.Trouble)
 		}
 	}
+	out = append(out, filesOf(h.Facts)...)
 	out = append(out, owners.ExplainVacating(h, e.s.Cluster.Rules, e.s.At)...)
 	out = append(out, owners.Explain(state.NewIndex(e.s, e.p.Policy), h)...)
 	for _, t := range h.Facts.Troubles {

@@ -201,6 +201,7 @@ func (d *draft) enrolHost(id fleet.HostID, e fleet.Enrolment, t fleet.JoinToken)
 		}
 	}
 	h := lifecycle.Enlist(id, d.at)
+	h.Number = d.hostNumber()
 	h.Credential = fleet.Credential{Key: e.Key, Machine: e.Machine, Address: e.Address, Joined: d.at}
 	d.Hosts.Put(id, h)
 	return ""

@@ -269,10 +269,22 @@ func (d *draft) join(r fleet.Request) (fleet.Answer, error) {
 	if reason := r.Host.Refused(); reason != "" {
 		return refuse(r, "%s", reason)
 	}
-	if _, known := d.Hosts.Find(r.Host); !known {
-		d.Hosts.Put(r.Host, lifecycle.Enlist(r.Host, d.at))
+	h, known := d.Hosts.Find(r.Host)
+	if !known {
+		h = lifecycle.Enlist(r.Host, d.at)
+	}
+	if h.Number == 0 { // also of a host that an earlier Pagurus knew
+		h.Number = d.hostNumber()
+		d.Hosts.Put(r.Host, h)
 	}
 	return fleet.Answer{}, nil
+}
+
+// hostNumber gives a number that no host has had.
+func (d *draft) hostNumber() uint32 {
+	c := d.counters()
+	c.LastHost++
+	return c.LastHost
 }
 
 // forget removes a host that never comes back.

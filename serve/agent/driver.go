@@ -151,6 +151,14 @@ type Shares interface {
 	Failure(fleet.JobID) error
 }
 
+// Clients are the host's file clients, which mount jobs' files for guests that do not mount
+// them themselves.
+type Clients interface {
+	// KeepClients removes the clients of all networks but these, with what they have mounted. It is
+	// called before Overlay removes the networks.
+	KeepClients(context.Context, []fleet.Network) error
+}
+
 // Images provides the images that guests run.
 type Images interface {
 	// Ensure makes the image's files present on this host and returns their folder. After an

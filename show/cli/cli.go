@@ -40,6 +40,7 @@ type Options struct {
 	Missing func(context.Context) ([]string, error) // what guests need and this machine lacks
 	Mend    func(context.Context) error             // installs it, and says how far it is
 	Args    []string                                // the command line without the program; nil: this process's
+	Source  func(path string) string                // what a directory is, if hosts can share it, as fleet.Directory.Source; nil: not known
 	In      io.Reader
 	Out     io.Writer
 	Err     io.Writer

@@ -26,12 +26,13 @@ type runFlags struct {
 	class                string
 	cap                  float64
 	tune                 string
-	on, env              []string
+	on, env, files       []string
 	detach, verbose      bool
 	trace, noTrace       bool
 	mirrored             fleet.Tune // tune, parsed
 	environment          []string   // env, parsed
 	directory, exportDir string
+	directories          []fleet.Directory // files, parsed
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -57,6 +58,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 		Example: `  pagurus run -n 4 -- ./a.out input.txt
   pagurus run -n 8 --guests 4 --mem 1G --image mpich -- ./solver
   pagurus run -n 2 --on host1,host2 --env OMP_NUM_THREADS=1 -- ./a.out < deck
+  pagurus run -n 4 --files /scratch/ada --files /data:ro -- ./a.out /data/mesh
   job=$(pagurus run -n 4 --detach -- ./a.out); pagurus logs -f $job; pagurus wait $job`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -91,6 +93,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.StringSliceVarP(&f.on, onFlag, "H", nil, "start on these hosts only")
 	flags.StringArrayVarP(&f.env, envFlag, "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
 	flags.StringVar(&f.export, fleet.ExportFlag, "", "directory the guests see at the same path: the current one (default) or one above it")
+	flags.StringArrayVar(&f.files, fleet.FilesFlag, nil, "DIR or DIR:ro, another directory the guests see at the same path; :ro is to read only; may be repeated")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
 	flags.BoolVar(&f.trace, "trace", true, "have ranks count their MPI calls and gaps: 'pagurus job show' prints them")
 	flags.BoolVar(&f.noTrace, fleet.NoTraceFlag, false, "do not trace: saves about 70 ns a call")
@@ -215,6 +218,9 @@ func (f *runFlags) check(args []string) error {
 	if err := checkExport(f.exportDir, f.directory); err != nil {
 		return err
 	}
+	if f.directories, err = moreDirectories(f.files, f.exportDir); err != nil {
+		return err
+	}
 	if i := slices.IndexFunc(args, func(arg string) bool { return !utf8.ValidString(arg) }); i >= 0 {
 		return fmt.Errorf("the argument %q is not UTF-8 and would reach the program changed: give it in a file", args[i])
 	}
@@ -302,6 +308,7 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 	}
 	job := f.job(args)
 	job.Machine, job.On = machine, on
+	job.Source, job.Files = a.source(f.exportDir), a.sources(f.directories)
 	job.Guests, job.Need.CPUs = shape(f, usable(c, on, fleet.Kind(f.kind)))
 	return job, nil
 }
