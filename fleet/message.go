@@ -48,9 +48,9 @@ const (
 	Release    RequestVerb = "release"     // Host: its owner is gone, as far as that was said by hand
 	Isolate    RequestVerb = "isolate"     // Host, Isolation: some of its CPUs for guests alone
 	AddToken   RequestVerb = "add token"   // Token, whose ID and Hash the controller sets
-	DropToken  RequestVerb = "drop token"  // Token, of which only the ID counts
+	DropToken  RequestVerb = "drop token"  // Token: only its ID counts
 	SetUser    RequestVerb = "user"        // User: add or change; logins stay
-	DropUser   RequestVerb = "drop user"   // User, of which only the ID counts
+	DropUser   RequestVerb = "drop user"   // User: only its ID counts
 	Enrol      RequestVerb = "enrol"       // Host if one joins, Enrolment; made by the controller itself
 	Logout     RequestVerb = "logout"      // Enrolment.Key, which the controller sets: this login ends
 )
@@ -153,7 +153,7 @@ type Report struct {
 	Cause   string    `json:"cause,omitempty"`  // for people, when Outcome is not Done
 	Listen  string    `json:"listen,omitempty"` // of Receive
 	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch; after post-copy of Retire
-	Passes  []Pass    `json:"passes,omitempty"` // of Copy
+	Rounds  []Round   `json:"rounds,omitempty"` // of Copy
 	Resumed time.Time `json:"resumed,omitzero"` // of Activate: when the guest was resumed, target host's clock
 	Exit    *Exit     `json:"exit,omitempty"`   // of Run
 	Traces  []Trace   `json:"traces,omitempty"` // of Stop: the traces of the guest's ranks, for later queries

@@ -57,6 +57,7 @@ func newExperiments() *experiments {
 func (b *experiments) trials() []bench.Trial {
 	return []bench.Trial{
 		{Name: "size", Says: "memory and processor time of an idle cluster's controller and agents", Measure: b.size},
+		{Name: "crowd", Says: "the controller with 2,000 TLS connections of agents that report", Measure: b.crowd, Lab: crowdLab()},
 		{Name: "start", Says: "a warm run to MPI_Init, beside a boot by hand", Measure: b.start},
 		{Name: "migration", Says: "a move's total time, beside QEMU's migrate typed by hand", Measure: b.migration},
 		{Name: "page-cache", Says: "what is not sent of a guest that moves", Measure: b.pageCache},

@@ -115,7 +115,7 @@ func (a asking) run(ctx context.Context, q *fleet.IsolationRequest) error {
 		for _, n := range answer.Notes {
 			a.say(view.Clean(n))
 		}
-		if h, err = a.settled(ctx); err != nil {
+		if h, err = a.awaitIsolation(ctx); err != nil {
 			return err
 		}
 	}
@@ -147,8 +147,8 @@ const (
 	settleEvery = 200 * time.Millisecond
 )
 
-// settled waits until the host's agent has done what was requested, or could not.
-func (a asking) settled(ctx context.Context) (fleet.Host, error) {
+// awaitIsolation waits until the host's agent has done what was requested, or could not.
+func (a asking) awaitIsolation(ctx context.Context) (fleet.Host, error) {
 	for begun := time.Now(); ; {
 		h, err := a.read(ctx)
 		if err != nil {

@@ -126,7 +126,7 @@ func of(s fleet.Snapshot, name string, w tuneWish) (plan, string, error) {
 	if p.Layout == nil {
 		return p, text + fmt.Sprintf("%s has not reported where its parts are.\n", g.Home), nil
 	}
-	return p, text + fmt.Sprintf("On %s:\n%s", g.Home, got(*g.Shape, *p.Layout)), nil
+	return p, text + fmt.Sprintf("On %s:\n%s", g.Home, layoutText(*g.Shape, *p.Layout)), nil
 }
 
 func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
@@ -169,7 +169,7 @@ func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
 	}
 	layout := topology.Fit(ours, *p.Shape, need, tune, taken)
 	p.Layout = &layout
-	text += fmt.Sprintf("\nA guest of %s and %s would see %s\nand get:\n%s", view.Count(cpus, "CPU"), view.Bytes(w.memory), sees(*p.Shape), got(*p.Shape, layout))
+	text += fmt.Sprintf("\nA guest of %s and %s would see %s\nand get:\n%s", view.Count(cpus, "CPU"), view.Bytes(w.memory), sees(*p.Shape), layoutText(*p.Shape, layout))
 	return p, text, nil
 }
 
@@ -220,8 +220,8 @@ func asSeen(differs []string) string {
 	return "The guest itself reports something else:\n  " + strings.Join(differs, "\n  ") + "\n"
 }
 
-// got describes the places of a guest's parts.
-func got(s fleet.Shape, l fleet.Layout) string {
+// layoutText describes the places of a guest's parts.
+func layoutText(s fleet.Shape, l fleet.Layout) string {
 	table := view.Table{Columns: []string{"GUEST NODE", "GUEST CPUS", "MEMORY", "ON HOST NODES", "PAGES", "ON HOST CPUS"}, Notes: l.Notes}
 	nodes := s.Nodes
 	if len(nodes) == 0 {

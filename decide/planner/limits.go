@@ -8,8 +8,8 @@ import (
 
 // invalidLimits says what is wrong with the limits of a move; empty: nothing.
 func invalidLimits(l fleet.Limits) string {
-	for _, f := range fleet.LimitFlags {
-		if reason := f.Refused(l); reason != "" {
+	for i := range fleet.LimitFlags {
+		if reason := fleet.LimitFlags[i].Refused(&l); reason != "" {
 			return reason
 		}
 	}

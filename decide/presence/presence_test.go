@@ -224,7 +224,7 @@ func TestSensorsThatFail(t *testing.T) {
 	p := fleet.OwnerPolicy{Owned: true}
 	watch := Next(Watch{}, p, Moment{At: time.Hour})
 	if watch.in != fleet.OwnerLeaving {
-		t.Errorf("a host nobody has seen is %s", watch.in)
+		t.Errorf("a host that was never sensed is %s", watch.in)
 	}
 	if watch = Next(watch, p, Moment{At: time.Hour + 15*time.Minute}); watch.in != fleet.OwnerAbsent {
 		t.Errorf("after a quarter of an hour without a sign it is %s", watch.in)

@@ -22,7 +22,7 @@ import (
 	"pagurus/fleet"
 )
 
-// record is one of two targets, of which one run failed.
+// record is of two targets; one run failed.
 func record() *bench.Record {
 	r := &bench.Record{
 		Complete: true, Machine: bench.Machine{Commit: "abcd123", CPUs: 2},
@@ -193,7 +193,7 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-// NetPIPE is left out for other than two ranks, where nobody has asked for it, and that
+// NetPIPE is left out for other than two ranks, unless it was asked for, and that
 // is said and kept.
 func TestNetPIPEIsForTwoRanks(t *testing.T) {
 	for ranks, want := range map[int]string{2: "hpl,stream,netpipe", 4: "hpl,stream"} {
@@ -339,7 +339,7 @@ func TestMovesAreRead(t *testing.T) {
 	begun := time.Unix(1000, 0)
 	m := fleet.Migration{Phase: fleet.Finished, Guest: "j1g0", Entered: []fleet.Entered{{Phase: fleet.Preparing, At: begun}, {Phase: fleet.Activating, At: begun.Add(time.Second)},
 		{Phase: fleet.Retiring, At: begun.Add(1020 * time.Millisecond)}, {Phase: fleet.Finished, At: begun.Add(2 * time.Second)}},
-		Passes: []fleet.Pass{{Round: 1, LeftBytes: 3 << 20}, {Round: 2, LeftBytes: 1 << 19, At: 2 * time.Second}},
+		Rounds: []fleet.Round{{Number: 1, LeftBytes: 3 << 20}, {Number: 2, LeftBytes: 1 << 19, At: 2 * time.Second}},
 		Cost:   fleet.Progress{Downtime: 30 * time.Millisecond, SentBytes: 3 << 20, Rounds: 4}, Stall: &fleet.Stall{Gap: fleet.Gap{Took: 60 * time.Millisecond}, AtSwitch: 60 * time.Millisecond}}
 	read := func(m fleet.Migration) (bench.Result, error) {
 		text, err := json.Marshal(m)
@@ -352,8 +352,8 @@ func TestMovesAreRead(t *testing.T) {
 	if err != nil || got.Figures["total_s"] != 2 || got.Figures["down_s"] != 0.05 || got.Figures["handed_s"] != 0.03 || got.Figures["stall_s"] != 0.06 || got.Figures["sent_mib"] != 3 || got.Figures["rounds"] != 4 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if want := []bench.Point{{X: 0, Y: 3}, {X: 2, Y: 0.5}}; !slices.Equal(got.Curves[bench.Passes], want) {
-		t.Errorf("the passes are %v", got.Curves)
+	if want := []bench.Point{{X: 0, Y: 3}, {X: 2, Y: 0.5}}; !slices.Equal(got.Curves[bench.CopyRounds], want) {
+		t.Errorf("the rounds are %v", got.Curves)
 	}
 	for figure, want := range map[string][]bench.Part{
 		"total_s": {{Name: "preparing", Value: 1}, {Name: "activating", Value: 0.02}, {Name: "retiring", Value: 0.98}},
@@ -363,9 +363,9 @@ func TestMovesAreRead(t *testing.T) {
 			t.Errorf("%s consists of %v", figure, got.Parts[figure])
 		}
 	}
-	for _, f := range moves().Figures {
+	for _, f := range moveProgram().Figures {
 		if _, ok := got.Figures[f.Name]; !ok {
-			t.Errorf("nobody reads %s", f.Name)
+			t.Errorf("%s is not read", f.Name)
 		}
 	}
 	m.Stall.Took *= 2 // as the copy began
@@ -381,7 +381,7 @@ func TestMovesAreRead(t *testing.T) {
 	other := later
 	other.Guest = "j1g1"
 	s := fleet.Snapshot{Migrations: map[fleet.MigrationID]fleet.Migration{"m1": m, "m2": later, "m3": other}}
-	if got := newest(s, "j1g0"); got.ID != "m2" {
+	if got := newestMigration(s, "j1g0"); got.ID != "m2" {
 		t.Errorf("the newest is %+v", got)
 	}
 	if _, err := typed("bench", "migration", "--targets", "native"); err == nil || !strings.Contains(err.Error(), "cannot be moved") {

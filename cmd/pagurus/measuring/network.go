@@ -205,8 +205,8 @@ func (l *links) set(ctx context.Context, t badlink.Impairment) error {
 	return err
 }
 
-// linked is a program that is run on targets with their links as they are and worse,
-// of which one sort at a time is ready.
+// linked is a program that is run on targets with their links as they are, and with worse
+// links. Targets of one sort are ready at a time.
 type linked struct {
 	*links
 	program bench.Program

@@ -57,7 +57,7 @@ func (s Streams) trace(cmd *cobra.Command, id fleet.JobID, report string) error 
 		return fmt.Errorf("there is no job %q: `pagurus jobs` lists them", id)
 	}
 	if !job.Spec.Trace {
-		return fmt.Errorf("job %s runs with --no-trace: nobody knows what its ranks do", id)
+		return fmt.Errorf("job %s runs with --no-trace: what its ranks do is not known", id)
 	}
 	traces, err := c.Trace(cmd.Context(), id)
 	if err != nil {
