@@ -145,6 +145,20 @@ const (
 	Gone    Outcome = "gone"    // of Switch: the guest has certainly ended at the source; only the target knows whether it has it
 )
 
+// OutcomeMeaning is an outcome with what it means, for people.
+type OutcomeMeaning struct {
+	Outcome Outcome
+	Says    string
+}
+
+// Outcomes are all outcomes. docs/protocol.md is printed from them.
+var Outcomes = []OutcomeMeaning{
+	{Done, "it has been carried out"},
+	{Failed, "a promise that neither it nor an earlier try of it has had a lasting effect, nor ever will"},
+	{Unknown, "no answer came"},
+	{Gone, "of switch only: the guest has certainly ended at the source, and only the target knows whether it has the guest"},
+}
+
 // Report is a host's answer to an Order.
 type Report struct {
 	At      time.Time `json:"at"` // set by the controller
