@@ -129,6 +129,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	} else if d.ability, err = d.probe(ctx); err != nil {
 		return err
 	}
+	d.guests.Kept.Dir = filepath.Join(d.config.Run, host.RemainsFolder)
 	d.packs = packs(d.binary, d.ability.Version)
 	return err
 }
@@ -151,7 +152,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 		if !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		d.noteEnd(id)
+		d.noteEnd(id, host.Exit{}, "") // while no agent was here
 	}
 	return d.wipe(id)
 }

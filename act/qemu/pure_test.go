@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -124,8 +125,11 @@ func TestLastWords(t *testing.T) {
 	if err := d.guests.Add("g1", g, func() {}); err != nil {
 		t.Fatal(err)
 	}
-	d.guests.Remember("g1", "of another")
-	d.guests.Remember("g2", "farewell")
+	for id, why := range map[fleet.GuestID]string{"g1": "of another", "g2": "farewell"} {
+		if _, err := d.guests.Remember(id, nil, nil, func(r *fleet.Remains, _ string) { r.Why = why }); err != nil {
+			t.Fatal(err)
+		}
+	}
 	console := filepath.Join(g.dir, consoleLog)
 	says := func(id fleet.GuestID, want string) {
 		t.Helper()
@@ -210,5 +214,33 @@ func TestInspectShortOfFiles(t *testing.T) {
 	g.record.Process = host.Process{PID: 1 << 30, Ticks: 1}
 	if _, ok := g.inspect(t.Context()); ok {
 		t.Error("a process that never was is taken for the guest")
+	}
+}
+
+// TestWhyEnded: QEMU's reason, its exit and the guest's console give one sentence.
+func TestWhyEnded(t *testing.T) {
+	oops := "[    1.0] Kernel panic - not syncing: sysrq triggered crash\r\n[    1.1] Kernel Offset: disabled\n"
+	killed, failed := host.Exit{Known: true, Signal: syscall.SIGKILL}, host.Exit{Known: true, Status: 1}
+	for _, c := range []struct {
+		exit                 host.Exit
+		reason, console, log string
+		want                 string
+	}{
+		{host.Exit{Known: true}, "guest-reset", oops, "", "its kernel panicked (Kernel panic - not syncing: sysrq triggered crash)"},
+		{host.Exit{}, "", oops, "", "its kernel panicked (Kernel panic - not syncing: sysrq triggered crash)"},
+		{killed, "", oops, "", "QEMU was killed by SIGKILL"},
+		{host.Exit{Known: true}, "guest-reset", "Power\n", "", "it reset itself, as a kernel does that panics, or that a triple fault stops"},
+		{host.Exit{Known: true}, "guest-shutdown", oops, "", "it switched itself off"},
+		{killed, "", "", "old words", "QEMU was killed by SIGKILL"},
+		{failed, "", "", "no memory", "QEMU ended with exit status 1: no memory"},
+		{host.Exit{}, "", "", "", "QEMU ended, and its exit status is not known"},
+		{host.Exit{Known: true}, "a-new-reason", "", "", "a-new-reason"},
+	} {
+		if got := whyEnded(c.exit, c.reason, c.console, c.log); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+	if got := shutdownReason([]byte(`{"guest": true, "reason": "guest-panic"}`)); got != "guest-panic" {
+		t.Errorf("QEMU's reason is read as %q", got)
 	}
 }

@@ -175,7 +175,7 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 	h.processor = strings.Join(p.Flags, " ")
 	h.container, err = container.Open(ctx, container.Config{
 		Run: h.flags.RunDir, GuestAgent: guest, Address: address, Cgroups: h.groups, MaxBandwidth: h.flags.Bandwidth,
-		ImageFolder: h.images.Ensure, Files: h.files, Converged: agent.Converged, Log: log,
+		ImageFolder: h.images.Ensure, Files: h.files, Converged: agent.Converged, OOMKills: h.groups.OOMKills, Log: log,
 	})
 	return err
 }
@@ -297,7 +297,7 @@ func (h *host) facts() fleet.Facts {
 const ownerFile = "owner.json"
 
 // kept are the files in a host's run folder that the next agent needs.
-var kept = []string{"guests", "containers", "container-images", "container-agents", "container-files", "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}
+var kept = []string{"guests", "containers", "ended", "container-images", "container-agents", "container-files", "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}
 
 // files opens a job's files for its containers with its user's permissions: from where they
 // were shared, on the same machine, which placement has ensured.

@@ -78,7 +78,7 @@ func (e *explainer) guest(g fleet.Guest) []string {
 		if g.Cause != "" {
 			say("Why it ended: %s.", g.Cause)
 		}
-		return out
+		return append(out, remains(g)...)
 	}
 	say("Its home is %s: %s.", g.Home, cmp.Or(g.Reason, "nothing was noted when it was placed"))
 	if quiet := placement.Silence(e.s, g.Home, e.s.At); quiet > 0 {
@@ -232,7 +232,7 @@ func (e *explainer) job(j fleet.Job) []string {
 		say("%s.", result(j))
 	}
 	if j.State == fleet.JobEnded {
-		return out
+		return append(out, e.shortOfMemory(j)...)
 	}
 	say("Its files (%s) are served by %s, on network %d.", j.Spec.Export, j.ShareHost, j.Subnet)
 	if quiet := placement.Silence(e.s, j.ShareHost, e.s.At); quiet > 0 {
