@@ -92,8 +92,10 @@ type Abilities struct {
 	NoPostCopy  string `json:"no_post_copy,omitempty"` // why not, and how to change that, for people
 	Preempt     bool   `json:"preempt,omitempty"`      // post-copy can send requested pages over a separate connection
 	Compress    bool   `json:"compress,omitempty"`     // can send and receive compressed memory
+	VhostNet    bool   `json:"vhost_net,omitempty"`    // the kernel carries guests' frames, without QEMU
 	Files       bool   `json:"files,omitempty"`        // guests can reach jobs' files on other machines; guests with their own kernel always can
 	Accelerator string `json:"accelerator,omitempty"`  // "kvm" or "tcg" (software emulation)
+	Emulated    string `json:"emulated,omitempty"`     // why guests are emulated, for people; empty: they are not
 	Version     string `json:"version,omitempty"`      // of QEMU or CRIU
 	CPU         string `json:"cpu,omitempty"`          // CPU model that guests see
 	Processor   string `json:"processor,omitempty"`    // if guests see the host's own: its features, words as in /proc/cpuinfo; a running guest may move only to hosts that have all of them

@@ -244,3 +244,28 @@ func TestWhyEnded(t *testing.T) {
 		t.Errorf("QEMU's reason is read as %q", got)
 	}
 }
+
+// TestVhostNet: a guest under KVM can move between hosts with vhost-net and without, since it
+// sees the same device; a file that is no vhost-net is not taken for one.
+func TestVhostNet(t *testing.T) {
+	m := machine{accelerator: Hardware, mac: "02:70:67:00:07:03", tap: 3}
+	without := strings.Join(args(m), " ")
+	m.vhost = 5
+	with := strings.Join(args(m), " ")
+	if !strings.Contains(with, "-netdev tap,id=net,fd=3,vhost=on,vhostfd=5 ") || strings.Contains(without, "vhost") {
+		t.Errorf("with it: %s\nwithout: %s", with, without)
+	}
+	if strings.Replace(with, ",vhost=on,vhostfd=5", "", 1) != without || !strings.Contains(with, "queue_reset=off") {
+		t.Error("the two guests differ")
+	}
+	m.accelerator, m.vhost = Emulation, 0
+	if strings.Contains(strings.Join(args(m), " "), "queue_reset") {
+		t.Error("emulated guests have changed, too")
+	}
+	if tryVhost("/dev/null") || tryVhost(filepath.Join(t.TempDir(), "none")) {
+		t.Error("what is no vhost-net works")
+	}
+	if _, err := os.Stat(vhostDevice); err == nil && os.Geteuid() == 0 && !tryVhost(vhostDevice) {
+		t.Error("this machine's vhost-net does not work")
+	}
+}

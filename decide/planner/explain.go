@@ -310,6 +310,8 @@ func (e *explainer) host(h fleet.Host) []string {
 		k := t.Kind
 		if a, ok := h.Facts.Abilities[k]; ok && a.Trouble != "" {
 			say("It cannot run guests of kind %s: %s.", k, a.Trouble)
+		} else if ok && a.Emulated != "" {
+			say("Its guests of kind %s are emulated, many times slower: %s.", k, a.Emulated)
 		}
 	}
 	out = append(out, owners.ExplainVacating(h, e.s.Cluster.Rules, e.s.At)...)
