@@ -81,7 +81,17 @@ type Facts struct {
 	MemoryInUse int64                    `json:"memory_in_use_bytes,omitempty"`
 	Owner       *Owner                   `json:"owner,omitempty"`     // nil: the agent has no sensors
 	Topology    *Topology                `json:"topology,omitempty"`  // nil: not reported
+	Speed       *Speed                   `json:"speed,omitempty"`     // nil: not reported
 	Isolation   *Isolation               `json:"isolation,omitempty"` // nil: not reported
+}
+
+// Speed is what an agent measured of its host as it began. It stands in for past moves where
+// there are none.
+type Speed struct {
+	CopyBytesPerSecond float64       `json:"copy_bytes_per_second"`           // of memory, by one core
+	ScanBytesPerSecond float64       `json:"scan_bytes_per_second"`           // of memory that one core looks through
+	ProcessStart       time.Duration `json:"process_start_ns"`                // processor time of a program that does nothing
+	LinkBytesPerSecond float64       `json:"link_bytes_per_second,omitempty"` // of the interface with the host's address; 0: it does not say
 }
 
 // Abilities says what a driver can do on a host, so that placement need not call a

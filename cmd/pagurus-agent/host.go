@@ -68,6 +68,7 @@ const memoryReserve = 1 << 30
 type host struct {
 	flags        roles.Agent
 	machine      machine.Machine
+	speed        *fleet.Speed // as the agent began
 	vm           *qemu.Driver
 	vmErr        string // why vm is nil
 	container    *container.Driver
@@ -110,6 +111,7 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if h.machine, err = machine.Facts(); err != nil {
 		return nil, err
 	}
+	h.speed = machine.Speed(address)
 	h.made.May = h.usable
 	if h.images, err = image.Open(f.ImageDir); err != nil {
 		return nil, err
@@ -277,7 +279,7 @@ func (h *host) facts() fleet.Facts {
 		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.Memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.vmErr}, fleet.Container: {Trouble: h.containerErr}},
 		Troubles:  h.shares.Troubles(),
-		Topology:  h.made.Last(),
+		Topology:  h.made.Last(), Speed: h.speed,
 	}
 	if h.vm != nil {
 		f.Abilities[fleet.VM] = h.vm.Abilities()
