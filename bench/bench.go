@@ -41,9 +41,9 @@ type Part struct {
 	Value float64 `json:"value"`
 }
 
-// Passes is the name of the curve of a move: what was left as each pass over memory
+// CopyRounds is the name of the curve of a move: what was left as each round of its copy
 // began, by when that was. Its points are not at the same places in all runs.
-const Passes = "passes"
+const CopyRounds = "copy rounds"
 
 // Point is one of a curve.
 type Point struct {
@@ -125,7 +125,7 @@ type Experiment struct {
 }
 
 // failuresKept is after how many failures one after another of the same program
-// on the same target nobody hopes for better ones.
+// on the same target no better ones are expected.
 const failuresKept = 3
 
 // Run carries the experiment out. When ctx ends, what was measured is in the

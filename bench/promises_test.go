@@ -79,7 +79,7 @@ func TestFiguresThatAreNotAsPromisedAreNamed(t *testing.T) {
 	if f := r.Record.Promised["beside"]; f.Value > 0.5 || f.AtMost != nil || *r.Record.Promised["least"].AtLeast != 1.5 {
 		t.Errorf("the record has %v", r.Record)
 	}
-	if err := r.Ratio("ratio", "ours_s", "nobody's_s", 1); err == nil {
+	if err := r.Ratio("ratio", "ours_s", "missing_s", 1); err == nil {
 		t.Error("a ratio to nothing")
 	}
 }

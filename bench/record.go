@@ -39,12 +39,12 @@ type Record struct {
 	Moves    []fleet.Migration  `json:"moves,omitempty"`    // with what was predicted of them
 	// Harness is the processor time that the measuring itself has taken from programs:
 	// what this program and the commands it types have used from when each began, or where
-	// that is not known from when its run began, until the run was over. What starts guests,
-	// and what keeps the record between runs, is in nobody's way and not in it; what ends
-	// guests is, since that begins when nobody looks. The hosts' agents and the guests
-	// themselves are Pagurus, which is what is measured, and of native programs all is theirs.
-	// Records that do not say what runs Ran have here what the bench alone used from the first
-	// run to the last, without its commands.
+	// that is not known from when its run began, until the run was over. Starting guests
+	// and keeping the record take nothing from programs, and are left out. Ending guests
+	// counts, since it begins before the run is over. Hosts' agents and guests are part of
+	// what is measured, and all of a native program's time is its own. In records whose runs
+	// do not have Ran, this is what the bench alone used from the first run to the last,
+	// without its commands.
 	Harness time.Duration `json:"harness_ns"`
 }
 
@@ -226,7 +226,7 @@ func Load(file string) (*Record, error) {
 const RecordName = "record.json"
 
 // Find reads the record that a person names: a file, a folder with one, or a
-// commit, of which it is the newest of those in the folders inside of in.
+// commit; it is the newest such record in the folders inside of in.
 func Find(name, in string) (*Record, error) {
 	at, err := os.Stat(name)
 	switch {

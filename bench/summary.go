@@ -9,16 +9,16 @@ import (
 	"pagurus/bench/stats"
 )
 
-// mostHarness is what the measuring itself may take of the runs' time.
+// mostHarness is the share of the runs' time that the measuring itself may take.
 const mostHarness = 0.005
 
 // cut is the share that a trimmed mean drops at both ends.
 const cut = 0.1
 
-// Summary is what a record says, figure by figure.
+// Summary has the statistics of a record, figure by figure.
 type Summary struct {
 	Rows []Row `json:"rows"`
-	// Notes say what holds for all of it.
+	// Notes hold for the whole record.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -32,15 +32,15 @@ type Row struct {
 	Median  *stats.Interval `json:"median,omitempty"`  // bootstrap
 	Trimmed *stats.Interval `json:"trimmed,omitempty"` // 10 % at both ends
 	Doubts  []string        `json:"doubts,omitempty"`
-	// Where it is held against another target:
-	Base     string          `json:"base,omitempty"`   // which; of compared records it is the first of them, and this is empty
+	// If it is compared with another target:
+	Base     string          `json:"base,omitempty"`   // that target; empty when two records are compared, as the first is the base
 	Ratio    *stats.Interval `json:"ratio,omitempty"`  // to the base's, in pairs of one round
-	Chance   *float64        `json:"chance,omitempty"` // of pairs so one-sided by mere chance (Wilcoxon)
+	Chance   *float64        `json:"chance,omitempty"` // p, the chance of pairs so one-sided (Wilcoxon)
 	Sentence string          `json:"sentence,omitempty"`
 }
 
-// Aside names what a row's ratio is to where a reader would guess wrong: it is not the
-// first target, as all others are thought to be held against.
+// Aside names the base of a row's ratio if it is not the first target, which a reader would
+// expect.
 func (s Summary) Aside(r Row) string {
 	if r.Ratio == nil || r.Base == s.Rows[0].Target {
 		return ""
@@ -48,7 +48,7 @@ func (s Summary) Aside(r Row) string {
 	return r.Base
 }
 
-// Summarise says what a record says. Emulated processors are not held against
+// Summarise computes the statistics of a record. Emulated processors are not compared with
 // real ones: that would be quoted as the cost of virtualization, and is not.
 func (r *Record) Summarise() Summary {
 	var s Summary
@@ -70,13 +70,13 @@ func (r *Record) Summarise() Summary {
 		for _, f := range p.Figures {
 			for i, t := range r.Spec.Targets {
 				if got, _ := r.Samples(p.Name, f.Name, t); len(got) == 0 && len(r.Sittings) > 0 {
-					continue // promises have targets of their own each
+					continue // each promise has its own targets
 				}
-				s.Rows = append(s.Rows, r.row(p.Name, f, t, r.beside(i)))
+				s.Rows = append(s.Rows, r.row(p.Name, f, t, r.comparedWith(i)))
 			}
 		}
 	}
-	s.Notes = append(s.Notes, append(r.got(), r.moved()...)...)
+	s.Notes = append(s.Notes, append(r.layoutNotes(), r.moved()...)...)
 	if err := r.Failures(); err != nil {
 		s.Notes = append(s.Notes, strings.Split(err.Error(), "\n")...)
 	}
@@ -84,9 +84,9 @@ func (r *Record) Summarise() Summary {
 	return s
 }
 
-// beside is the target that target i is held against: the one that its setting
-// names, or the first of its sort; empty for that itself.
-func (r *Record) beside(i int) string {
+// comparedWith is the target with which target i is compared: the one that its setting names, or
+// the first that is emulated, or not, as it is; empty for that one itself.
+func (r *Record) comparedWith(i int) string {
 	if named := r.Guests[r.Spec.Targets[i]].Beside; slices.Contains(r.Spec.Targets, named) {
 		return named
 	}
@@ -98,6 +98,7 @@ func (r *Record) beside(i int) string {
 	return ""
 }
 
+// row computes the statistics of one figure.
 func (r *Record) row(program string, f Figure, target, base string) Row {
 	values, _ := r.Samples(program, f.Name, target)
 	confidence := r.Spec.Confidence
@@ -125,6 +126,7 @@ func (r *Record) row(program string, f Figure, target, base string) Row {
 	return row
 }
 
+// known returns an interval if there is one.
 func known(v stats.Interval, err error) *stats.Interval {
 	if err != nil {
 		return nil // too few samples: Doubts say so
@@ -159,8 +161,8 @@ func (p *pairs) add(ours, theirs float64, round int) {
 	p.ours, p.theirs, p.rounds = append(p.ours, ours), append(p.theirs, theirs), append(p.rounds, round)
 }
 
-// Compare holds two records against each other: what is in both. Their runs are
-// not in pairs, since they were not taken in turn.
+// Compare compares what two records have in common. Their runs are not in pairs, since they
+// did not take turns.
 func Compare(a, b *Record) Summary {
 	var s Summary
 	differ := func(what, one, other string) {
@@ -204,6 +206,7 @@ func Compare(a, b *Record) Summary {
 	return s
 }
 
+// compare compares one figure of two records.
 func compare(a, b *Record, program string, f Figure, target string) (Row, bool) {
 	before, _ := a.Samples(program, f.Name, target)
 	after, _ := b.Samples(program, f.Name, target)

@@ -16,7 +16,7 @@ import (
 // saw of it beside the text that he gives; it is read when Run of the round has returned.
 type Underway struct {
 	Got   []Got  // what guests that mirror their hosts have got of them
-	Moves *Moves // of its guests, while the program ran; nil: nobody was to move any
+	Moves *Moves // of its guests, while the program ran; nil: none were to move
 
 	meter func() time.Duration
 	begun time.Time
@@ -93,12 +93,12 @@ func (r *Record) moved() (notes []string) {
 }
 
 // mostWays is how many ways to lay a target's guests out there is room for: on a host
-// that others use each run may be laid out anew.
+// that others use each run may be laid out differently.
 const mostWays = 3
 
-// got says what guests that mirror their hosts got of them, in how many runs of each
+// layoutNotes say which layouts tuned guests got, in how many runs of each
 // target.
-func (r *Record) got() (notes []string) {
+func (r *Record) layoutNotes() (notes []string) {
 	for _, t := range r.Spec.Targets {
 		found, unknown := map[string]int{}, 0
 		for _, run := range r.Runs {
@@ -146,7 +146,7 @@ func (g Got) String() string {
 		text += " in " + counted(len(s.Nodes), "node")
 	}
 	if g.Layout == nil {
-		return text + ", and nobody has said where"
+		return text + ", and no host has said where"
 	}
 	text += ", " + pinned(g.Layout.Pins) + ", memory " + pages(g.Layout.Nodes)
 	if len(g.Layout.Notes) > 0 {

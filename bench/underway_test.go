@@ -18,7 +18,7 @@ type told struct {
 }
 
 func (p *told) Open(context.Context, Program, []string) (Round, error) {
-	p.used += time.Hour // to make ready is nobody's cost
+	p.used += time.Hour // making ready does not count
 	return p, nil
 }
 
@@ -57,7 +57,7 @@ func TestWhatMeasuringTakesWhileProgramsRun(t *testing.T) {
 			t.Error(notes)
 		}
 	}
-	// Nobody wants to know.
+	// Without a run under way.
 	if _, err := (&told{begins: true}).Run(t.Context(), "b"); err != nil {
 		t.Error(err)
 	}
@@ -81,7 +81,7 @@ func TestWhatTunedGuestsGotIsSaid(t *testing.T) {
 	for _, want := range []string{
 		"vm-tuned, in 2 runs: 2 guests: 1 socket of 2 cores with 1 thread, pinned one to one, memory in huge pages of 2 MiB on nodes of its own\n",
 		"1 guest: 1 socket of 2 cores with 1 thread, pinned together to 1 CPU of the host, memory in pages of the kernel's choice (no huge pages are set aside)",
-		"1 guest: 2 sockets of 1 core with 1 thread in 2 nodes, and nobody has said where",
+		"1 guest: 2 sockets of 1 core with 1 thread in 2 nodes, and no host has said where",
 		"vm-tuned, in 1 run: what its guests got of their hosts is not known",
 	} {
 		if !strings.Contains(notes, want) {
@@ -104,7 +104,7 @@ func TestWhatTunedGuestsGotIsSaid(t *testing.T) {
 		other.Layout = &fleet.Layout{Notes: []string{strings.Repeat("x", times)}}
 		r.Runs = append(r.Runs, Run{Target: "vm-tuned", Got: []Got{other}})
 	}
-	if notes := r.got(); len(notes) != mostWays+2 || !strings.Contains(notes[mostWays], "the record says how") {
+	if notes := r.layoutNotes(); len(notes) != mostWays+2 || !strings.Contains(notes[mostWays], "the record says how") {
 		t.Errorf("of many ways are said %q", notes)
 	}
 }

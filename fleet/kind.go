@@ -44,8 +44,8 @@ func KindNames() []string {
 
 // Known reports whether guests can be of this kind.
 func (k Kind) Known() bool {
-	for _, t := range Kinds {
-		if t.Kind == k {
+	for i := range Kinds {
+		if Kinds[i].Kind == k {
 			return true
 		}
 	}
@@ -55,9 +55,9 @@ func (k Kind) Known() bool {
 // Traits returns a kind's traits. An undecided kind has those of a virtual machine,
 // because the guest may become one.
 func (k Kind) Traits() KindTraits {
-	for _, t := range Kinds {
-		if t.Kind == k {
-			return t
+	for i := range Kinds {
+		if Kinds[i].Kind == k {
+			return Kinds[i]
 		}
 	}
 	return Kinds[0]

@@ -36,7 +36,7 @@ type User struct {
 	UID    uint32    `json:"uid"`  // as whom the user's jobs run on hosts
 	GID    uint32    `json:"gid"`
 	Groups []uint32  `json:"groups,omitempty"`
-	Owns   []HostID  `json:"owns,omitempty"` // hosts of which the user is the owner
+	Owns   []HostID  `json:"owns,omitempty"` // hosts that the user owns
 	Keys   []string  `json:"keys,omitempty"` // fingerprints of the public keys of the user's logins
 	Since  time.Time `json:"since"`
 }

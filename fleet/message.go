@@ -48,9 +48,9 @@ const (
 	Release    RequestVerb = "release"     // Host: its owner is gone, as far as that was said by hand
 	Isolate    RequestVerb = "isolate"     // Host, Isolation: some of its CPUs for guests alone
 	AddToken   RequestVerb = "add token"   // Token, whose ID and Hash the controller sets
-	DropToken  RequestVerb = "drop token"  // Token, of which only the ID counts
+	DropToken  RequestVerb = "drop token"  // Token: only its ID counts
 	SetUser    RequestVerb = "user"        // User: add or change; logins stay
-	DropUser   RequestVerb = "drop user"   // User, of which only the ID counts
+	DropUser   RequestVerb = "drop user"   // User: only its ID counts
 	Enrol      RequestVerb = "enrol"       // Host if one joins, Enrolment; made by the controller itself
 	Logout     RequestVerb = "logout"      // Enrolment.Key, which the controller sets: this login ends
 )
@@ -145,6 +145,20 @@ const (
 	Gone    Outcome = "gone"    // of Switch: the guest has certainly ended at the source; only the target knows whether it has it
 )
 
+// OutcomeMeaning is an outcome with what it means, for people.
+type OutcomeMeaning struct {
+	Outcome Outcome
+	Says    string
+}
+
+// Outcomes are all outcomes. docs/protocol.md is printed from them.
+var Outcomes = []OutcomeMeaning{
+	{Done, "it has been carried out"},
+	{Failed, "a promise that neither it nor an earlier try of it has had a lasting effect, nor ever will"},
+	{Unknown, "no answer came"},
+	{Gone, "of switch only: the guest has certainly ended at the source, and only the target knows whether it has the guest"},
+}
+
 // Report is a host's answer to an Order.
 type Report struct {
 	At      time.Time `json:"at"` // set by the controller
@@ -153,7 +167,7 @@ type Report struct {
 	Cause   string    `json:"cause,omitempty"`   // for people, when Outcome is not Done
 	Listen  string    `json:"listen,omitempty"`  // of Receive
 	Cost    *Progress `json:"cost,omitempty"`    // of Copy and Switch; after post-copy of Retire
-	Passes  []Pass    `json:"passes,omitempty"`  // of Copy
+	Rounds  []Round   `json:"rounds,omitempty"`  // of Copy
 	Resumed time.Time `json:"resumed,omitzero"`  // of Activate: when the guest was resumed, target host's clock
 	Exit    *Exit     `json:"exit,omitempty"`    // of Run
 	Traces  []Trace   `json:"traces,omitempty"`  // of Stop: the traces of the guest's ranks, for later queries

@@ -20,7 +20,7 @@ type Migration struct {
 	Cause   string      `json:"cause,omitempty"`  // why it was aborted or lost
 	Entered []Entered   `json:"entered"`          // all phases entered, in order
 	Cost    Progress    `json:"cost"`             // known once switched
-	Passes  []Pass      `json:"passes,omitempty"` // until it was ready to switch
+	Rounds  []Round     `json:"rounds,omitempty"` // until it was ready to switch
 	Resumed time.Time   `json:"resumed,omitzero"` // when the target resumed it, target host's clock
 
 	Packed   bool `json:"packed,omitempty"`   // memory is sent compressed; decided at the start, for both hosts
@@ -57,7 +57,7 @@ type Entered struct {
 
 // Progress is a copy's state and cost so far, from the source's mechanism.
 type Progress struct {
-	Rounds              int           `json:"rounds"`          // passes over memory, including the first
+	Rounds              int           `json:"rounds"`          // of pre-copy, including the first
 	TotalBytes          int64         `json:"total_bytes"`     // memory of the guest
 	RemainingBytes      int64         `json:"remaining_bytes"` // remaining pages
 	SentBytes           int64         `json:"sent_bytes"`
@@ -73,25 +73,25 @@ type Progress struct {
 	Faults              int64         `json:"faults,omitempty"`          // pages of those that the guest waited for
 }
 
-// Pass is one pass over a guest's memory, as first observed, right after it began. A copy
-// is sampled at intervals, so some shorter passes are missing.
-type Pass struct {
-	Round     int           `json:"round"`      // the first is 1
+// Round is one round of a copy, as first observed, right after it began. A copy is sampled
+// at intervals, so some shorter rounds are missing.
+type Round struct {
+	Number    int           `json:"number"`     // the first is 1
 	LeftBytes int64         `json:"left_bytes"` // remaining pages
 	SentBytes int64         `json:"sent_bytes"` // total by then
 	At        time.Duration `json:"at_ns"`      // since the copy began
 }
 
-// mostPasses limits the passes kept of a copy, which may make a thousand.
-const mostPasses = 100
+// mostRounds limits the rounds kept of a copy, which may make a thousand.
+const mostRounds = 100
 
-// Begun appends a copy's current pass to before, if it is new.
-func (p Progress) Begun(before []Pass) []Pass {
+// Begun appends a copy's current round to before, if it is new.
+func (p Progress) Begun(before []Round) []Round {
 	n := len(before)
-	if p.Rounds < 1 || n == mostPasses || n > 0 && p.Rounds <= before[n-1].Round {
+	if p.Rounds < 1 || n == mostRounds || n > 0 && p.Rounds <= before[n-1].Number {
 		return before
 	}
-	return append(before, Pass{Round: p.Rounds, LeftBytes: p.RemainingBytes, SentBytes: p.SentBytes, At: p.Elapsed})
+	return append(before, Round{Number: p.Rounds, LeftBytes: p.RemainingBytes, SentBytes: p.SentBytes, At: p.Elapsed})
 }
 
 // Move is a gang of one or more migrations that switch together.

@@ -17,20 +17,19 @@ const (
 	PostCopy    Mode = "post-copy"     // copied once, then the guest runs at the target while the rest follows; there is no way back
 )
 
-// CachePolicy says what becomes of what a guest's memory holds of files and
-// could read again.
+// CachePolicy says what becomes of a guest's page cache in a move.
 type CachePolicy string
 
 // The policies. The empty one drops it where that pays.
 const (
-	DropCache CachePolicy = "drop" // the guest forgets it before it is copied
-	SendCache CachePolicy = "send" // it is copied like all else
+	DropCache CachePolicy = "drop" // the guest drops it before the copy
+	SendCache CachePolicy = "send" // it is copied like all other memory
 )
 
 // Compression says whether memory is sent compressed.
 type Compression string
 
-// The choices. The empty one, of a Move only, leaves it to the controller.
+// The choices. The empty one, of a Move only, leaves the choice to the controller.
 const (
 	CompressOn  Compression = "on"
 	CompressOff Compression = "off"
@@ -41,36 +40,36 @@ const (
 type Limits struct {
 	Mode           Mode          `json:"mode,omitempty"`
 	Downtime       time.Duration `json:"downtime_ns"`           // converged when the rest is predicted to take no longer
-	Lenient        bool          `json:"lenient,omitempty"`     // of a Task: a default, which may be exceeded somewhat if more passes bring no less
-	Rounds         int           `json:"rounds"`                // give up after this many passes
+	Lenient        bool          `json:"lenient,omitempty"`     // of a Task: a default, which may be exceeded somewhat if more rounds bring no less
+	Rounds         int           `json:"rounds"`                // give up after this many rounds
 	BytesPerSecond int64         `json:"bytes_per_second"`      // ceiling on the link: of a Move for all it sends from one host, of a Task for its copy; 0 is none
 	Deadline       time.Duration `json:"deadline_ns,omitempty"` // of a Move: a guest that is not ready so long after Begun stays; 0: only the limit of phase ready
 	PageCache      CachePolicy   `json:"page_cache,omitempty"`
 	Compress       Compression   `json:"compress,omitempty"`
-	Preempt        bool          `json:"preempt,omitempty"`    // of a Task by post-copy: what the guest waits for comes on a line of its own
-	Slow           bool          `json:"slow,omitempty"`       // of a Task by pre-copy: the guest may be slowed until it is ready, which it is not expected to be otherwise
-	AwaitGang      bool          `json:"await_gang,omitempty"` // of a Task: others are waited for after the copy, so the guest must not stop of its own accord
+	Preempt        bool          `json:"preempt,omitempty"`    // of a Task by post-copy: requested pages have a connection of their own
+	Slow           bool          `json:"slow,omitempty"`       // of a Task by pre-copy: the guest may be slowed, since it is not expected to converge otherwise
+	AwaitGang      bool          `json:"await_gang,omitempty"` // of a Task: after the copy the guest waits for its gang, so QEMU must not suspend it by itself
 }
 
-// LimitFlag is a limit that a person may give a move: its flag, and what everybody
-// says of it. The command line, the planner and `move show` take theirs from here.
+// LimitFlag is a limit that a person may give a move: its flag and its texts, for the
+// command line, the planner and `moves show`.
 type LimitFlag struct {
 	Flag, Help string
 	// Field is where Limits keeps it: *time.Duration, *int64 (bytes a second), or
 	// *string, one of Choices.
 	Field   func(*Limits) any
 	Choices []string // besides auto, the empty one: the controller chooses
-	Drain   bool     // drain takes it, too, and the moves that empty the host keep to it
+	Drain   bool     // drain takes it too, for the moves that empty the host
 
 	Least    time.Duration     // of a duration: the command line refuses less
 	LeastWhy string            // completes "--flag 1ns ..."
-	Refusal  string            // with %q, %d or %s for a value that makes no sense; of a choice with %s for Choices
-	Says     string            // for `move show`, with %s for the value
+	Refusal  string            // with %q, %d or %s for the refused value; of a choice also with %s for Choices
+	Says     string            // for `moves show`, with %s for the value
 	SaysOf   map[string]string // the same of each choice
 }
 
-// LimitFlags are all of them. One more is a field of Limits and an entry here; who obeys
-// it is the planner, the agent or a driver.
+// LimitFlags are all limits. A new one is a field of Limits and an entry here. The planner,
+// the agent or a driver obeys it.
 var LimitFlags = []LimitFlag{
 	{
 		Flag:    ModeFlag,
@@ -126,12 +125,12 @@ var LimitFlags = []LimitFlag{
 	},
 }
 
-// leastDowntime is the finest limit that QEMU knows.
+// leastDowntime is the shortest downtime limit that QEMU takes.
 const leastDowntime = time.Millisecond
 
 // Refused says what is wrong with the limit in l by itself; empty: nothing.
-func (f LimitFlag) Refused(l Limits) string {
-	switch v := f.Field(&l).(type) {
+func (f *LimitFlag) Refused(l *Limits) string {
+	switch v := f.Field(l).(type) {
 	case *string:
 		if *v != "" && !slices.Contains(f.Choices, *v) {
 			return fmt.Sprintf(f.Refusal, *v, Enumerate(f.Choices, "or"))
@@ -148,10 +147,29 @@ func (f LimitFlag) Refused(l Limits) string {
 	return ""
 }
 
-// ForDrain gives what of l the moves that empty a host keep to.
+// Refused says what is wrong with the limits of a move; empty: nothing.
+func (l Limits) Refused() string {
+	for i := range LimitFlags {
+		if reason := LimitFlags[i].Refused(&l); reason != "" {
+			return reason
+		}
+	}
+	switch {
+	case l.Rounds < 0:
+		return fmt.Sprintf("a copy cannot have %d rounds; leave the number out", l.Rounds)
+	case l.Mode == StopAndCopy && l.Downtime > 0:
+		return fmt.Sprintf("a guest that is moved by %s is suspended for the whole copy; leave --"+MaxStallFlag+" out", l.Mode)
+	case l.Compress == CompressOn && l.Mode == PostCopy:
+		return fmt.Sprintf("compression does not work with %s; leave one of the two out", l.Mode)
+	}
+	return ""
+}
+
+// ForDrain returns the limits in l that also hold for the moves of a drain.
 func (l Limits) ForDrain() Limits {
 	var out Limits
-	for _, f := range LimitFlags {
+	for i := range LimitFlags {
+		f := &LimitFlags[i]
 		if !f.Drain {
 			continue
 		}

@@ -11,23 +11,23 @@ import (
 
 // copying is a copy of a guest's memory in progress.
 type copying struct {
-	order     fleet.Order
-	guest     *guest
-	from      *machine
-	to        *machine
-	limits    fleet.Limits
-	rounds    []lifecycle.Round
-	left      float64 // bytes
-	sent      float64
-	began     time.Duration
-	pass      time.Duration // start of the present round
-	took      time.Duration // duration of the present round
-	over      bool          // no further rounds
-	converged bool
+	order      fleet.Order
+	guest      *guest
+	from       *machine
+	to         *machine
+	limits     fleet.Limits
+	rounds     []lifecycle.Round
+	left       float64 // bytes
+	sent       float64
+	began      time.Duration
+	roundBegan time.Duration // start of the present round
+	took       time.Duration // duration of the present round
+	over       bool          // no further rounds
+	converged  bool
 }
 
-// leastPass is the minimum duration of a round.
-const leastPass = 5 * time.Millisecond
+// leastRound is the minimum duration of a round.
+const leastRound = 5 * time.Millisecond
 
 // dirtied is how much memory a guest changes in some seconds: most of its writes repeat.
 func dirtied(w Work, seconds, pace float64) float64 {
@@ -56,8 +56,8 @@ func (c *copying) rate() float64 {
 
 // send begins a round. The shares of links are computed for each round.
 func (w *world) send(c *copying) {
-	c.pass = w.now
-	c.took = max(seconds(c.left/c.rate()), leastPass)
+	c.roundBegan = w.now
+	c.took = max(seconds(c.left/c.rate()), leastRound)
 	w.after(c.took, event{kind: rounds, copying: c})
 }
 
@@ -68,7 +68,7 @@ func (w *world) round(c *copying) {
 	if c.over {
 		return
 	}
-	took := w.now - c.pass
+	took := w.now - c.roundBegan
 	c.sent += c.left
 	sent := int64(c.left)
 	c.left = dirtied(c.guest.job.Work, took.Seconds(), c.guest.job.pace)
@@ -94,7 +94,7 @@ func (c *copying) cost(now, still time.Duration) *fleet.Progress {
 
 // progress is a copy's progress within the present round.
 func (c *copying) progress(now time.Duration) fleet.Progress {
-	sent := c.left * min(float64(now-c.pass)/float64(max(c.took, 1)), 1)
+	sent := c.left * min(float64(now-c.roundBegan)/float64(max(c.took, 1)), 1)
 	so := *c
 	so.sent, so.left = c.sent+sent, c.left-sent
 	p := so.cost(now, 0)

@@ -212,7 +212,7 @@ func (w *world) sense(m *machine, version int32) {
 }
 
 // takes returns the owner's state according to the host, and how long it lasts at most
-// without a change; 0: for ever. As in a real host, an owner who goes before they count
+// without a change; 0: always. As in a real host, an owner who goes before they count
 // as staying has only looked in.
 func (m *machine) takes(now time.Duration) (fleet.OwnerState, time.Duration) {
 	stayed := m.state == fleet.OwnerPresent || m.state == fleet.OwnerLeaving

@@ -72,7 +72,7 @@ func (g *Groups) contain(at string, memory int64, pids []int) error {
 			}
 			return write(freezer, procs, strconv.Itoa(pid))
 		}
-	} else if err = give(path.Dir(at), "+memory"); err == nil {
+	} else if err = enableController(path.Dir(at), "+memory"); err == nil {
 		most := "max"
 		if memory > 0 {
 			most = strconv.FormatInt(memory, 10)
@@ -122,10 +122,10 @@ func (g *Groups) ours() (string, error) {
 	return filepath.Join(root, paths["freezer"]), err
 }
 
-// give enables a controller for the children of a group, and for its ancestors.
-func give(at, controller string) error {
+// enableController enables a controller for the children of a group, and for its ancestors.
+func enableController(at, controller string) error {
 	if at != "/" {
-		if err := give(path.Dir(at), controller); err != nil {
+		if err := enableController(path.Dir(at), controller); err != nil {
 			return err
 		}
 	}

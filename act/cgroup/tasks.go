@@ -28,7 +28,7 @@ func (g *Groups) holdTasks(at string, most int, pids []int) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-	} else if give(path.Dir(at), "+pids") != nil {
+	} else if enableController(path.Dir(at), "+pids") != nil {
 		return nil
 	}
 	err := write(dir, "pids.max", strconv.Itoa(most))

@@ -124,7 +124,7 @@ func TestEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			if p.Alive() {
-				t.Error("it still runs, though nobody has waited for it")
+				t.Error("it still runs, and was not waited for")
 			}
 			if err := p.End(time.Second); err != nil {
 				t.Errorf("once more: %v", err)
@@ -236,7 +236,7 @@ const begins = "PAGURUS_TEST_BEGINS"
 
 func TestMain(m *testing.M) {
 	if n, err := strconv.Atoi(os.Getenv(begins)); err == nil {
-		beginAnew(n)
+		replaceItself(n)
 		return
 	}
 	if n := Namespace(os.Getenv(visits)); n != "" {
@@ -249,9 +249,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beginAnew replaces the process by itself, usually from a thread other than the first,
+// replaceItself replaces the process by itself, usually from a thread other than the first,
 // and finally waits until its input is closed.
-func beginAnew(n int) {
+func replaceItself(n int) {
 	if n == 0 {
 		fmt.Println("done")
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -269,7 +269,7 @@ func beginAnew(n int) {
 
 // A process that execs never counts as ended: for a moment its first thread is dead, and
 // the thread that replaces it is not there yet.
-func TestProcessThatBeginsAnewIsAlive(t *testing.T) {
+func TestProcessThatReplacesItselfIsAlive(t *testing.T) {
 	c := exec.Command("/proc/self/exe")
 	c.Env = append(os.Environ(), begins+"=100")
 	stdin, err := c.StdinPipe()

@@ -308,7 +308,7 @@ func (m *member) close() error {
 	return m.closed
 }
 
-// stop ends etcd. After a fault it may hold locks for ever: then it is abandoned, and the
+// stop ends etcd. After a fault it may never release its locks: then it is abandoned, and the
 // data folder stays locked until the process ends.
 func (m *member) stop() error {
 	done := make(chan struct{})

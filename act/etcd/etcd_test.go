@@ -221,7 +221,7 @@ func TestExternalSaysWhatLimitsIt(t *testing.T) {
 	same(t, loaded(t, ctx, s), snap)
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestNoStoreAnswers(t *testing.T) {
 	ctx := contract(t)
 	_, err := Connect(ctx, ConnectConfig{Endpoints: []string{"unix://" + filepath.Join(t.TempDir(), "none.sock")}})
 	if err == nil || !strings.Contains(err.Error(), "--etcd") {

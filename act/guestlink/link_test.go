@@ -163,7 +163,7 @@ func (l *line) dial(context.Context) (io.ReadWriteCloser, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.rng == nil || l.rng.IntN(4) == 0 {
-		return nil, errors.New("nobody there")
+		return nil, errors.New("no listener")
 	}
 	host, guest := net.Pipe()
 	if l.current != nil {

@@ -129,7 +129,7 @@ func Join(s fleet.Setup) error {
 	if err := Up(name); err != nil {
 		return fmt.Errorf("bringing %s up: %w", name, err)
 	}
-	_ = hurry(name, s.Addr, s.Prefix)
+	_ = shortenTimeout(name, s.Addr, s.Prefix)
 	return withSocket(func(fd int) error {
 		for _, n := range neighbours(s) {
 			if err := setNeighbour(fd, name, n); err != nil {

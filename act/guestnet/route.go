@@ -18,20 +18,20 @@ import (
 // is delayed.
 const leastTimeout = 20
 
-// hurry sets it: for all connections if the kernel has a setting, since Linux 6.11,
-// otherwise for the route to the job's network. If it fails, the guest is only slower
+// shortenTimeout sets leastTimeout: for all connections if the kernel has a setting (Linux
+// 6.11), otherwise for the route to the job's network. If it fails, the guest is only slower
 // when frames are lost.
-func hurry(name string, addr netip.Addr, prefix int) error {
+func shortenTimeout(name string, addr netip.Addr, prefix int) error {
 	err := os.WriteFile("/proc/sys/net/ipv4/tcp_rto_min_us", fmt.Append(nil, leastTimeout*1000), 0)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return routeHurry(name, addr, prefix)
+	return shortenRouteTimeout(name, addr, prefix)
 }
 
-// routeHurry replaces an interface address's route by one with that timeout
-// (rtnetlink(7), ip-route(8) on rto_min).
-func routeHurry(name string, addr netip.Addr, prefix int) error {
+// shortenRouteTimeout replaces the route of an interface's address by one with
+// leastTimeout (rtnetlink(7), ip-route(8) on rto_min).
+func shortenRouteTimeout(name string, addr netip.Addr, prefix int) error {
 	link, err := net.InterfaceByName(name)
 	if err != nil {
 		return err
@@ -44,15 +44,16 @@ func routeHurry(name string, addr netip.Addr, prefix int) error {
 	body = attribute(body, unix.RTA_DST, network.Addr().AsSlice())
 	body = attribute(body, unix.RTA_OIF, word(uint32(link.Index)))
 	body = attribute(body, unix.RTA_PREFSRC, addr.AsSlice())
-	// TCP only uses a locked one.
+	// TCP uses the timeout only if it is locked.
 	metrics := attribute(nil, unix.RTAX_LOCK, word(1<<unix.RTAX_RTO_MIN))
 	body = attribute(body, unix.RTA_METRICS, attribute(metrics, unix.RTAX_RTO_MIN, word(leastTimeout)))
-	if err := tell(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, body); err != nil {
+	if err := sendNetlink(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, body); err != nil {
 		return fmt.Errorf("giving the route to %s a time-out: %w", network, err)
 	}
 	return nil
 }
 
+// word encodes a number in the machine's byte order.
 func word(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
 // attribute appends a netlink attribute, whose value is four bytes or nested attributes.
@@ -61,8 +62,8 @@ func attribute(to []byte, kind uint16, value []byte) []byte {
 	return append(binary.NativeEndian.AppendUint16(to, kind), value...)
 }
 
-// tell sends one rtnetlink message and waits for the result.
-func tell(kind, flags uint16, body []byte) error {
+// sendNetlink sends one rtnetlink message and waits for the result.
+func sendNetlink(kind, flags uint16, body []byte) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ func TestRouteHurry(t *testing.T) {
 	space.Run("ip", "addr", "add", "10.1.2.3/26", "dev", "eth0")
 	addr := netip.MustParseAddr("10.1.2.3")
 	for range 2 {
-		if err := space.Do(func() error { return routeHurry("eth0", addr, 26) }); err != nil {
+		if err := space.Do(func() error { return shortenRouteTimeout("eth0", addr, 26) }); err != nil {
 			t.Error(err)
 		}
 		got := strings.Replace(strings.Join(strings.Fields(space.Run("ip", "route")), " "), " linkdown", "", 1)
@@ -30,7 +30,7 @@ func TestRouteHurry(t *testing.T) {
 		name, addr string
 		prefix     int
 	}{{"none", "10.1.2.3", 26}, {"eth0", "10.1.2.3", 33}, {"eth0", "fd00::1", 64}, {"eth0", "10.9.9.9", 24}} {
-		if err := space.Do(func() error { return routeHurry(bad.name, netip.MustParseAddr(bad.addr), bad.prefix) }); err == nil {
+		if err := space.Do(func() error { return shortenRouteTimeout(bad.name, netip.MustParseAddr(bad.addr), bad.prefix) }); err == nil {
 			t.Errorf("%v: no error", bad)
 		}
 	}

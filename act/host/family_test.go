@@ -109,7 +109,7 @@ func TestFamily(t *testing.T) {
 		t.Errorf("%+v", u)
 	}
 	if got := Family(1 << 22); len(got) != 1 {
-		t.Errorf("nobody has the family %v", got)
+		t.Errorf("no process has the family %v", got)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestUnsettled(t *testing.T) {
 	}
 	says("nothing")
 	if _, err := Unsettled(1 << 22); err == nil {
-		t.Error("nobody's connections were looked at")
+		t.Error("no connections were read")
 	}
 }
 
@@ -259,7 +259,7 @@ func TestWith(t *testing.T) {
 		t.Errorf("%v, and it is %d", all, c.Process.Pid)
 	}
 	if all := With(setting + "s"); len(all) > 0 {
-		t.Errorf("%v have what nobody was given", all)
+		t.Errorf("%v have what no process was given", all)
 	}
 }
 

@@ -75,14 +75,14 @@ func (a *Guests[G]) All() (map[fleet.GuestID]*G, error) {
 	return maps.Clone(a.here), nil
 }
 
-// Remove removes a guest of which nothing is left.
+// Remove removes a guest. Nothing of it may be left on the host.
 func (a *Guests[G]) Remove(id fleet.GuestID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.here, id)
 }
 
-// Close releases all guests and waits until nobody watches them.
+// Close releases all guests and waits until all watching has ended.
 func (a *Guests[G]) Close(release func(*G)) {
 	a.mu.Lock()
 	a.closed = true

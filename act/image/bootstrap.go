@@ -66,7 +66,7 @@ for section in 1 2 3 4 5 6 7 8 9; do mkdir -p "$1/usr/share/man/man$section"; do
 
 // fetchKernel is run by mmdebstrap when the root is complete and apt still has its lists.
 // The kernel's package is not installed: it would add an initramfs builder, and hundreds
-// of modules to the root of which guests need a few.
+// of modules to the root, and guests need a few of them.
 const fetchKernel = `set -eu
 export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
 name=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/^ *Depends: *\(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1)

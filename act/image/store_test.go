@@ -125,7 +125,7 @@ func TestOpenedIsWhatAProcessHasOpen(t *testing.T) {
 	s := openStore(t)
 	img := put(t, s, "x", "root")
 	if s.Opened(img.Digest) {
-		t.Error("opened by nobody, yet it says so")
+		t.Error("it says that it is open, and it is not")
 	}
 	f, err := os.Open(filepath.Join(s.Folder(img.Digest), RootFile))
 	if err != nil {

@@ -100,8 +100,8 @@ func (h *Host) on(cpus fleet.CPUSet) (fleet.Isolation, error) {
 	if err != nil {
 		return fleet.Isolation{}, err
 	}
-	if slices.ContainsFunc(w.groups, func(g group) bool { return g.path == rest }) && !n.has(change{Do: mkdir, Path: w.at(rest)}) {
-		return fleet.Isolation{}, fmt.Errorf("the control group %s is there already: another agent keeps CPUs of this machine for its guests, or did and its note is lost; sweep that agent, or restart the machine", w.at(rest))
+	if slices.ContainsFunc(w.groups, func(g group) bool { return g.path == rest }) && !n.has(change{Do: mkdir, Path: w.cgroupPath(rest)}) {
+		return fleet.Isolation{}, fmt.Errorf("the control group %s is there already: another agent keeps CPUs of this machine for its guests, or did and its note is lost; sweep that agent, or restart the machine", w.cgroupPath(rest))
 	}
 	if err := n.beginLog(cpus); err != nil {
 		return fleet.Isolation{}, err
@@ -163,7 +163,7 @@ func (h *Host) move(w world, cpus fleet.CPUSet, r remarks) error {
 	for pass := range movePasses {
 		moved := 0
 		for _, m := range moves(w, cpus, r) {
-			switch err := os.WriteFile(w.at(m.to)+"/"+procs, []byte(fmt.Sprint(m.pid)), 0); {
+			switch err := os.WriteFile(w.cgroupPath(m.to)+"/"+procs, []byte(fmt.Sprint(m.pid)), 0); {
 			case err == nil:
 				moved++
 			case !gone(err):

@@ -276,7 +276,7 @@ func TestCPUsAreIsolatedAndThenAsTheyWere(t *testing.T) {
 	if todo := plan(w, last, remarks{}); len(todo) > 0 {
 		for _, c := range todo {
 			if now, err := c.now(); err != nil || c.Do != mkdir && !strings.Contains(said, c.what) && !strings.Contains(said, "more: ") {
-				t.Errorf("%s is left to do and nobody said so: %s, %v", c.what, now, err)
+				t.Errorf("%s is left to do and was not reported: %s, %v", c.what, now, err)
 			}
 		}
 	}
@@ -330,7 +330,7 @@ func TestMachineThreads(t *testing.T) {
 	}
 	for _, c := range todo {
 		if now, err := c.now(); err == nil && now != c.after && !strings.Contains(strings.Join(r.words(), "\n"), c.what) {
-			t.Errorf("%s runs on %s, not on %s, and nobody said so", c.what, now, c.after)
+			t.Errorf("%s runs on %s, not on %s, and that was not reported", c.what, now, c.after)
 		}
 	}
 	if err := h.Off(); err != nil {
@@ -392,7 +392,7 @@ func TestMachineKilledAtSteps(t *testing.T) {
 	if err := h.Off(); err != nil {
 		t.Error(err)
 	}
-	same(t, "after on that was begun anew", before)
+	same(t, "after on that was begun again", before)
 }
 
 // SIGKILL in the middle of the changes.

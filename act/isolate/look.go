@@ -17,10 +17,10 @@ import (
 	threads "pagurus/internal/thread"
 )
 
-// world is the kernel's state of everything that may change.
+// world is all kernel state that isolation may change.
 type world struct {
 	online    fleet.CPUSet
-	tickless  fleet.CPUSet // whose timer tick can stop
+	tickless  fleet.CPUSet // CPUs whose timer tick can stop
 	settings  []setting
 	threads   []thread // kernel threads
 	processes []process
@@ -50,7 +50,7 @@ type setting struct {
 // thread is a kernel thread.
 type thread struct {
 	id    int
-	born  uint64 // distinguishes it from a later one with its ID
+	born  uint64 // start time: distinguishes it from a later thread with the same ID
 	name  string
 	bound bool // the kernel does not let it move
 	cpus  fleet.CPUSet
@@ -61,7 +61,7 @@ type process struct {
 	pid      int
 	name     string
 	group    string // in cpuset
-	parted   bool   // its threads are in several groups
+	parted   bool   // its threads are in different groups
 	choosing bool   // it has set its CPUs itself
 	cpus     fleet.CPUSet
 	guest    bool
@@ -89,12 +89,14 @@ const (
 	rest = "/pagurus-rest"
 )
 
-func (w world) at(group string) string { return filepath.Join(w.cpuset.root, group) }
+// cgroupPath returns the path of a group, or of a file of the root group.
+func (w world) cgroupPath(name string) string { return filepath.Join(w.cpuset.root, name) }
 
+// readWorld reads the kernel's present state.
 func readWorld(online fleet.CPUSet, guests string) (w world, err error) {
 	w = world{online: online, guests: "/" + guests}
 	w.tickless, _ = readCPUs("/sys/devices/system/cpu/nohz_full") // missing unless configured
-	w.settings = settings()
+	w.settings = readSettings()
 	if w.cpuset, err = findCPUSet(); err != nil {
 		return w, err
 	}
@@ -107,7 +109,8 @@ func readWorld(online fleet.CPUSet, guests string) (w world, err error) {
 	return w, err
 }
 
-func settings() (out []setting) {
+// readSettings reads all settings that isolation may change.
+func readSettings() (out []setting) {
 	for _, s := range []setting{
 		{path: "/proc/sys/kernel/timer_migration", form: zero, what: "timers that go to CPUs that are not idle"},
 		{path: "/proc/sys/kernel/watchdog_cpumask", form: list, what: "the kernel's watchdog"},
@@ -120,7 +123,7 @@ func settings() (out []setting) {
 	folders, _ := filepath.Glob("/proc/irq/[0-9]*")
 	for _, f := range folders {
 		name := filepath.Base(f)
-		// The folder beside its settings names its user.
+		// The folder beside the settings has the name of the interrupt's driver.
 		if all, err := os.ReadDir(f); err == nil {
 			if i := slices.IndexFunc(all, fs.DirEntry.IsDir); i >= 0 {
 				name += " (" + all[i].Name() + ")"
@@ -275,6 +278,7 @@ func readThread(pid, tid int) (t thread, kernel bool, err error) {
 	return t, f&flagKernel != 0, err
 }
 
+// setAffinity restricts a thread to CPUs.
 func setAffinity(tid int, cpus fleet.CPUSet) error {
 	var s unix.CPUSet
 	for _, c := range cpus {

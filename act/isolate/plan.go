@@ -117,7 +117,7 @@ func planOld(w world, quiet, others fleet.CPUSet, r remarks) (todo []change) {
 		path string
 		cpus fleet.CPUSet
 	}{{rest, others}, {w.guests, quiet}} {
-		todo = append(todo, change{Do: mkdir, Path: w.at(made.path), Back: w.at("/"),
+		todo = append(todo, change{Do: mkdir, Path: w.cgroupPath(made.path), Back: w.cgroupPath("/"),
 			first: [][2]string{{cpuFile, made.cpus.String()}, {memFile, w.cpuset.mems}}, what: "the control group " + made.path})
 	}
 	return todo
@@ -141,14 +141,14 @@ func planGroup(w world, g group, quiet, others fleet.CPUSet, r remarks) []change
 		r.add("their creator keeps them on these CPUs", what)
 		return nil
 	}
-	return []change{{Do: write, Path: w.at(g.path) + "/" + cpuFile, Before: g.text, Back: g.text, after: without(have, quiet, others).String(), what: what}}
+	return []change{{Do: write, Path: w.cgroupPath(g.path) + "/" + cpuFile, Before: g.text, Back: g.text, after: without(have, quiet, others).String(), what: what}}
 }
 
 // planNew is for version 2: each group below the root is kept off, and the root's
 // processes move to a new group.
 func planNew(w world, quiet, others fleet.CPUSet, r remarks) (todo []change) {
 	if !w.cpuset.granted {
-		todo = append(todo, change{Do: write, Path: w.at(control), Before: w.cpuset.given, Back: "-cpuset", after: "+cpuset", what: "the cpuset controller"})
+		todo = append(todo, change{Do: write, Path: w.cgroupPath(control), Before: w.cpuset.given, Back: "-cpuset", after: "+cpuset", what: "the cpuset controller"})
 	}
 	there := false
 	for _, g := range w.groups {
@@ -156,14 +156,14 @@ func planNew(w world, quiet, others fleet.CPUSet, r remarks) (todo []change) {
 		case g.path == w.guests:
 			there = true
 			if g.text != quiet.String() {
-				todo = append(todo, change{Do: write, Path: w.at(g.path) + "/" + cpuFile, Before: g.text, Back: g.text, after: quiet.String(), what: "the control group of guests"})
+				todo = append(todo, change{Do: write, Path: w.cgroupPath(g.path) + "/" + cpuFile, Before: g.text, Back: g.text, after: quiet.String(), what: "the control group of guests"})
 			}
 		case g.path != rest:
 			todo = append(todo, planGroup(w, g, quiet, others, r)...)
 		}
 	}
 	add := func(path string, cpus fleet.CPUSet) {
-		todo = append(todo, change{Do: mkdir, Path: w.at(path), Back: w.at("/"), first: [][2]string{{cpuFile, cpus.String()}}, what: "the control group " + path})
+		todo = append(todo, change{Do: mkdir, Path: w.cgroupPath(path), Back: w.cgroupPath("/"), first: [][2]string{{cpuFile, cpus.String()}}, what: "the control group " + path})
 	}
 	if !there {
 		add(w.guests, quiet)

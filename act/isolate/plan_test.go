@@ -134,7 +134,7 @@ func TestPlanOfOldGroups(t *testing.T) {
 		}
 	}
 	if strings.Contains(said, "apart") {
-		t.Errorf("what disturbs nobody is named:\n%s", said)
+		t.Errorf("what disturbs no guest is named:\n%s", said)
 	}
 }
 

@@ -52,14 +52,14 @@ func TestContainersPort(t *testing.T) {
 	s.apply(n)
 	s.mustHavePeers("taken", "pgc700001.1")
 	if now := index(); now != first || !strings.Contains(in.Run("ip", "-br", "link"), "eth0") {
-		t.Errorf("the port that is taken was made anew: number %s was %s", now, first)
+		t.Errorf("the port that is taken was made again: number %s was %s", now, first)
 	}
 	in.Run("ip", "link", "del", "eth0") // as when a namespace ends
 	s.mustHavePeers("dead", "pgc700001.1")
 	s.apply(n)
-	s.mustHavePeers("made anew", "pgc700001.0 pgc700001.1")
+	s.mustHavePeers("made again", "pgc700001.0 pgc700001.1")
 	if now := s.state(); now != state || index() == first {
-		t.Errorf("made anew it is number %s\n%s\ninstead of\n%s", index(), now, state)
+		t.Errorf("made again it is number %s\n%s\ninstead of\n%s", index(), now, state)
 	}
 
 	s.apply(machines)

@@ -18,7 +18,7 @@ import (
 // puts frames from the tunnel for an expected guest directly into its port (arrivals). It
 // bypasses the bridge, which still has the guest at the source. The port queues frames
 // until the guest runs. Both are filters on links, not entries of the bridges, because a
-// bridge that sends a frame back to where it came from can send it round for ever.
+// bridge that sends a frame back to where it came from can send it round without end.
 
 // Forward sends frames for guest index of a network to the host it moves to, the Next of
 // its endpoint, instead of to the guest. This lasts until Deliver, or until the guest's

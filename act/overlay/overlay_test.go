@@ -392,7 +392,7 @@ func guestsReachTheirOwnJobOnly(t *testing.T, as func(fleet.Network) fleet.Netwo
 	}
 	one := plugs[0][0]
 	for name, to := range map[string]string{
-		"broadcast": broadcast, "multicast": "01:00:5e:00:00:01", "nobody": "02:70:67:00:01:99",
+		"broadcast": broadcast, "multicast": "01:00:5e:00:00:01", "unknown": "02:70:67:00:01:99",
 		"another job's guest": plugs[1][1].mac.String(), "link-local group": "01:80:c2:00:00:03", "STP": "01:80:c2:00:00:00",
 	} {
 		one.say(to, name)

@@ -281,7 +281,7 @@ func TestExclusiveProgramsAreFoundAtOnce(t *testing.T) {
 }
 
 // The kernel threads' use counts for no side, also in a burst.
-func TestTheKernelsOwnThreadsAreNobodys(t *testing.T) {
+func TestTheKernelsOwnThreadsDoNotCount(t *testing.T) {
 	testkit.Root(t, "setsid", "sleep")
 	program := start(t, nil, `setsid sleep 60 >/dev/null 2>&1 & echo $!`, "")
 	o := must(openNonGuestLoad(Config{Scope: Machine}))

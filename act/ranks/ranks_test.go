@@ -184,7 +184,7 @@ func TestOfManyPeersTheLargestAreTold(t *testing.T) {
 	}
 }
 
-// No content that programs write ends the guest agent, or makes it read for ever.
+// No content that programs write ends the guest agent, or makes it read without end.
 func TestRubbish(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "empty", nil)
@@ -272,14 +272,14 @@ func TestCauses(t *testing.T) {
 		seen seen
 		want string
 	}{
-		"nobody looked":               {seen{took: 500 * ms}, ""},
+		"nothing was sampled":         {seen{took: 500 * ms}, ""},
 		"stopped between calls":       {seen{took: 800 * ms, overRan: 810 * ms, ran: 9 * ms, over: 900 * ms}, "rank-stopped"},
 		"stopped inside":              {seen{took: 800 * ms, inside: true, overRan: 810 * ms, ran: 9 * ms, sleeps: 2}, "rank-stopped"},
 		"waits and looks":             {seen{took: 800 * ms, inside: true, overRan: 810 * ms, ran: 9 * ms, sleeps: 40}, ""},
 		"waits and spins":             {seen{took: 800 * ms, inside: true, overRan: 810 * ms, ran: 805 * ms}, ""},
 		"computes":                    {seen{took: 800 * ms, overRan: 815 * ms, ran: 812 * ms}, "computing"},
 		"lost":                        {seen{took: 210 * ms, inside: true, over: 500 * ms, timeouts: 1, resent: 2, overRan: 215 * ms, sleeps: 20}, "tcp-timeout tcp-resent"},
-		"counters began anew":         {seen{took: 210 * ms, inside: true, over: 500 * ms, timeouts: 1<<32 - 3, probes: 2, resent: 1<<32 - 1, overRan: 215 * ms, sleeps: 20}, "tcp-probe"},
+		"counters began again":        {seen{took: 210 * ms, inside: true, over: 500 * ms, timeouts: 1<<32 - 3, probes: 2, resent: 1<<32 - 1, overRan: 215 * ms, sleeps: 20}, "tcp-probe"},
 		"held back":                   {seen{took: 41 * ms, inside: true, over: 500 * ms, delayed: 3, overRan: 42 * ms, sleeps: 3}, "tcp-delayed"},
 		"not what was held back":      {seen{took: 400 * ms, inside: true, over: 500 * ms, delayed: 3, overRan: 401 * ms, sleeps: 30}, ""},
 		"lost, and held back":         {seen{took: 210 * ms, inside: true, over: 500 * ms, timeouts: 1, delayed: 2, overRan: 215 * ms, sleeps: 20}, "tcp-timeout"},

@@ -19,7 +19,7 @@ import (
 type Pagurus struct {
 	Program string
 	Dir     string
-	Meter   *Meter // counts what the commands cost; nil: nobody asks
+	Meter   *Meter // counts what the commands cost; nil: nothing is counted
 }
 
 // Beside gives the binary in the folder of the program that runs.

@@ -30,7 +30,7 @@ func LongestGap(said string, from, to time.Time) (longest Gap, err error) {
 		}
 	}
 	if longest.Took == 0 {
-		err = errors.New("the program noticed nothing at all, which nobody believes")
+		err = errors.New("the program noticed nothing at all, which cannot be right")
 	}
 	return longest, err
 }

@@ -29,7 +29,7 @@ func TestReadHPCC(t *testing.T) {
 	}
 	for _, f := range HPCC(Normal, 2, HPCCParts()...).Figures {
 		if _, ok := got.Figures[f.Name]; !ok {
-			t.Errorf("nobody reads %s", f.Name)
+			t.Errorf("%s is not read", f.Name)
 		}
 	}
 }
@@ -60,7 +60,7 @@ func TestWholeProgramsCount(t *testing.T) {
 		}
 	}
 	if _, err := Whole(HPCC(Normal, 2, "hpl")).Read("HPL_time=1\nSuccess=1\n"); err == nil {
-		t.Error("nobody said how long it took")
+		t.Error("how long it took was not said")
 	}
 }
 

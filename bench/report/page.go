@@ -65,7 +65,7 @@ func Draw(r *bench.Record, what bench.Summary, found *bench.Noise) ([]byte, erro
 		return nil, fmt.Errorf("draw the report: %w", err)
 	}
 	s.Tables = append(promised(r), s.Tables...)
-	for _, p := range []func(*bench.Record, bench.Summary) ([]plotted, error){overheads, parts, curves, passes, runs} {
+	for _, p := range []func(*bench.Record, bench.Summary) ([]plotted, error){overheads, parts, curves, copyRounds, runs} {
 		plots, err := p(r, what)
 		if err != nil {
 			return nil, fmt.Errorf("draw the report: %w", err)

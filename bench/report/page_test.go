@@ -171,21 +171,21 @@ func TestNoiseIsDrawn(t *testing.T) {
 	}
 }
 
-// Passes are matched by their order: their times differ from move to move.
-func TestPassesAreDrawn(t *testing.T) {
+// Rounds are matched by their order: their times differ from move to move.
+func TestRoundsOfCopiesAreDrawn(t *testing.T) {
 	r := record(2)
 	for i, points := range [][]bench.Point{{{X: 0, Y: 100}, {X: 2, Y: 10}}, {{X: 0, Y: 50}}, {{X: 0, Y: 200}, {X: 4, Y: 30}, {X: 5, Y: 0}}, {{X: 0.2, Y: 70}}} {
-		r.Runs[i].Curves = map[string][]bench.Point{bench.Passes: points}
+		r.Runs[i].Curves = map[string][]bench.Point{bench.CopyRounds: points}
 	}
 	got := byOrder(r, "netpipe", "native")
 	if len(got) != 2 || got[0].X != 0 || got[0].Y != 150 || got[1].X != 3 || got[1].Y != 20 {
 		t.Errorf("they are %v", got)
 	}
 	text, err := Draw(r, r.Summarise(), nil)
-	if err != nil || !strings.Contains(string(text), "netpipe: passes over memory") || strings.Contains(string(text), "bytes of a message") {
+	if err != nil || !strings.Contains(string(text), "netpipe: rounds of the copy") || strings.Contains(string(text), "bytes of a message") {
 		t.Errorf("%v", err)
 	}
-	r.Runs = r.Runs[1:2] // one move of one pass
+	r.Runs = r.Runs[1:2] // one move of one round
 	if _, err := Draw(r, r.Summarise(), nil); err != nil {
 		t.Error(err)
 	}

@@ -204,7 +204,7 @@ func curves(r *bench.Record, _ bench.Summary) (all []plotted, err error) {
 func curveNames(r *bench.Record, program string) (names []string) {
 	for _, run := range r.Runs {
 		for name := range run.Curves {
-			if run.Program == program && name != bench.Passes && !slices.Contains(names, name) {
+			if run.Program == program && name != bench.CopyRounds && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}

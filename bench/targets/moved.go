@@ -15,15 +15,16 @@ import (
 	"pagurus/fleet"
 )
 
-// Moved ends the name of a target that is another one, with a guest moved to another
-// host and back as long as the program runs.
+// Moved is the suffix of targets with moves: one guest moves to another host and back as
+// long as the program runs.
 const Moved = "-moved"
 
-// kind is what `pagurus run` is told on a target beside what all are.
+// kind returns the flags of `pagurus run` for a target, beside those for all targets.
 func (l *Lab) kind(target string) []string { return l.Kinds[strings.TrimSuffix(target, Moved)] }
 
-// followJob looks after a job of its own from when its program begins, until ctx ends. It
-// gives why the run is not what the target promises; nil: it is.
+// followJob follows the round's job from the start of its program until ctx ends: it moves
+// its guest, or records its layout. An error says why the run does not count for the
+// target.
 func (r *round) followJob(ctx context.Context, target string) error {
 	underway := bench.UnderwayOf(ctx)
 	for out := filepath.Join(r.lab.Dir, outputOf(0)); ; {
@@ -31,7 +32,7 @@ func (r *round) followJob(ctx context.Context, target string) error {
 			break
 		}
 		if drive.Pause(ctx, pollEvery) != nil {
-			return nil // why it never began the job says itself
+			return nil // the job itself reports why it never began
 		}
 	}
 	underway.Begins()
@@ -39,30 +40,30 @@ func (r *round) followJob(ctx context.Context, target string) error {
 	if !tuned && !moved {
 		return nil
 	}
-	job, err := r.ours(ctx)
+	job, err := r.findJob(ctx)
 	if err != nil {
-		return unless(ctx, err)
+		return unlessEnded(ctx, err)
 	}
 	if tuned {
-		underway.Got = r.lab.got(ctx, job)
+		underway.Got = r.lab.layouts(ctx, job)
 	}
 	if moved {
-		underway.Moves, err = r.lab.moves(ctx, job)
+		underway.Moves, err = r.lab.moveToAndFro(ctx, job)
 	}
 	return err
 }
 
-// unless leaves out what failed because ctx had ended.
-func unless(ctx context.Context, err error) error {
+// unlessEnded returns err, or nil if ctx has ended, which explains the failure.
+func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-// ours is the job that runs the program: `pagurus run` says its name only to people, but
-// nobody else has this folder.
-func (r *round) ours(ctx context.Context) (fleet.JobID, error) {
+// findJob finds the job that runs the program. `pagurus run` prints the ID for people only,
+// but no other job has this folder.
+func (r *round) findJob(ctx context.Context) (fleet.JobID, error) {
 	s, err := r.lab.Snapshot(ctx)
 	if err != nil {
 		return "", err
@@ -75,31 +76,31 @@ func (r *round) ours(ctx context.Context) (fleet.JobID, error) {
 	return "", fmt.Errorf("the controller knows of no job in %s", r.lab.Dir)
 }
 
-// Hosts say where they have put the parts of a guest with what they say every few
-// seconds: it is asked for so often, so long. A program may have ended before.
+// Hosts report the layout of a guest with their facts, every few seconds. These are the
+// interval and the limit of waiting for it. A program may end earlier.
 const (
-	gotEvery = 500 * time.Millisecond
-	gotLimit = 10 * time.Second
+	layoutsEvery = 500 * time.Millisecond
+	layoutsLimit = 10 * time.Second
 )
 
-// got is what a job's guests got of their hosts, as far as those say so in time.
-func (l *Lab) got(ctx context.Context, job fleet.JobID) (got []bench.Got) {
-	for begun := time.Now(); time.Since(begun) < gotLimit; {
+// layouts returns the layouts of a job's guests, as far as hosts report them in time.
+func (l *Lab) layouts(ctx context.Context, job fleet.JobID) (got []bench.Got) {
+	for begun := time.Now(); time.Since(begun) < layoutsLimit; {
 		if s, err := l.Snapshot(ctx); err == nil {
-			all, whole := gotOf(s, job)
+			all, whole := layoutsOf(s, job)
 			if got = all; whole {
 				break
 			}
 		}
-		if drive.Pause(ctx, gotEvery) != nil {
+		if drive.Pause(ctx, layoutsEvery) != nil {
 			break
 		}
 	}
 	return got
 }
 
-// gotOf is what a job's guests got, and whether all their hosts have said it.
-func gotOf(s fleet.Snapshot, job fleet.JobID) (all []bench.Got, whole bool) {
+// layoutsOf returns the layouts of a job's guests, and whether all hosts have reported them.
+func layoutsOf(s fleet.Snapshot, job fleet.JobID) (all []bench.Got, whole bool) {
 	var guests []fleet.Guest
 	for _, g := range s.Guests {
 		if g.Job == job && g.Shape != nil {
@@ -116,23 +117,23 @@ func gotOf(s fleet.Snapshot, job fleet.JobID) (all []bench.Got, whole bool) {
 	return all, whole
 }
 
-// moves moves the first guest of a job away and back, from now until ctx ends. A run
-// in which none of that finished is no run with moves, and it says why.
-func (l *Lab) moves(ctx context.Context, job fleet.JobID) (*bench.Moves, error) {
+// moveToAndFro moves the first guest of a job away and back until ctx ends. It fails if no
+// move finished: the run is then none with moves.
+func (l *Lab) moveToAndFro(ctx context.Context, job fleet.JobID) (*bench.Moves, error) {
 	guest := string(job) + "g0"
 	s, err := l.Snapshot(ctx)
 	if err != nil {
-		return nil, unless(ctx, err)
+		return nil, unlessEnded(ctx, err)
 	}
 	home, away := string(s.Guests[fleet.GuestID(guest)].Home), true
 	did, last := &bench.Moves{}, errShort
 	for ctx.Err() == nil {
 		begun := time.Now()
-		_, err := l.Type(ctx, l.migrate(guest, home, away)...)
+		_, err := l.Type(ctx, l.migrateArgs(guest, home, away)...)
 		switch {
 		case err == nil:
 			did.Finished, away = did.Finished+1, !away
-		case l.runs(ctx, job): // else its end has called the move off, which is no failure
+		case l.runs(ctx, job): // otherwise the job's end cancelled the move, which is no failure
 			did.Failed, last = did.Failed+1, err
 		}
 		_ = drive.Pause(ctx, l.Every-time.Since(begun)) // the loop looks at ctx itself
@@ -143,12 +144,12 @@ func (l *Lab) moves(ctx context.Context, job fleet.JobID) (*bench.Moves, error) 
 	return did, nil
 }
 
-// errShort is why not, if none failed either.
+// errShort is the reason if no move failed either.
 var errShort = errors.New("it ended before the first did, give it more to do")
 
-// migrate is what is typed to move a guest away from its home, or back there. Of a lab
-// it is always the same two hosts.
-func (l *Lab) migrate(guest, home string, away bool) []string {
+// migrateArgs returns the command that moves a guest away from its home, or back there. In
+// a lab it is always the same two hosts.
+func (l *Lab) migrateArgs(guest, home string, away bool) []string {
 	args := []string{"migrate", guest, "--wait"}
 	if !away {
 		return append(args, "--to", home)
@@ -159,7 +160,7 @@ func (l *Lab) migrate(guest, home string, away bool) []string {
 	return args
 }
 
-// runs reports whether a job's program has not come to its end.
+// runs reports whether a job's program is still running.
 func (l *Lab) runs(ctx context.Context, job fleet.JobID) bool {
 	s, err := l.Snapshot(ctx)
 	return err == nil && s.Jobs[job].State == fleet.JobRunning

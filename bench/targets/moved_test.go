@@ -27,7 +27,7 @@ func TestAGuestIsMovedAwayAndBack(t *testing.T) {
 		{nil, "left", true, "migrate j7g0 --wait"},
 		{nil, "left", false, "migrate j7g0 --wait --to left"},
 	} {
-		if got := strings.Join((&Lab{On: c.on}).migrate("j7g0", c.home, c.away), " "); got != c.want {
+		if got := strings.Join((&Lab{On: c.on}).migrateArgs("j7g0", c.home, c.away), " "); got != c.want {
 			t.Errorf("of %v at home on %s, away %t: typed is %q", c.on, c.home, c.away, got)
 		}
 	}
@@ -51,27 +51,27 @@ func TestWhatGuestsGotIsWholeWhenAllHostsHaveSaidIt(t *testing.T) {
 		},
 		Hosts: map[fleet.HostID]fleet.Host{"a": {Facts: fleet.Facts{Guests: map[fleet.GuestID]fleet.GuestFacts{"j1g0": {Layout: layout}}}}, "b": {}},
 	}
-	all, whole := gotOf(s, "j1")
+	all, whole := layoutsOf(s, "j1")
 	if whole || len(all) != 2 || all[0].Guest != "guest0" || all[0].Host != "a" || all[0].Shape.Sockets != 2 || all[0].Layout != layout || all[1].Layout != nil {
 		t.Errorf("%+v, %t", all, whole)
 	}
 	s.Hosts["b"] = fleet.Host{Facts: fleet.Facts{Guests: map[fleet.GuestID]fleet.GuestFacts{"j1g1": {Layout: layout}}}}
-	if _, whole = gotOf(s, "j1"); !whole {
+	if _, whole = layoutsOf(s, "j1"); !whole {
 		t.Error("both have said it")
 	}
-	if _, whole = gotOf(s, "j3"); whole {
+	if _, whole = layoutsOf(s, "j3"); whole {
 		t.Error("a job without guests is whole")
 	}
 }
 
-// A run whose guest nobody can move is none with moves, though its program went well.
+// A run whose guest cannot be moved is none with moves, though its program went well.
 func TestARunInWhichNothingMovesHasFailed(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift\nexec \"$@\"\n"
 	if err := os.WriteFile(filepath.Join(dir, "pagurus"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("PAGURUS_CONTROLLER", "127.0.0.1:1") // where nobody is
+	t.Setenv("PAGURUS_CONTROLLER", "127.0.0.1:1") // without a listener
 	l := &Lab{Pagurus: drive.Pagurus{Program: filepath.Join(dir, "pagurus"), Dir: dir}, Image: "hpc", Memory: "1M", Kinds: map[string][]string{"vm": {"--kind", "vm"}}}
 	r, err := l.Open(t.Context(), bench.Program{Command: "sleep 1"}, []string{"vm" + Moved})
 	if err != nil {

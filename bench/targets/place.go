@@ -30,7 +30,7 @@ const (
 	Contained = "container"
 )
 
-// Ranks is how many ranks, and guests, a job has of which nothing else is said.
+// Ranks is how many ranks, and guests, a job has unless something else is said.
 const Ranks = 2
 
 // Lab runs programs in a folder of this machine.
@@ -261,7 +261,7 @@ func (r *round) beginProgram(ctx context.Context) error {
 	}
 	bench.UnderwayOf(ctx).Begins()
 	for rank := range ranks {
-		if err := tell(ctx, filepath.Join(r.lab.Dir, goes(rank))); err != nil {
+		if err := writeToPipe(ctx, filepath.Join(r.lab.Dir, goes(rank))); err != nil {
 			return err
 		}
 	}
@@ -304,8 +304,8 @@ func fifo(path string) error {
 	return os.Chmod(path, 0o666)
 }
 
-// tell writes a line to a pipe as soon as somebody reads it.
-func tell(ctx context.Context, path string) error {
+// writeToPipe writes a line to a pipe as soon as a process reads it.
+func writeToPipe(ctx context.Context, path string) error {
 	for begun := time.Now(); ; {
 		f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0)
 		if err == nil {
@@ -313,7 +313,7 @@ func tell(ctx context.Context, path string) error {
 			return errors.Join(err, f.Close())
 		}
 		if !errors.Is(err, unix.ENXIO) || time.Since(begun) > tellLimit {
-			return fmt.Errorf("nobody listens: %w", err)
+			return fmt.Errorf("no process listens: %w", err)
 		}
 		if err := drive.Pause(ctx, pollEvery); err != nil {
 			return err

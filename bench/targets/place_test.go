@@ -29,7 +29,7 @@ func TestAPipeTellsWhoListens(t *testing.T) {
 		text, _ := os.ReadFile(path)
 		heard <- string(text)
 	}()
-	if err := tell(t.Context(), path); err != nil {
+	if err := writeToPipe(t.Context(), path); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-heard; got != "go\n" {
@@ -37,10 +37,10 @@ func TestAPipeTellsWhoListens(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if err := tell(ctx, path); err == nil {
-		t.Error("nobody listened")
+	if err := writeToPipe(ctx, path); err == nil {
+		t.Error("no process listened")
 	}
-	if err := tell(t.Context(), filepath.Join(t.TempDir(), "none")); err == nil || err == unix.ENXIO {
+	if err := writeToPipe(t.Context(), filepath.Join(t.TempDir(), "none")); err == nil || err == unix.ENXIO {
 		t.Errorf("no pipe: %v", err)
 	}
 }
@@ -123,7 +123,7 @@ func TestRanksThatShareAGuestAreToldEach(t *testing.T) {
 		if text, err := os.ReadFile(filepath.Join(l.Dir, outputOf(i))); err != nil || string(text) != strconv.Itoa(i)+"\n" {
 			t.Errorf("rank %d printed %q, %v", i, text, err)
 		}
-		if err := tell(t.Context(), filepath.Join(l.Dir, over(i))); err != nil {
+		if err := writeToPipe(t.Context(), filepath.Join(l.Dir, over(i))); err != nil {
 			t.Error(err)
 		}
 		if err := c.Wait(); err != nil {
@@ -192,7 +192,7 @@ func TestWhatTCPDidIsCounted(t *testing.T) {
 }
 
 // The folder that is exported is in the root of native processes wherever it is, and so
-// is what the image has beside it, though nobody can write to the image.
+// is what the image has beside it, though the image cannot be written.
 func TestANativeRootHasTheExport(t *testing.T) {
 	if testing.Short() || os.Geteuid() != 0 {
 		t.Skip("it mounts an image")

@@ -118,7 +118,7 @@ func gapsTable(traces []fleet.Trace, words Words) [][]string {
 	return lines
 }
 
-// sentTable has a line for every pair of ranks of which one has sent to the other.
+// sentTable has a line for every pair of ranks that have exchanged messages.
 func sentTable(traces []fleet.Trace) [][]string {
 	lines := [][]string{{"from", "to", "messages", "bytes"}}
 	for _, tr := range traces {

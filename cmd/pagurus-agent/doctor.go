@@ -73,7 +73,7 @@ func runDoctor(cmd *cobra.Command, fix bool) error {
 		}
 		found = examine(ctx, shown)
 	}
-	return tell(cmd.OutOrStdout(), found, asJSON)
+	return writeFindings(cmd.OutOrStdout(), found, asJSON)
 }
 
 // bringCRIU is what the doctor mends containers with. The script is in the
@@ -96,8 +96,9 @@ func bringCRIU(cmd *cobra.Command) error {
 	return nil
 }
 
-// tell writes the findings and gives the doctor's exit.
-func tell(out io.Writer, found []machine.Finding, asJSON bool) error {
+// writeFindings prints the findings. It fails if something is missing, so that the doctor's
+// exit code says so.
+func writeFindings(out io.Writer, found []machine.Finding, asJSON bool) error {
 	missing := 0
 	var text strings.Builder
 	for _, f := range found {
@@ -240,7 +241,7 @@ func tryGuests(ctx context.Context) []machine.Finding {
 	return []machine.Finding{f, late}
 }
 
-// tryGuest asks the driver what it can do here, anew.
+// tryGuest asks the driver what it can do here now.
 func tryGuest(ctx context.Context) (can fleet.Abilities, slow string, err error) {
 	agent, err := roles.Beside(roles.GuestProgram)
 	if err != nil {

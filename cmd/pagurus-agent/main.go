@@ -33,6 +33,7 @@ func main() {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(commands()...)
 	cli.Program(root, cli.Options{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	cli.JudgeFlags(root)
 	os.Exit(cli.Say(os.Stderr, root.ExecuteContext(context.Background())))
 }
 

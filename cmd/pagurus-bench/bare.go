@@ -11,7 +11,7 @@ import (
 	"pagurus/act/image"
 )
 
-// imageFolder is where images are when nobody says otherwise.
+// imageFolder is where images are by default.
 const imageFolder = "/var/lib/pagurus/images"
 
 // folderOf gives the folder of an image.

@@ -42,7 +42,7 @@ func (b *experiments) mappings(ctx context.Context) error {
 func (b *experiments) moveMapped(ctx context.Context, name, kind string, count int) error {
 	return b.contained(ctx, "512M", func(job string) error {
 		guest := fleet.GuestID(job + "g0")
-		err := drive.Until(ctx, "nobody has seen its mappings", func() bool { // its agent looks every half minute
+		err := drive.Until(ctx, "its mappings are not reported", func() bool { // its agent looks every half minute
 			s, err := b.Snapshot(ctx)
 			p := s.Hosts[s.Guests[guest].Home].Facts.Guests[guest].Profile
 			return err == nil && p != nil && p.Mappings >= count

@@ -168,7 +168,7 @@ func (r *runc) config(p place, s size, log, settings string) any {
 	}
 }
 
-// run calls runc. What the container has for its streams is nobody's.
+// run calls runc. The container's streams are not read.
 func (r *runc) run(ctx context.Context, p place, args ...string) error {
 	c := exec.CommandContext(ctx, "runc", p.runcArgs(args...)...)
 	c.Env = append(os.Environ(), "PATH="+r.path)

@@ -104,7 +104,7 @@ func (b *experiments) shared(name string, system bool, steps, turns int) bench.A
 	}}
 }
 
-// agree says that hosts have owners, or that nobody minds.
+// agree says that hosts have owners, or that they have none.
 func (b *experiments) agree(ctx context.Context, system bool) error {
 	for _, h := range owned {
 		args := []string{"host", "policy", h, "--owner", "no"}

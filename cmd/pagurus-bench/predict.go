@@ -14,13 +14,13 @@ import (
 	"pagurus/fleet"
 )
 
-// Programs for fitting are not those for scoring: a prediction has to be right
-// about one that never moved.
+// Programs for fitting are not those for scoring: predictions have to be right for programs
+// that never moved.
 var (
 	fitting = []string{"idle", "sweep", "scatter", "tail"}
 	scoring = []string{"matmul", "jacobi", "sorting", "burst", "table", "journal"}
-	// ceilings span a factor of four; a faster link than the last would leave
-	// the processors of one machine as what limits all.
+	// ceilings span a factor of four; with a faster link the machine's
+	// processors would be the limit.
 	ceilings = []string{"24M", "48M", "96M"}
 )
 
@@ -30,31 +30,30 @@ const (
 	downtimeError = 0.30
 	covered       = 0.85
 	leastScored   = 60 // moves, of all scored programs, at all ceilings
-	// mostRepeats is how often each scored program moves at each ceiling, however
-	// often other things are measured: 144 moves tell enough.
+	// mostRepeats is how often each scored program moves at each ceiling at most: 144 moves are
+	// enough, even if other experiments are repeated more often.
 	mostRepeats = 8
 )
 
-// predict moves guests that run different programs at different ceilings and
-// holds what was predicted of the scored ones, by a model that has seen only
-// the others, against what they cost.
+// predict moves guests with different programs at different ceilings. For the scored programs
+// it compares the cost with the predictions of a model that has seen only the others.
 func (b *experiments) predict(ctx context.Context) error {
 	if err := b.compile(ctx, "openmpi", "programs", "gcc", "-O2", "-Wl,--no-as-needed", "-lm"); err != nil {
 		return err
 	}
 	repeats := min(b.Repeat, mostRepeats)
-	seen, err := b.moveEach(ctx, b.choose(fitting), repeats/2)
+	seen, err := b.moveEach(ctx, b.chosenOf(fitting), repeats/2)
 	if err != nil {
 		return err
 	}
-	moved, err := b.moveEach(ctx, b.choose(scoring), repeats)
+	moved, err := b.moveEach(ctx, b.chosenOf(scoring), repeats)
 	if err != nil {
 		return err
 	}
 	fmt.Printf("  as the controller predicted the %d scored ones, learning as it went: %s\n", len(moved), scored(cost.Score(moved)))
 	for i, m := range moved {
-		moved[i] = strictly(seen, m)
-		b.compare(moved[i]) // once more, by the other model
+		moved[i] = predictBlind(seen, m)
+		b.printMove(moved[i]) // once more, by the other model
 		if p := moved[i].Predicted; m.Phase == fleet.Finished && p.Converges {
 			b.Sample("predicted_total_s", p.Total.Value.Seconds())
 			b.Sample("total_s", cost.Total(m).Seconds())
@@ -73,35 +72,35 @@ func (b *experiments) predict(ctx context.Context) error {
 		{"downtime", downtimeError, func(m fleet.Migration) fleet.Range[time.Duration] { return m.Predicted.Downtime },
 			func(m fleet.Migration) time.Duration { return m.Cost.Downtime }},
 	} {
-		off, inside, err := held(moved, of.said, of.got)
+		off, inside, err := errorAndCoverage(moved, of.said, of.got)
 		if err != nil {
 			return fmt.Errorf("predictions of %s: %w", of.name, err)
 		}
 		b.AtMost("median error of "+of.name, off, of.limit)
 		b.AtLeast("in the 90 % interval of "+of.name, inside, covered)
 	}
-	if few := b.few(moved); few != "" && len(b.chosen) == 0 {
+	if few := b.tooFew(moved); few != "" && len(b.chosen) == 0 {
 		fmt.Println("  too few to tell: " + few)
 		b.Missed = append(b.Missed, "predictions were scored on "+few)
 	}
 	return nil
 }
 
-// told gives the moves of which something was predicted and came so far that it
-// can be held against that: what cost.Score counts, too.
-func told(moved []fleet.Migration) []fleet.Migration {
+// scorable returns the moves whose cost can be compared with a prediction: the same that
+// cost.Score counts.
+func scorable(moved []fleet.Migration) []fleet.Migration {
 	return slices.DeleteFunc(slices.Clone(moved), func(m fleet.Migration) bool {
 		return m.Phase != fleet.Finished || !m.Predicted.Converges || m.Cost.SentBytes <= 0
 	})
 }
 
-// held gives the median of how far predictions of something were off, relative
-// to the outcome, and the share of outcomes inside of their intervals. Moves of
-// one program are more alike than the intervals of these two assume.
-func held(moved []fleet.Migration, said func(fleet.Migration) fleet.Range[time.Duration], got func(fleet.Migration) time.Duration) (off, inside stats.Interval, err error) {
+// errorAndCoverage returns the median error of predictions, relative to the outcome, and the
+// share of outcomes inside their intervals. The intervals of these two assume independent
+// moves, and moves of one program are more alike than that.
+func errorAndCoverage(moved []fleet.Migration, said func(fleet.Migration) fleet.Range[time.Duration], got func(fleet.Migration) time.Duration) (off, inside stats.Interval, err error) {
 	var errs []float64
 	hits := 0
-	for _, m := range told(moved) {
+	for _, m := range scorable(moved) {
 		p, g := said(m), got(m)
 		if g <= 0 || p.Value <= 0 {
 			continue // it was not measured
@@ -118,10 +117,10 @@ func held(moved []fleet.Migration, said func(fleet.Migration) fleet.Range[time.D
 	return off, inside, err
 }
 
-// few says what is missing before the figures are worth anything; empty: nothing.
-func (b *experiments) few(moved []fleet.Migration) string {
+// tooFew says how many moves the promised figures need, if there are fewer; empty: enough.
+func (b *experiments) tooFew(moved []fleet.Migration) string {
 	of, at := map[string]bool{}, map[int64]bool{}
-	all := told(moved)
+	all := scorable(moved)
 	for _, m := range all {
 		of[b.names[m.Job]], at[m.Predicted.Limits.BytesPerSecond] = true, true
 	}
@@ -131,8 +130,8 @@ func (b *experiments) few(moved []fleet.Migration) string {
 	return fmt.Sprintf("%d moves of %d programs at %d ceilings, where %d of %d at %d are promised", len(all), len(of), len(at), leastScored, len(scoring), len(ceilings))
 }
 
-// choose leaves out programs that were not asked for.
-func (b *experiments) choose(all []string) []string {
+// chosenOf leaves out programs that were not chosen.
+func (b *experiments) chosenOf(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return len(b.chosen) > 0 && !slices.Contains(b.chosen, name) })
 }
 
@@ -142,9 +141,9 @@ func scored(c fleet.Calibration) string {
 		100*c.Bytes.MedianError, 100*c.Bytes.Coverage, c.Right, c.Verdicts)
 }
 
-// strictly predicts a past move anew from what was known when it began, by what
-// seen moves teach alone.
-func strictly(seen []fleet.Migration, m fleet.Migration) fleet.Migration {
+// predictBlind predicts a past move again from what was known when it began, by a model that
+// has learnt from the seen moves alone.
+func predictBlind(seen []fleet.Migration, m fleet.Migration) fleet.Migration {
 	old := *m.Predicted
 	p := cost.Fit(seen, cost.Subject{Kind: old.Kind, Job: m.Job, From: m.From, To: m.To, ForOwner: old.ForOwner}).
 		Predict(*old.Profile, cost.Link{Limits: old.Limits, Share: old.Share})
@@ -153,8 +152,8 @@ func strictly(seen []fleet.Migration, m fleet.Migration) fleet.Migration {
 	return m
 }
 
-// compare prints one move's prediction and outcome.
-func (b *experiments) compare(m fleet.Migration) {
+// printMove prints one move's prediction and outcome.
+func (b *experiments) printMove(m fleet.Migration) {
 	p, total := m.Predicted, cost.Total(m)
 	fmt.Printf("  %-8s %3d MiB/s %-8s total %6.2f s, said %6.2f (%.2f-%.2f); downtime %4d ms, said %4d (%d-%d); %4d MiB, said %4d; converges: %t\n",
 		b.names[m.Job], p.Limits.BytesPerSecond>>20, m.Phase, total.Seconds(), p.Total.Value.Seconds(), p.Total.Low.Seconds(), p.Total.High.Seconds(),
@@ -162,8 +161,8 @@ func (b *experiments) compare(m fleet.Migration) {
 		m.Cost.SentBytes>>20, p.Bytes.Value>>20, p.Converges)
 }
 
-// moveEach runs each program in a guest of its own and moves it at every
-// ceiling, so many times, to and fro.
+// moveEach runs each program in a guest of its own and moves it to and fro, so many times at
+// every ceiling.
 func (b *experiments) moveEach(ctx context.Context, names []string, times int) (out []fleet.Migration, _ error) {
 	for _, name := range names {
 		err := b.computes(ctx, func(job string) error {
@@ -171,11 +170,11 @@ func (b *experiments) moveEach(ctx context.Context, names []string, times int) (
 			var arms []bench.Arm
 			for _, c := range ceilings {
 				arms = append(arms, bench.Arm{Name: name + " at " + c, Measure: func(ctx context.Context) (map[string]float64, error) {
-					m, err := b.ceiled(ctx, job+"g0", c)
+					m, err := b.moveUnderCeiling(ctx, job+"g0", c)
 					if err != nil {
 						return nil, err
 					}
-					b.compare(m)
+					b.printMove(m)
 					out = append(out, m)
 					return map[string]float64{"total_s": cost.Total(m).Seconds(), "downtime_s": m.Cost.Downtime.Seconds()}, nil
 				}})
@@ -189,9 +188,9 @@ func (b *experiments) moveEach(ctx context.Context, names []string, times int) (
 	return out, nil
 }
 
-// ceiled moves a guest under a ceiling, after a look at it, and gives what is
-// known of the move. One that did not converge is not an error.
-func (b *experiments) ceiled(ctx context.Context, guest, ceiling string) (fleet.Migration, error) {
+// moveUnderCeiling samples a guest, moves it under a ceiling, and returns the migration. One
+// that did not converge is not an error.
+func (b *experiments) moveUnderCeiling(ctx context.Context, guest, ceiling string) (fleet.Migration, error) {
 	none := fleet.Migration{}
 	s, err := b.Snapshot(ctx)
 	if err != nil {
@@ -204,7 +203,7 @@ func (b *experiments) ceiled(ctx context.Context, guest, ceiling string) (fleet.
 	if _, err := b.Type(ctx, "predict", guest, "--to", to); err != nil {
 		return none, err
 	}
-	// The look reaches the controller with the host's next facts.
+	// The profile reaches the controller with the host's next facts.
 	if err := drive.Pause(ctx, 1500*time.Millisecond); err != nil {
 		return none, err
 	}
@@ -228,7 +227,7 @@ func (b *experiments) ceiled(ctx context.Context, guest, ceiling string) (fleet.
 		}
 		m := s.Migrations[v.Migrations[0]]
 		if m.Predicted == nil || m.Predicted.Profile == nil {
-			return none, fmt.Errorf("move %s was not predicted from a look at %s", id, guest)
+			return none, fmt.Errorf("move %s was not predicted from a profile of %s", id, guest)
 		}
 		b.Record.Moves = append(b.Record.Moves, m)
 		return m, nil

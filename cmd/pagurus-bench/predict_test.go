@@ -38,7 +38,7 @@ func TestPredictionsAreHeldAgainstOutcomes(t *testing.T) {
 	gone := scoredMove(61, time.Second)
 	gone.Phase = fleet.Aborted
 	moved = append(moved, late, gone)
-	off, inside, err := held(moved, func(m fleet.Migration) fleet.Range[time.Duration] { return m.Predicted.Total }, cost.Total)
+	off, inside, err := errorAndCoverage(moved, func(m fleet.Migration) fleet.Range[time.Duration] { return m.Predicted.Total }, cost.Total)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestPredictionsAreHeldAgainstOutcomes(t *testing.T) {
 	if !(off.Low < off.Value && off.Value < off.High) || !(inside.Low < inside.Value && inside.Value < inside.High) {
 		t.Errorf("%s, %s", off, inside)
 	}
-	if _, _, err := held(nil, nil, nil); err == nil {
+	if _, _, err := errorAndCoverage(nil, nil, nil); err == nil {
 		t.Error("nothing has a median")
 	}
 }
@@ -62,7 +62,7 @@ func TestTooFewMovesAreSaid(t *testing.T) {
 		b.names[m.Job] = scoring[n%6]
 		moved = append(moved, m)
 	}
-	if few := b.few(moved); few != "" {
+	if few := b.tooFew(moved); few != "" {
 		t.Errorf("60 of 6 at 3: %s", few)
 	}
 	for name, left := range map[string][]fleet.Migration{
@@ -70,7 +70,7 @@ func TestTooFewMovesAreSaid(t *testing.T) {
 		"of 5 prog":    slices.DeleteFunc(slices.Concat(moved, moved), func(m fleet.Migration) bool { return m.Job == "j3" }),
 		"at 2 ceiling": slices.DeleteFunc(slices.Concat(moved, moved), func(m fleet.Migration) bool { return m.Predicted.Limits.BytesPerSecond == 2 }),
 	} {
-		if few := b.few(left); !strings.Contains(few, name) {
+		if few := b.tooFew(left); !strings.Contains(few, name) {
 			t.Errorf("%s: %q", name, few)
 		}
 	}

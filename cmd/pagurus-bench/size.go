@@ -98,14 +98,18 @@ func (b *experiments) sizeInside(ctx context.Context) error {
 	return nil
 }
 
+// labStatus is what is used of `pagurus lab status --json`.
+type labStatus struct {
+	Parts []struct {
+		Name    string `json:"name"`
+		PID     int    `json:"pid"`
+		Address string `json:"address"`
+	} `json:"parts"`
+}
+
 // daemonsOf gives the processes of the lab's controller and agents, by its status.
 func daemonsOf(status []byte) (controller int, agents []int, err error) {
-	var lab struct {
-		Parts []struct {
-			Name string `json:"name"`
-			PID  int    `json:"pid"`
-		} `json:"parts"`
-	}
+	var lab labStatus
 	if err := json.Unmarshal(status, &lab); err != nil {
 		return 0, nil, fmt.Errorf("reading the lab's status: %w", err)
 	}
@@ -158,7 +162,7 @@ func largest(pids ...int) (float64, error) {
 	return most, nil
 }
 
-// residentMiB gives the resident memory of every process of which the text is
+// residentMiB gives the resident memory of every process whose text is
 // the kernel's status.
 func residentMiB(status string) []float64 {
 	var all []float64

@@ -107,11 +107,11 @@ type shape struct {
 }
 
 // coupled is what `pagurus run` is told of the job: it is on the first two hosts. The program is
-// copied into the guests: by hand nobody keeps the job's files at their place.
+// copied into the guests: a move by hand does not keep the job's files in their place.
 func (s shape) coupled() []string {
 	n := strconv.Itoa(s.guests)
 	first := fmt.Sprintf("echo %d >/proc/sys/net/ipv4/tcp_rto_min_us && ", s.timeout)
-	if s.kind == fleet.Container { // in which nobody may, and it is ourTimeout
+	if s.kind == fleet.Container { // which cannot set it: it is ourTimeout
 		first = ""
 	}
 	return []string{"--kind", string(s.kind), "-n", n, "--guests", n, "--mem", "256M", "--image", "openmpi", "--on", "host1,host2", "--",

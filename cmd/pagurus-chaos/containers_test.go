@@ -33,7 +33,7 @@ func TestWhoseProcessItIs(t *testing.T) {
 		}
 	}
 	if first(os.Getpid()) || first(1<<22-1) {
-		t.Error("this is the first process of a container, or nobody is")
+		t.Error("this counts as the first process of a container, or none does")
 	}
 }
 
@@ -58,7 +58,7 @@ func TestMeet(t *testing.T) {
 		t.Errorf("the process ended with %v", err)
 	}
 	if err := meet(t.Context(), func() []int { return nil }); !errors.Is(err, errMissed) {
-		t.Errorf("nobody came: %v", err)
+		t.Errorf("no connection came: %v", err)
 	}
 	ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
 	defer stop()

@@ -206,7 +206,7 @@ func (c *chaos) inject(ctx context.Context, f fault, m fleet.Migration) error {
 	case cancelMove:
 		noted()
 		_, err := c.ask(ctx, fleet.Request{Verb: fleet.CancelMove, Move: m.Move})
-		k.Said = said(err)
+		k.Said = errorText(err)
 		return nil
 	case double:
 		noted()
@@ -223,7 +223,8 @@ func (f fault) restart() time.Duration {
 	return f.Lasts
 }
 
-func said(err error) string {
+// errorText returns the text of an error; empty: none.
+func errorText(err error) string {
 	if err != nil {
 		return err.Error()
 	}
@@ -360,6 +361,6 @@ func (c *chaos) askTwice(ctx context.Context, k *injection, m fleet.Migration) e
 		}
 	}
 	_, err := c.ask(ctx, fleet.Request{Verb: fleet.Migrate, Guest: m.Guest})
-	k.Said = said(err)
+	k.Said = errorText(err)
 	return nil
 }

@@ -246,7 +246,7 @@ func TestLateFaultsComeSooner(t *testing.T) {
 		t.Errorf("it is given up too soon, or comes as late: %+v", f)
 	}
 	if f = f.later(); f.when(true) != fleet.Copying || f.Number != 1 {
-		t.Errorf("it waits for ever: %+v", f)
+		t.Errorf("it waits without end: %+v", f)
 	}
 }
 

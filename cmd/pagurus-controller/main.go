@@ -35,6 +35,7 @@ func main() {
 		return err
 	}))
 	cli.Program(root, cli.Options{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	cli.JudgeFlags(root)
 	err := root.ExecuteContext(context.Background())
 	if errors.Is(err, errAnew) {
 		err = again()

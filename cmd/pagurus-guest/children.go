@@ -64,7 +64,7 @@ func (c *children) start(cmd command) (pid int, ended <-chan fleet.Exit, err err
 	return pid, exit, nil
 }
 
-// reap reaps children for ever. It sleeps until SIGCHLD.
+// reap reaps children until this process ends. It sleeps until SIGCHLD.
 func (c *children) reap() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGCHLD)

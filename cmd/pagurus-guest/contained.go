@@ -27,7 +27,7 @@ func prepareContainer() error {
 	return nameSelf()
 }
 
-// serveSocket serves the host for ever, or ends the container. There is one connection at a
+// serveSocket serves the host until it fails, and then ends the container. There is one connection at a
 // time: a new one replaces the old. Before a move the host closes it, since a connection to
 // the outside cannot move.
 func serveSocket(m *member) {

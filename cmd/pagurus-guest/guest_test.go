@@ -226,7 +226,7 @@ func shutdown(t *testing.T, g *vm) {
 		}
 	}
 	if least >= endGrace {
-		t.Errorf("a shutdown with nobody left to end took %v", least)
+		t.Errorf("a shutdown without processes to end took %v", least)
 	}
 	if exit, err := g.Wait(ctx, "endless"); err != nil || exit.Signal != "SIGTERM" {
 		t.Errorf("%+v %v", exit, err)

@@ -18,7 +18,7 @@ import (
 // portName is the virtio-serial port of the link to the host's agent.
 const portName = "org.pagurus.link"
 
-// servePort serves the host for ever.
+// servePort serves the host until this process ends.
 func servePort(m *member) {
 	for {
 		p, err := openPort()

@@ -118,7 +118,7 @@ func unmountShare(ctx context.Context, export string) error {
 	trying, cancel := context.WithDeadline(ctx, end.Add(-forceTime))
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- unmount(trying, export) }() // the kernel may block it for ever
+	go func() { done <- unmount(trying, export) }() // the kernel may never let it return
 	var err error
 	select {
 	case err = <-done:

@@ -205,7 +205,7 @@ func (in *input) close() {
 }
 
 // copyAll copies everything from a program's stream r to w, and closes r. ended is closed
-// when the program has ended. Other processes may then hold the stream open for ever, so it
+// when the program has ended. Other processes may then hold the stream open without end, so it
 // ends after lastWords of silence.
 func copyAll(w io.Writer, r *os.File, ended <-chan struct{}) error {
 	defer r.Close()

@@ -216,7 +216,7 @@ func TestOutputWaits(t *testing.T) {
 	}
 }
 
-// A program's child does not keep its output open for ever, and is reaped when it ends.
+// A program's child does not keep its output open without end, and is reaped when it ends.
 func TestLeftBehind(t *testing.T) {
 	m := enlisted(t)
 	p := fleet.Program{ID: "p", Args: []string{"sh", "-c", "sleep 60 & echo $!"}, Dir: "/"}

@@ -29,7 +29,7 @@ func clusterNoun(std streams) cli.Noun {
 		Title: "This machine:",
 		Command: &cobra.Command{
 			Use:     "cluster",
-			Short:   "Make a cluster, of which this machine is the head",
+			Short:   "Make this machine the head of a new cluster",
 			Example: "  sudo pagurus cluster init",
 			Args:    cli.OnlyVerbs,
 			RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -76,7 +76,7 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 	if err != nil {
 		return l.undo(ctx, err, before)
 	}
-	_, err = fmt.Fprintf(std.out, "the lab is up: %s; try `pagurus hosts`, `pagurus run -n 4 -- hostname`\n", view.Count(l.Hosts, "host"))
+	_, err = fmt.Fprintf(std.out, "the lab is up: %s; try `pagurus host ls`, `pagurus run -n 4 -- hostname`\n", view.Count(l.Hosts, "host"))
 	return err
 }
 

@@ -56,8 +56,23 @@ func command(std streams) *cobra.Command {
 		cli.AddVerb(host, isolate())
 	}
 	measured := measuring.Streams{Out: std.out, Err: std.err, Version: version, Beside: roles.Beside}
-	root.AddCommand(versionCommand(std), demoCommand(std), sim.Command(std.out, std.say), measuring.Bench(measured), measuring.Trace(measured))
+	root.AddCommand(versionCommand(std), demoCommand(std), sim.Command(std.out, std.say, cli.Size), measuring.Bench(measured), measuring.Trace(measured))
+	completeImageFlags(root)
+	cli.Finish(root)
 	return root
+}
+
+// completeImageFlags has --image complete the images of this machine.
+func completeImageFlags(cmd *cobra.Command) {
+	if cmd.Flags().Lookup(imageFlag) != nil {
+		folder := roles.Images
+		_ = cmd.RegisterFlagCompletionFunc(imageFlag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+			return completeImages(&folder, 1)(cmd, nil, typed)
+		})
+	}
+	for _, sub := range cmd.Commands() {
+		completeImageFlags(sub)
+	}
 }
 
 func versionCommand(std streams) *cobra.Command {

@@ -29,6 +29,7 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	flags.StringVar(&f.Listen, "listen", listen, "TCP address for agents and people on other machines; empty: none")
 	flags.StringVar(&f.Purpose, "purpose", "a controller", "")
 	_ = flags.MarkHidden("purpose")
+	cli.MayBeEmpty(flags, "socket", "etcd", "listen", "purpose")
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 }

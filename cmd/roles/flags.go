@@ -87,6 +87,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	cli.Size(flags, &f.Memory, "memory", "memory for guests (default: all but 1 GiB, or half of it if that is less)")
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
+	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, "accelerator", GroupFlag)
 }
 
 // longestSite keeps tables readable.
@@ -128,6 +129,7 @@ func folders(flags *pflag.FlagSet, run, state, images *string) {
 	flags.StringVar(run, fleet.RunFlag, Run, "folder for what lives as long as the machine is up")
 	flags.StringVar(state, "state", State, "folder for what stays")
 	flags.StringVar(images, "images", "", "folder of the images (default: images in --state)")
+	cli.MayBeEmpty(flags, "images")
 }
 
 // AgentCommand is the command of an agent; it calls run.

@@ -225,7 +225,7 @@ func MayPass(by fleet.Caller, s Stream, write bool) string {
 
 // MayBe says why an agent may not be what it says that it is; empty: it may. from is the
 // IP address that its connection comes from. Root on the controller's own machine
-// (by.Host is empty) is believed, as long as nobody has joined by that name.
+// (by.Host is empty) is believed, as long as no host has joined by that name.
 func MayBe(by fleet.Caller, h fleet.Host, says fleet.Facts, from string) string {
 	if by.Host == "" {
 		if h.Credential.Key != "" {

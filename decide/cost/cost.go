@@ -148,8 +148,8 @@ func (m Model) Predict(p fleet.Profile, l Link) fleet.Prediction {
 		LinkBytesPerSecond: m.onLink(l, c.bandwidth), Limits: l.Limits, Share: l.Share,
 	}
 	if !c.converges {
-		out.Why = fmt.Sprintf("a pass of %s leaves %s changed, and sending that takes %s where %s is allowed",
-			words(c.pass), mebi(c.left), words(c.downtime), words(l.Limits.Downtime))
+		out.Why = fmt.Sprintf("a round of %s leaves %s changed, and sending that takes %s where %s is allowed",
+			words(c.round), mebi(c.left), words(c.downtime), words(l.Limits.Downtime))
 		out.Help = m.help(p, l, c)
 	}
 	return out
@@ -183,7 +183,7 @@ type course struct {
 	took      time.Duration // from the first byte to the last
 	ready     time.Duration // of that, until the guest may switch
 	downtime  time.Duration // for sending the remaining pages
-	pass      time.Duration // the last round
+	round     time.Duration // the last round
 	mapped    time.Duration // suspended for its mappings, when nothing is sent any more
 	sent      float64
 	left      float64
@@ -203,38 +203,38 @@ func (m Model) followOn(set curve, p fleet.Profile, l Link) course {
 	memory := math.Max(float64(p.MemoryBytes), float64(p.FilledBytes))
 	c.sent = filled(p, l.Limits)
 	// With a limit there is enough time to scan meanwhile.
-	pass := math.Max(c.sent/c.bandwidth, c.sent/free+math.Max(memory, 0)/cmp.Or(m.looked, looked))
-	took := pass
+	round := math.Max(c.sent/c.bandwidth, c.sent/free+math.Max(memory, 0)/cmp.Or(m.looked, looked))
+	took := round
 	switch l.Limits.Mode {
 	case fleet.StopAndCopy:
 		c.rounds, c.converges = 1, true
-		c.took, c.pass, c.downtime = seconds(pass), seconds(pass), seconds(pass)
+		c.took, c.round, c.downtime = seconds(round), seconds(round), seconds(round)
 		return c
 	case fleet.PostCopy: // the rest is sent while the guest runs
-		c.left = set.within(pass * m.rise)
+		c.left = set.within(round * m.rise)
 		c.rounds, c.converges, c.sent = 1, true, c.sent+c.left
-		c.took, c.ready, c.pass = seconds(pass+c.left/c.bandwidth), seconds(pass), seconds(pass)
+		c.took, c.ready, c.round = seconds(round+c.left/c.bandwidth), seconds(round), seconds(round)
 		return c
 	}
 	for c.rounds = 1; ; c.rounds++ {
-		c.left = set.within(pass * m.rise)
+		c.left = set.within(round * m.rise)
 		last := c.left / c.bandwidth
 		c.converges = last <= l.Limits.Downtime.Seconds()
 		if c.converges || c.rounds >= l.Limits.Rounds {
 			break
 		}
-		pass = last
-		took += pass
+		round = last
+		took += round
 		c.sent += c.left
 	}
 	last := c.left / c.bandwidth
-	c.took, c.ready, c.pass = seconds(took+last), seconds(took), seconds(pass)
+	c.took, c.ready, c.round = seconds(took+last), seconds(took), seconds(round)
 	c.sent = m.onLink(l, c.sent+c.left)
 	// The rounds continue until the switch order.
 	for spent := 0.0; c.converges && spent < settling.Seconds(); {
-		pass := math.Max(last, leastRound.Seconds())
-		spent += pass
-		next := math.Min(last, set.within(pass*m.rise)/c.bandwidth)
+		round := math.Max(last, leastRound.Seconds())
+		spent += round
+		next := math.Min(last, set.within(round*m.rise)/c.bandwidth)
 		if next == last { // all later ones are equal
 			break
 		}

@@ -25,9 +25,9 @@ func TestDrops(t *testing.T) {
 		{"little, told to drop it", fleet.Limits{PageCache: fleet.DropCache}, with(func(c *fleet.Cache) { c.CleanBytes = 1 }), true},
 		{"little beside what is in use", fleet.Limits{}, with(func(c *fleet.Cache) { c.UsedBytes = 16 << 30 }), false},
 		{"read again and again", fleet.Limits{}, with(func(c *fleet.Cache) { c.HotBytes = 150 * mib }), false},
-		{"nobody would hear that it is free", fleet.Limits{}, with(func(c *fleet.Cache) { c.Hints = false }), false},
+		{"QEMU would not hear that it is free", fleet.Limits{}, with(func(c *fleet.Cache) { c.Hints = false }), false},
 		{"a guest that stands still cannot say it", fleet.Limits{Mode: fleet.StopAndCopy}, warm, false},
-		{"by post-copy nobody hears it", fleet.Limits{Mode: fleet.PostCopy}, warm, false},
+		{"by post-copy QEMU does not hear it", fleet.Limits{Mode: fleet.PostCopy}, warm, false},
 	} {
 		if got := Drops(c.l, c.cache); got != c.want {
 			t.Errorf("%s: %t", c.what, got)
@@ -58,7 +58,7 @@ func TestWhatIsNotSentIsNotPredicted(t *testing.T) {
 	}
 	p.Cache.Hints = false
 	if got := sent(fleet.Limits{PageCache: fleet.DropCache}); got != 480 {
-		t.Errorf("where nobody hears what is free %d MiB", got)
+		t.Errorf("where QEMU does not hear what is free %d MiB", got)
 	}
 	p.Cache = &fleet.Cache{FreeBytes: 900 * mib, Hints: true}
 	if got := sent(fleet.Limits{}); got != 0 {

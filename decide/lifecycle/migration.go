@@ -111,8 +111,8 @@ func Migration(m fleet.Migration, r fleet.Report) (fleet.Migration, bool, error)
 	if r.Cost != nil {
 		m.Cost = *r.Cost
 	}
-	if r.Passes != nil {
-		m.Passes = r.Passes
+	if r.Rounds != nil {
+		m.Rounds = r.Rounds
 	}
 	if !r.Resumed.IsZero() {
 		m.Resumed = r.Resumed

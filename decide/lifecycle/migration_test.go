@@ -529,21 +529,21 @@ func TestAbandonOnlyWhenTheTargetIsSilent(t *testing.T) {
 		t.Errorf("did not give up: %+v", m)
 	}
 	if m, gave := Abandon(fleet.Migration{Phase: fleet.PostCopying, Attempt: moreTries}, t0, "cancelled"); !gave || m.Phase != fleet.Lost {
-		t.Errorf("waits for ever for a silent target to be whole: %+v", m)
+		t.Errorf("waits without end for a silent target to be whole: %+v", m)
 	}
 	if _, gave := Abandon(fleet.Migration{Phase: fleet.Switching, Attempt: 9}, t0, ""); gave {
 		t.Error("gave up a switch")
 	}
 }
 
-// A migration keeps the passes of its newest copy; later reports have none.
-func TestPassesAreRemembered(t *testing.T) {
+// A migration keeps the rounds of its newest copy; later reports have none.
+func TestRoundsAreRemembered(t *testing.T) {
 	m := fleet.Migration{ID: "m1.g1", Guest: "g1", From: "h1", To: "h2", Phase: fleet.Copying}
-	for _, r := range []fleet.Report{{Passes: []fleet.Pass{{Round: 1}, {Round: 2}}}, {}} {
+	for _, r := range []fleet.Report{{Rounds: []fleet.Round{{Number: 1}, {Number: 2}}}, {}} {
 		r.Order, _ = MigrationOrder(m)
 		r.Outcome = fleet.Done
 		next, ok, err := Migration(m, r)
-		if err != nil || !ok || len(next.Passes) != 2 {
+		if err != nil || !ok || len(next.Rounds) != 2 {
 			t.Errorf("%s: %+v, %t, %v", m.Phase, next, ok, err)
 		}
 		m = enter(next, fleet.Switching, time.Time{})

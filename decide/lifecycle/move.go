@@ -88,7 +88,7 @@ func switchReady(members []fleet.Migration, at time.Time) {
 const startEarly = 1.25
 
 // Start begins copies of waiting members so that all copies end together. left returns
-// the bytes a member still has to send in its first pass. The longest begins first. Each
+// the bytes a member still has to send in its first round. The longest begins first. Each
 // other begins when the longest running copy has no more left than it has. They then end
 // together, whether they share a link (each gets half) or not (each gets its own). So no
 // member is ready early and copied repeatedly at the others' expense. No copy begins

@@ -44,7 +44,7 @@ func TestWhoseTurnItIsToCopy(t *testing.T) {
 		{"copying waiting", []int64{100, 40}, ""},
 		{"copying waiting", []int64{50, 40}, "copying copying"},
 		{"copying waiting waiting", []int64{30, 40, 10}, "copying copying waiting"},
-		{"copying waiting", []int64{0, 40}, "copying copying"}, // in its second pass
+		{"copying waiting", []int64{0, 40}, "copying copying"}, // in its second round
 		{"ready waiting", []int64{0, 40}, "ready copying"},
 		{"ready copying waiting", []int64{0, 100, 40}, ""},
 		{"cancelling waiting", []int64{100, 1}, "cancelling copying"},
@@ -84,12 +84,12 @@ func TestDeadlines(t *testing.T) {
 	}{
 		{"too early", time.Minute, 59 * time.Second, []fleet.Phase{fleet.Copying}, "", ""},
 		{"one guest", time.Minute, time.Minute, []fleet.Phase{fleet.Copying}, "cancelling", "it was not ready within the deadline of 1m0s"},
-		{"nobody is ready", time.Minute, time.Minute, []fleet.Phase{fleet.Copying, fleet.Preparing, fleet.Waiting}, "cancelling discarding discarding", "it was not ready within the deadline of 1m0s"},
+		{"no guest is ready", time.Minute, time.Minute, []fleet.Phase{fleet.Copying, fleet.Preparing, fleet.Waiting}, "cancelling discarding discarding", "it was not ready within the deadline of 1m0s"},
 		{"who goes without whom", time.Minute, time.Minute, []fleet.Phase{fleet.Ready, fleet.Copying, fleet.Ready, fleet.Waiting}, "switching cancelling switching discarding", "it was not ready within the deadline of 1m0s, and the others went without it"},
 		{"over the point of no return", time.Minute, time.Hour, []fleet.Phase{fleet.Switching, fleet.Activating}, "", ""},
 		{"left behind before", time.Minute, time.Hour, []fleet.Phase{fleet.Switching, fleet.Cancelling}, "", ""},
 		{"no deadline", 0, 24 * time.Hour, []fleet.Phase{fleet.Copying, fleet.Copying}, "", ""},
-		{"ready never waits for ever", 0, ReadyLimit, []fleet.Phase{fleet.Ready, fleet.Copying}, "switching cancelling", "it was not ready 5m0s after the first of its move was, and the others went without it"},
+		{"ready has a time limit", 0, ReadyLimit, []fleet.Phase{fleet.Ready, fleet.Copying}, "switching cancelling", "it was not ready 5m0s after the first of its move was, and the others went without it"},
 		{"ready waits for some time", 0, ReadyLimit - time.Second, []fleet.Phase{fleet.Ready, fleet.Copying}, "", ""},
 	} {
 		v := fleet.Move{ID: "m1", Begun: t0, Limits: fleet.Limits{Deadline: c.deadline}}

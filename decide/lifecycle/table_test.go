@@ -245,7 +245,7 @@ func TestPauseAfterAbortedMovesGrows(t *testing.T) {
 func TestCopy(t *testing.T) {
 	r := func(sent, left int64) Round { return Round{Took: time.Second, SentBytes: sent, LeftBytes: left} }
 	lenient, first := fleet.Limits{Lenient: true}, r(100<<20, 10<<20)
-	// A pass over a container takes 80 ms, however few its pages.
+	// A round of a container takes 80 ms, however few its pages.
 	small := func(kib int64) Round {
 		return Round{Took: 80 * time.Millisecond, SentBytes: kib << 10, LeftBytes: kib << 10}
 	}
@@ -264,11 +264,11 @@ func TestCopy(t *testing.T) {
 		{"stop first", fleet.Limits{Mode: fleet.StopAndCopy}, nil, SwitchNow},
 		{"not sent once yet", fleet.Limits{Mode: fleet.PostCopy}, nil, GoOn},
 		{"the rest follows", fleet.Limits{Mode: fleet.PostCopy, Rounds: 1}, []Round{r(100<<20, 90<<20)}, SwitchNow},
-		{"no less from pass to pass", lenient, []Round{first, small(600), small(650), small(590), small(610), small(605)}, SwitchNow},
+		{"no less from round to round", lenient, []Round{first, small(600), small(650), small(590), small(610), small(605)}, SwitchNow},
 		{"but somebody has said how long", fleet.Limits{}, []Round{first, small(600), small(650), small(590), small(610), small(605)}, GoOn},
 		{"less and less", lenient, []Round{first, small(2000), small(1700), small(1500), small(1300), small(1100)}, GoOn},
 		{"not for long", lenient, []Round{first, small(600), small(610)}, GoOn},
-		{"much from pass to pass", lenient, slices.Repeat([]Round{r(100<<20, 100<<20)}, 9), GoOn},
+		{"much from round to round", lenient, slices.Repeat([]Round{r(100<<20, 100<<20)}, 9), GoOn},
 		{"enough", fleet.Limits{Rounds: 2}, []Round{r(100, 50), r(50, 50)}, GiveUp},
 	} {
 		if got := Copy(c.limits, c.rounds); got != c.want {
@@ -283,5 +283,23 @@ func TestDiagramNamesEveryState(t *testing.T) {
 		if !strings.Contains(d, "| "+string(s.in)+" |") {
 			t.Errorf("the protocol does not print %s", s.in)
 		}
+	}
+}
+
+// The document explains every outcome that a table answers, and no other.
+func TestDiagramExplainsEveryOutcome(t *testing.T) {
+	answered := map[fleet.Outcome]bool{}
+	for _, a := range migrationArrows {
+		answered[a.on] = true
+	}
+	text := Diagram()
+	for _, o := range fleet.Outcomes {
+		if !answered[o.Outcome] || !strings.Contains(text, "- **"+string(o.Outcome)+"**: ") {
+			t.Errorf("%s: answered by a migration: %v", o.Outcome, answered[o.Outcome])
+		}
+		delete(answered, o.Outcome)
+	}
+	if len(answered) > 0 {
+		t.Errorf("not explained: %v", answered)
 	}
 }

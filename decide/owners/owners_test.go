@@ -59,7 +59,7 @@ func TestPredictiveWaitsNoLongerThanItPays(t *testing.T) {
 			case j.Do != Leave && left >= 0:
 				t.Errorf("%s: leaves after %s and waits after %s", total, left, there)
 			case j.Do != Leave && j.Again <= 0:
-				t.Errorf("%s: waits for ever after %s", total, there)
+				t.Errorf("%s: waits without end after %s", total, there)
 			}
 		}
 		return left

@@ -151,7 +151,7 @@ func (c RecallView) returns(id fleet.HostID) float64 {
 	return UsualAway.Within(o.IdleFor(c.At), recallAhead)
 }
 
-// BytesLeft returns how many bytes of a guest a copy sends, and how many its first pass
+// BytesLeft returns how many bytes of a guest a copy sends, and how many its first round
 // still has to send, from its host's last report.
 func BytesLeft(from fleet.Host, g fleet.Guest, m fleet.Migration) (all, left int64) {
 	size := from.Facts.Guests[m.Guest].ResidentBytes
@@ -167,7 +167,7 @@ func BytesLeft(from fleet.Host, g fleet.Guest, m fleet.Migration) (all, left int
 	case p.Rounds > 1:
 		return size, 0
 	case g.Kind.Traits().ResidentOnly:
-		// Only occupied memory is sampled, which excludes memory taken since the pass
+		// Only occupied memory is sampled, which excludes memory taken since the round
 		// began.
 		return size, min(size, max(p.RemainingBytes, size-p.SentBytes))
 	}

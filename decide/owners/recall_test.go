@@ -128,7 +128,7 @@ func TestLeftOfAContainer(t *testing.T) {
 	}{
 		{fleet.Container, 10 << 20, 200 << 20, 200 << 20},
 		{fleet.Container, 0, 220 << 20, 210 << 20},
-		{fleet.Container, 10 << 20, 30 << 20, 200 << 20}, // it occupied 40 when the pass began
+		{fleet.Container, 10 << 20, 30 << 20, 200 << 20}, // it occupied 40 when the round began
 		{fleet.VM, 0, 200 << 20, 42 << 20},
 	} {
 		g.Kind = c.kind
@@ -155,10 +155,10 @@ func TestWhatSpeaksForGoingOn(t *testing.T) {
 		"that one has just gone, too": {func(s *recallCase) {
 			s.host("host2", func(h *fleet.Host) { h.Facts.Owner.Since = recallNoon })
 		}, true},
-		"this host is nobody's any more": {func(s *recallCase) {
+		"this host has no owner any more": {func(s *recallCase) {
 			s.host("host1", func(h *fleet.Host) { h.Facts.Owner.State = "" })
 		}, true},
-		"that one is nobody's": {func(s *recallCase) { s.host("host2", func(h *fleet.Host) { h.Facts.Owner = nil }) }, false},
+		"that one has no owner": {func(s *recallCase) { s.host("host2", func(h *fleet.Host) { h.Facts.Owner = nil }) }, false},
 		"to stand still is dear": {func(s *recallCase) {
 			for i := range s.members {
 				s.members[i].Predicted.Downtime.Value = 20 * time.Second
@@ -229,7 +229,7 @@ func TestOtherwiseOff(t *testing.T) {
 func TestSign(t *testing.T) {
 	h := away("host1", 0)
 	if v := SignMove(fleet.Move{}, h); v.ForOwner != "" {
-		t.Errorf("of nobody: %+v", v)
+		t.Errorf("without an owner: %+v", v)
 	}
 	h.Facts.Owner.Present = true
 	if v := SignMove(fleet.Move{}, h); v.ForOwner != "host1" {

@@ -82,7 +82,7 @@ func TestLook(t *testing.T) {
 		want   string
 	}{
 		"one of two on a host":             {one, nothing, two},
-		"nobody is short":                  {cluster(4, []int{1, 2, 3}), nothing, ""},
+		"no host is short":                 {cluster(4, []int{1, 2, 3}), nothing, ""},
 		"no host has more":                 {cluster(3, []int{1, 1, 2}, []int{3}), nothing, ""},
 		"two hosts are short":              {cluster(6, []int{1, 1, 2, 2}), nothing, "j1g0 to host3 and j1g2 to host4"},
 		"two are short, one has more":      {cluster(3, []int{1, 1, 2, 2}), nothing, ""},
@@ -136,7 +136,7 @@ func TestDue(t *testing.T) {
 		t.Errorf("%d times in two minutes", times)
 	}
 	if due(cluster(3, []int{1, 2}), reliefNoon) || due(cluster(2, []int{1, 1, 2}), reliefNoon) {
-		t.Error("there is nobody to help, or nobody who could")
+		t.Error("no guest needs help, or no host can give it")
 	}
 	s.Cluster.Rules.Vacate = fleet.Evacuate
 	if due(s, reliefNoon) {

@@ -11,7 +11,7 @@ import (
 	"pagurus/fleet"
 )
 
-// shared draws sites and guests of a job, some of which stay.
+// shared draws sites and guests of a job; some guests stay.
 func shared(t *rapid.T) parting {
 	n := rapid.IntRange(2, 12).Draw(t, "guests")
 	p := parting{room: rapid.SliceOfN(rapid.IntRange(0, 8), 1, 4).Draw(t, "room"), at: make([]int, n)}
@@ -101,7 +101,7 @@ func TestWhere(t *testing.T) {
 		{"to where most are", parting{guests: []int{1}, room: []int{9, 1}, at: []int{1, o, 1, 0}}, []int{1, 1, 1, 0}, "with 2 of the 3 others of its job"},
 		{"where the rest is there is no room", parting{guests: []int{1}, room: []int{9, 0}, at: []int{1, o, 1}}, []int{1, 0, 1}, ""},
 		{"some to where the rest is", parting{guests: []int{1, 2, 3}, room: []int{2, 1}, at: []int{1, o, o, o}}, []int{1, 0, 0, 1}, "with 1 of the 3 others of its job"},
-		{"nobody knows where the rest is", parting{guests: []int{1}, room: []int{9}, at: []int{o, o, o}}, []int{o, 0, o}, ""},
+		{"where the rest is is unknown", parting{guests: []int{1}, room: []int{9}, at: []int{o, o, o}}, []int{o, 0, o}, ""},
 	} {
 		at := c.p.part()
 		if !slices.Equal(at, c.want) {

@@ -363,7 +363,7 @@ func (v *Survey) Best(a Ask) (Choice, bool) {
 	if c, found := v.sited(a); found {
 		return c, true
 	}
-	for _, s := range settled(a) {
+	for _, s := range suitsOf(a) {
 		if e, score := v.best(s); e != nil {
 			return Choice{Host: e.host.ID, Kind: s.ask.Kind, Score: score, Reason: v.reason(s.why, e)}, true
 		}
@@ -373,7 +373,7 @@ func (v *Survey) Best(a Ask) (Choice, bool) {
 
 // Where is Best without the reason.
 func (v *Survey) Where(a Ask) (fleet.HostID, bool) {
-	for _, s := range settled(a) {
+	for _, s := range suitsOf(a) {
 		if e, _ := v.best(s); e != nil {
 			return e.host.ID, true
 		}

@@ -91,7 +91,7 @@ func TestLongestIdlePrefersTheLongIdle(t *testing.T) {
 		h.Facts.Owner = &fleet.Owner{State: fleet.OwnerAbsent, Since: t0.Add(-time.Duration(hours) * time.Hour)}
 		return h
 	}
-	s := snapshot(idle("hour", 1), idle("day", 24), idle("week", 168), host("nobody's", 8<<30))
+	s := snapshot(idle("hour", 1), idle("day", 24), idle("week", 168), host("unowned", 8<<30))
 	ask := Ask{Kind: fleet.VM, Need: fleet.Resources{CPUs: 1, MemoryBytes: 1 << 30}}
 	v := NewSurvey(s, LongestIdle{})
 	var got []fleet.HostID
@@ -100,7 +100,7 @@ func TestLongestIdlePrefersTheLongIdle(t *testing.T) {
 		v.Reserve(c.Host, ask.Need)
 		got = append(got, c.Host)
 	}
-	if want := []fleet.HostID{"nobody's", "week", "day", "hour"}; !slices.Equal(got, want) {
+	if want := []fleet.HostID{"unowned", "week", "day", "hour"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -15,10 +15,10 @@ type suit struct {
 	why  string // beginning of the reason
 }
 
-// settled returns the ways to meet an ask, best first. If the kind is open, these are
+// suitsOf returns the ways to meet an ask, best first. If the kind is open, these are
 // virtual machines on hosts with hardware virtualization; then containers, which run at
 // full speed everywhere; then emulated machines, which are many times slower.
-func settled(a Ask) []suit {
+func suitsOf(a Ask) []suit {
 	if a.Kind != fleet.Auto {
 		return []suit{{ask: a}}
 	}

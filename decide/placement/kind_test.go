@@ -78,6 +78,6 @@ func TestKindsAreSaidOnceWhereTheyAreAlike(t *testing.T) {
 		}
 	}
 	if got := Kinds(fleet.VM, []fleet.GuestID{"j1g0"}, []Choice{vm}); got != nil {
-		t.Errorf("nobody left the kind open, and said is %q", got)
+		t.Errorf("the kind was given, and the explanation is %q", got)
 	}
 }

@@ -68,7 +68,7 @@ func (v *Survey) Rooms(asks []Ask) ([]Room, Bar) {
 	if n == 0 {
 		return nil, bar
 	}
-	s := settled(asks[0])
+	s := suitsOf(asks[0])
 	for len(s) > 1 { // hosts with a better kind exclude all others
 		if e, _ := v.best(s[0]); e != nil {
 			break
@@ -190,7 +190,7 @@ func (v *Survey) passes(e *entry, a Ask, bar Bar) bool {
 
 // affinityHost returns the best host in a guest's preferred site; nil: none is allowed.
 func (v *Survey) affinityHost(a Ask) (*entry, float64, suit) {
-	for _, s := range settled(a) {
+	for _, s := range suitsOf(a) {
 		in := s
 		in.site = a.Affinity.Site
 		e, score := v.best(in)

@@ -33,7 +33,7 @@ func large(hosts int) fleet.Snapshot {
 	return s
 }
 
-// crowded gives every tenth host too few CPUs for its guests, all of which are busy.
+// crowded gives every tenth host too few CPUs for its guests, which are all busy.
 func crowded(s fleet.Snapshot) fleet.Snapshot {
 	for h := range len(s.Hosts) / 10 {
 		id := fleet.HostID(fmt.Sprintf("host%d", 10*h))

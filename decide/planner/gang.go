@@ -21,7 +21,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	if before, asked := d.asked(r); asked {
 		return before, nil
 	}
-	if reason := invalidLimits(r.Limits); reason != "" {
+	if reason := r.Limits.Refused(); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	guests, err := d.named(r)
@@ -340,7 +340,7 @@ func (d *draft) conduct() {
 	}
 }
 
-// left is how many bytes a guest's first pass still has to send.
+// left is how many bytes a guest's first round still has to send.
 func (d *draft) left(m fleet.Migration) int64 {
 	_, left := owners.BytesLeft(d.base.Hosts[m.From], d.Guests.At(m.Guest), m)
 	return left

@@ -69,7 +69,7 @@ func invalid(id fleet.HostID, want, all fleet.CPUSet) string {
 	return ""
 }
 
-// siblings names the cores of which only some threads are isolated.
+// siblings names the cores that have isolated threads and others.
 func siblings(t fleet.Topology, want fleet.CPUSet) (notes []string) {
 	for _, n := range t.Nodes {
 		for _, c := range n.Cores {

@@ -187,7 +187,7 @@ func TestPostCopyTargetThatNeverAnswers(t *testing.T) {
 	w.silent["host1"] = true
 	w.tick(6 * time.Minute)
 	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Activating {
-		t.Fatalf("given up though nobody has said that the source lost it: %+v", m)
+		t.Fatalf("given up before the source was reported to have lost it: %+v", m)
 	}
 	w.reconnect("host1")
 	w.tick(time.Minute)

@@ -97,7 +97,7 @@ func (w *world) leaves(left int64) {
 	w.tick(time.Second)
 }
 
-// If an owner goes during copies of which little was sent, the guests stay.
+// If an owner goes during copies that have sent little, the guests stay.
 func TestOwnerGoesMeanwhile(t *testing.T) {
 	w := spread(t, 2, "host1")
 	w.leaves(450)
@@ -479,7 +479,7 @@ func TestHeldBack(t *testing.T) {
 	short("host2", 4)
 	w.tick(10 * time.Minute)
 	if len(w.s.Moves) != 0 {
-		t.Fatalf("nobody is held back: %+v", w.s.Moves)
+		t.Fatalf("no guest is held back: %+v", w.s.Moves)
 	}
 	short("host1", 1)
 	w.tick(time.Minute)

@@ -62,19 +62,19 @@ func TestWhatIsTakenFits(t *testing.T) {
 	const message = 64<<10 - 1<<10 // the rest of the message takes less than a KiB
 	w := newWorld(t, "host1")
 	r := submission(1)
-	r.Spec.Args = append(r.Spec.Args, strings.Repeat("x", ProgramBytes-200))
+	r.Spec.Args = append(r.Spec.Args, strings.Repeat("x", fleet.ProgramBytes-200))
 	w.must(r)
 	s := r.Spec
-	program, err := json.Marshal(fleet.Program{ID: "j1", Args: s.Args, Env: s.Env, Dir: s.Dir, MPI: true, Ranks: MostRanks, Trace: true})
+	program, err := json.Marshal(fleet.Program{ID: "j1", Args: s.Args, Env: s.Env, Dir: s.Dir, MPI: true, Ranks: fleet.MostRanks, Trace: true})
 	if err != nil || len(program) > message {
 		t.Errorf("a program of %d bytes, %v", len(program), err)
 	}
-	u := fleet.Setup{Guest: "j1000000g249", Hostname: "guest249", Export: strings.Repeat("<", PathBytes), MPI: "openmpi"}
-	for range MostGroups {
+	u := fleet.Setup{Guest: "j1000000g249", Hostname: "guest249", Export: strings.Repeat("<", fleet.PathBytes), MPI: "openmpi"}
+	for range fleet.MostGroups {
 		u.Groups = append(u.Groups, 1<<32-1)
 	}
 	for i := range fleet.MaxGuestsPerJob {
-		u.Peers = append(u.Peers, fleet.Peer{Hostname: fleet.GuestName(i), Addr: fleet.MaxSubnet.GuestAddr(i), MAC: fleet.MaxSubnet.GuestMAC(i), Slots: MostRanks})
+		u.Peers = append(u.Peers, fleet.Peer{Hostname: fleet.GuestName(i), Addr: fleet.MaxSubnet.GuestAddr(i), MAC: fleet.MaxSubnet.GuestMAC(i), Slots: fleet.MostRanks})
 	}
 	setup, err := json.Marshal(u)
 	if err != nil || len(setup) > message {

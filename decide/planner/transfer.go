@@ -33,7 +33,7 @@ func decided(l fleet.Limits, m fleet.Migration) fleet.Limits {
 }
 
 // preempts decides whether post-copy sends requested pages over a separate connection.
-// Source and target must agree, or the target waits for that connection for ever. It is
+// Source and target must agree, or the target waits for that connection without end. It is
 // decided once, because a host's abilities are unknown while its agent restarts.
 func preempts(s *state.View, m fleet.Migration) bool {
 	can := func(h fleet.HostID) bool { return s.Hosts.At(h).Facts.Abilities[s.Guests.At(m.Guest).Kind].Preempt }

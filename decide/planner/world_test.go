@@ -113,7 +113,7 @@ func (w *world) step(ev fleet.Event) (Decision, error) {
 	kept.Commit(d.Change, w.s.Revision+1)
 	w.s = w.s.Apply(d.Change, w.s.Revision+1)
 	if wrong := kept.Check(); wrong != "" || !reflect.DeepEqual(kept.Snapshot(), w.s) {
-		w.t.Fatalf("the state index is not what it would be if it was made anew: %s", wrong)
+		w.t.Fatalf("the state index is not what it would be if it was made again: %s", wrong)
 	}
 	w.hear()
 	waiting := Pending(w.s)

@@ -29,12 +29,17 @@ const roomy = 64
 // Reuse starts again over a map, with the existing buffers. Earlier results of Changes
 // become invalid.
 func (l *Overlay[K, V]) Reuse(base map[K]V) {
+	l.base = base
+	if len(l.changes) == 0 {
+		return
+	}
 	if cap(l.changes) > roomy {
-		*l = Overlay[K, V]{}
+		*l = Overlay[K, V]{base: base}
+		return
 	}
 	clear(l.changes)
 	clear(l.index)
-	l.base, l.changes = base, l.changes[:0]
+	l.changes = l.changes[:0]
 }
 
 // Changes returns the changes, unordered, for reading.

@@ -97,7 +97,7 @@ func (f *fitting) nextNode(n fleet.ShapeNode) int {
 		}
 		return sum
 	}
-	held := func(s share) int64 { return f.others.held(f.host.Nodes[s.node].ID) }
+	held := func(s share) int64 { return f.others.boundTo(f.host.Nodes[s.node].ID) }
 	return slices.MinFunc(f.free, func(a, b share) int {
 		return cmp.Or(cmp.Compare(used(a), used(b)), cmp.Compare(short(a), short(b)), cmp.Compare(lacks(a), lacks(b)),
 			cmp.Compare(plain(a), plain(b)), cmp.Compare(meets(a), meets(b)), cmp.Compare(reach(a), reach(b)),

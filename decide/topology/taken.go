@@ -50,8 +50,8 @@ func (t *Taken) addMemory(n fleet.LayoutNode) {
 	}
 }
 
-// held is the memory bound to a node, in pages of all sizes.
-func (t *Taken) held(node int) int64 {
+// boundTo is the memory bound to a node, in pages of all sizes.
+func (t *Taken) boundTo(node int) int64 {
 	sum := t.Bound[node]
 	for p, n := range t.Pages {
 		if p.Node == node {

@@ -176,7 +176,7 @@ func TestRestsAndPinsKeepApart(t *testing.T) {
 			taken.Add(l)
 		}
 		if apart != c.apart || pinned != c.pinned {
-			t.Errorf("%d of %d guests of %d CPUs on %s have cores, and %d of them meet nobody; want %d and %d",
+			t.Errorf("%d of %d guests of %d CPUs on %s have cores, and %d of them share none; want %d and %d",
 				pinned, c.guests, c.cpus, c.machine, apart, c.pinned, c.apart)
 		}
 	}

@@ -256,7 +256,7 @@ func TestAnyGuestFitsOnAnyHostSomehow(t *testing.T) {
 			r.Errorf("%+v, then %+v", l, again)
 		}
 		if !tune.Pin && len(l.Pins) > 0 {
-			r.Errorf("pinned, and nobody asked for it: %+v", l)
+			r.Errorf("pinned without a request: %+v", l)
 		}
 	})
 }
@@ -293,7 +293,7 @@ func TestCommonDenominator(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	if Common(nil) != "" || Common([]fleet.Topology{one, {}}) != "" {
-		t.Error("a level of CPUs that nobody knows")
+		t.Error("an unknown level of CPUs")
 	}
 	if !Holds(one, "x86-64-v2") || Holds(two, "x86-64-v3") || !Holds(fleet.Topology{}, "") || Holds(fleet.Topology{}, "x86-64-v1") {
 		t.Error("what a host's CPUs have is wrong")

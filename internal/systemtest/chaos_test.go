@@ -40,7 +40,7 @@ func TestChaos(t *testing.T) {
 	}{{"vm", "512M", 13, 284}, {"container", "192M", 18, 11468}} {
 		t.Run(c.kind, func(t *testing.T) {
 			report := filepath.Join(t.TempDir(), "chaos.json")
-			// A fault that never finds its phase would be waited for for ever.
+			// A fault that never finds its phase would be waited for without end.
 			ctx, cancel := context.WithTimeout(t.Context(), chaosLimit)
 			defer cancel()
 			run := exec.CommandContext(ctx, program, "--kind", c.kind, "--mem", c.memory, "--faults", fmt.Sprint(c.faults), "--seed", fmt.Sprint(c.seed), "--seconds", "10",

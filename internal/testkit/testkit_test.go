@@ -128,7 +128,7 @@ func TestFindImage(t *testing.T) {
 	}
 	put(label, `{"name": "mine", "digest": "sha256-1"}`)
 	if _, err := findImage(store, "mine"); err == nil {
-		t.Error("an image was found of which only the label is there")
+		t.Error("an image was found, and only its label is there")
 	}
 	put(filepath.Join(folder, "image.json"), "{}")
 	if got, err := findImage(store, "mine"); got != folder || err != nil {

@@ -72,7 +72,7 @@ type Config struct {
 	Facts      func() fleet.Facts                   // facts that the agent does not change: version, machine, address, capacity, abilities
 	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before its copy; nil: never
 	Limit      float64                              // CPUs that all guests together may use, told to the controller; 0 is no limit
-	Alive      func()                               // called by the main loop, first when it begins to dial; nil: by nobody
+	Alive      func()                               // called by the main loop, first when it begins to dial; may be nil
 	Log        *slog.Logger
 }
 

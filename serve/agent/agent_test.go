@@ -185,12 +185,12 @@ func TestUnsureIsUnknown(t *testing.T) {
 	})
 }
 
-func TestACopySaysItsPasses(t *testing.T) {
+func TestACopyReportsItsRounds(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
-		want := []fleet.Pass{{Round: 1, SentBytes: 5}, {Round: 2, SentBytes: 10}}
-		if rep := r.do(task(fleet.Copy, 1)); !slices.Equal(rep.Passes, want) {
-			t.Errorf("they are %+v", rep.Passes)
+		want := []fleet.Round{{Number: 1, SentBytes: 5}, {Number: 2, SentBytes: 10}}
+		if rep := r.do(task(fleet.Copy, 1)); !slices.Equal(rep.Rounds, want) {
+			t.Errorf("they are %+v", rep.Rounds)
 		}
 	})
 }
@@ -726,7 +726,7 @@ func TestNoGuestIsSuspendedForNothing(t *testing.T) {
 	})
 }
 
-func TestASlowFileServerKeepsNobodyWaiting(t *testing.T) {
+func TestASlowFileServerDelaysNothingElse(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.stop()
 		r.shares.slow = time.Minute

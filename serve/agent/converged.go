@@ -7,8 +7,8 @@ import (
 	"pagurus/fleet"
 )
 
-// Converged reports whether a copy is ready to switch; drivers call it before each pass.
-// seen has the progress at the beginning of each pass, and now. An error ends the copy.
+// Converged reports whether a copy is ready to switch; drivers call it before each round.
+// seen has the progress at the beginning of each round, and now. An error ends the copy.
 func Converged(l fleet.Limits, seen []fleet.Progress) (bool, error) {
 	rounds := lifecycle.Rounds(seen)
 	switch lifecycle.Copy(l, rounds) {

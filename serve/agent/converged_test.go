@@ -10,8 +10,8 @@ import (
 
 // A copy goes on until the rest fits into the downtime, and ends if it never will.
 func TestACopyConvergesOrIsGivenUp(t *testing.T) {
-	// passes is a copy at 100 MiB/s whose passes leave these MiB.
-	passes := func(left ...int64) []fleet.Progress {
+	// rounds is a copy at 100 MiB/s whose rounds leave these MiB.
+	rounds := func(left ...int64) []fleet.Progress {
 		seen := []fleet.Progress{{}}
 		for _, n := range left {
 			last := seen[len(seen)-1]
@@ -26,11 +26,11 @@ func TestACopyConvergesOrIsGivenUp(t *testing.T) {
 		says string
 	}{
 		"nothing seen":   {nil, false, ""},
-		"just begun":     {passes(), false, ""},
-		"much is left":   {passes(50, 20), false, ""},
-		"it fits":        {passes(50, 9), true, ""},
-		"the last round": {passes(50, 50, 9), true, ""},
-		"it never fits":  {passes(50, 50, 50), false, "after 3 rounds 50.0 MiB are still left"},
+		"just begun":     {rounds(), false, ""},
+		"much is left":   {rounds(50, 20), false, ""},
+		"it fits":        {rounds(50, 9), true, ""},
+		"the last round": {rounds(50, 50, 9), true, ""},
+		"it never fits":  {rounds(50, 50, 50), false, "after 3 rounds 50.0 MiB are still left"},
 	} {
 		is, err := Converged(l, c.seen)
 		if is != c.is || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {

@@ -62,7 +62,7 @@ func TestTheHostIsKeptAsWanted(t *testing.T) {
 	}
 	k.once()
 	if m.asks != 0 {
-		t.Error("it did something nobody asked for")
+		t.Error("it did something without a request")
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -100,6 +100,6 @@ func TestWhereItCannotBeHad(t *testing.T) {
 	none.Want(nil)
 	none.Run(t.Context())
 	if none.Seen() != nil || none.CPUs() != nil {
-		t.Error("nobody says something")
+		t.Error("it reports something without isolation")
 	}
 }

@@ -31,7 +31,7 @@ func TestNoTwoGuestsGetTheSameCores(t *testing.T) {
 		had[p[0]] = true
 	}
 	if again := l.Plan(layoutTask("g1", host), &host, nil); again.Layout != first.Layout {
-		t.Errorf("it was planned anew: %+v", again.Layout)
+		t.Errorf("it was planned again: %+v", again.Layout)
 	}
 	third := l.Plan(layoutTask("g3", host), &host, nil)
 	if len(third.Layout.Pins[0]) == 1 {
@@ -96,7 +96,7 @@ func TestGuestsAreWhereTheySayThatTheyAre(t *testing.T) {
 	small := fleet.Layout{Nodes: []fleet.LayoutNode{{Hosts: []int{0}, MemoryBytes: 1 << 30}}}
 	found := map[fleet.GuestID]*fleet.Layout{"g1": &small}
 	if n := l.Plan(huge("g3"), &host, found).Layout.Nodes[0]; n.PageBytes != 1<<30 {
-		t.Errorf("a page that nobody has was not given: %+v", n)
+		t.Errorf("a page that no guest has was not given: %+v", n)
 	}
 	if got := l.Plan(huge("g1"), &host, found).Layout; got != &small {
 		t.Errorf("g1 is said to be at %+v", got)

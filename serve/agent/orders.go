@@ -285,9 +285,9 @@ func (a *Agent) copy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	dropped := a.dropPageCache(ctx, w)
 	a.setDropped(w.slot, dropped)
 	var last *fleet.Progress
-	var passes []fleet.Pass
+	var rounds []fleet.Round
 	err := w.driver.Copy(ctx, w.task, func(p fleet.Progress) {
-		passes = p.Begun(passes)
+		rounds = p.Begun(rounds)
 		p.DroppedBytes = dropped
 		p.SlowedPercent = a.slowed(w.slot, p.SlowedPercent)
 		last = &p
@@ -298,7 +298,7 @@ func (a *Agent) copy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	} else {
 		a.guard(w)
 	}
-	return fleet.Report{Cost: last, Passes: passes}, err
+	return fleet.Report{Cost: last, Rounds: rounds}, err
 }
 
 // switchOver pauses the guest and sends the rest. Then the guest belongs to the target, and

@@ -32,7 +32,7 @@ func (a *Agent) pushing(w *taskRun, p fleet.Progress) {
 	last := &p
 	a.setProgress(w, last)
 	a.runs.Go(func() {
-		// In any case the guest must not seem to move for ever.
+		// In any case the guest must not seem to move without end.
 		defer func() {
 			a.mu.Lock()
 			defer a.mu.Unlock()

@@ -57,7 +57,7 @@ func TestSourceTellsWhatFollowsTheGuest(t *testing.T) {
 	})
 }
 
-// A source whose guest dies before all memory is sent does not count as moving for ever.
+// A source whose guest dies before all memory is sent does not count as moving without end.
 // Otherwise guests would never be sampled again.
 func TestSourceThatDiesMovesNothing(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {

@@ -65,9 +65,9 @@ func TestTunedGuestsAreAskedFromInside(t *testing.T) {
 	}
 }
 
-// TestNobodyLooksWhileSomethingMoves: no guest is sampled during a move, and a sample under
+// TestNoGuestIsSampledDuringAMove: no guest is sampled during a move, and a sample under
 // way ends when a move begins.
-func TestNobodyLooksWhileSomethingMoves(t *testing.T) {
+func TestNoGuestIsSampledDuringAMove(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
 		time.Sleep(2 * time.Second)
@@ -92,7 +92,7 @@ func TestNobodyLooksWhileSomethingMoves(t *testing.T) {
 		r.report()
 		time.Sleep(time.Minute)
 		if n := r.d.count("profile j1g0"); n == before {
-			t.Error("nobody looks any more after the copy")
+			t.Error("no guest is sampled after the copy")
 		}
 	})
 }

@@ -144,7 +144,7 @@ func TestGuestsThatCannotGiveWay(t *testing.T) {
 		owner.busy.Store(true)
 		r.after(30 * time.Second)
 		if r.d.count("suspend j1g0") > 0 {
-			t.Error("it stands still and nobody wanted that")
+			t.Error("it is suspended without a request")
 		}
 		if f := r.facts(); !slices.ContainsFunc(f.Troubles, func(s string) bool { return strings.Contains(s, "no balloon") }) {
 			t.Errorf("the host does not say so: %q", f.Troubles)

@@ -197,7 +197,7 @@ func (c *Controller) query(ctx context.Context, g fleet.Guest, q wire.Query) (wi
 	away := false
 	err := c.do(ctx, func(context.Context) {
 		if away = c.hosts[g.Home] == nil; !away {
-			c.tell(g.Home, wire.Down{Query: &q})
+			c.sendToHost(g.Home, wire.Down{Query: &q})
 		}
 	})
 	if err != nil || away {

@@ -46,11 +46,11 @@ type Images interface {
 type Config struct {
 	Store     Store
 	Images    Images
-	Authority *identity.Authority // nil: nobody joins
+	Authority *identity.Authority // nil: no machine or user can join
 	Planner   planner.Planner
 	Spool     string // folder for the programs' input and output
 	Reserve   int64  // bytes that those leave free on its disk: the store may be on the same
-	Alive     func() // called by the main loop, first when it leads; nil: by nobody
+	Alive     func() // called by the main loop, first when it leads; may be nil
 	Log       *slog.Logger
 }
 

@@ -112,7 +112,7 @@ func (c *Controller) join(ctx context.Context, by wire.Peer, hello wire.Hello, s
 	c.hosts[hello.Host] = h
 	c.learn(hello.Host, hello.Facts)
 	h.wanted = desired.Wanted(c.snap(), hello.Host)
-	c.tell(hello.Host, wire.Down{Wanted: &h.wanted})
+	c.sendToHost(hello.Host, wire.Down{Wanted: &h.wanted})
 	c.sendPending(hello.Host)
 	c.sendWanted() // other hosts may need its address
 	c.publish()
@@ -215,7 +215,7 @@ func (c *Controller) sendWanted() {
 			continue
 		}
 		h.wanted = w
-		c.tell(id, wire.Down{Wanted: &w})
+		c.sendToHost(id, wire.Down{Wanted: &w})
 	}
 }
 
@@ -236,7 +236,7 @@ func (c *Controller) send(orders []fleet.Order) {
 		if o.Verb == fleet.Run || o.Verb == fleet.End {
 			t.Have = c.spool.have(o.Job)
 		}
-		c.tell(o.Host, wire.Down{Task: &t})
+		c.sendToHost(o.Host, wire.Down{Task: &t})
 	}
 }
 
@@ -250,9 +250,9 @@ func (c *Controller) sendPending(id fleet.HostID) {
 	c.send(own)
 }
 
-// tell queues a message. An agent that does not take it is disconnected: it comes back and
-// gets everything again.
-func (c *Controller) tell(id fleet.HostID, d wire.Down) {
+// sendToHost queues a message for a host's agent. An agent that does not take it is
+// disconnected: it comes back and gets everything again.
+func (c *Controller) sendToHost(id fleet.HostID, d wire.Down) {
 	h := c.hosts[id]
 	if err := h.session.Send(ended, d); err != nil {
 		go h.session.End("the agent does not take its messages")

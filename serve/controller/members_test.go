@@ -47,7 +47,7 @@ func (r *rig) overAfter(s *wire.AgentSession) error {
 	}
 }
 
-// A rogue agent, with a certificate of its own, is nobody but itself: it takes no other
+// A rogue agent, with a certificate of its own, counts as itself only: it takes no other
 // name, no other machine, no other address, asks for nothing and passes no stream.
 func TestRogueAgent(t *testing.T) {
 	r := newRig(t)
@@ -111,7 +111,7 @@ func TestRogueAgent(t *testing.T) {
 }
 
 // A host that is forgotten is out at once, with its session and with its certificate. Its
-// name is free for one that joins anew.
+// name is free for one that joins again.
 func TestForgottenHostIsOut(t *testing.T) {
 	r := newRig(t)
 	token := r.token(fleet.JoinToken{Role: fleet.HostRole, Uses: 2, SameID: true})

@@ -225,7 +225,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// Certificates that name nobody, and requests that prove nothing, are refused.
+// Certificates without a name and requests without a proof are refused.
 func TestForged(t *testing.T) {
 	a, now := authority(t), time.Now()
 	if _, err := a.Sign([]byte("nothing"), Subject{Host, "x"}, now); err == nil {

@@ -100,7 +100,7 @@ func TestFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
-		is("with nobody there")
+		is("without an owner")
 		// A failure is retried with each sample, and reported.
 		busy := 1.5
 		s.set(func(s *script) { s.sample.NonGuestCPUs, s.fails = &busy, errors.New("no groups") })
@@ -138,7 +138,7 @@ func TestFaults(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Second)
-		is("when it is nobody's")
+		is("when it has no owner")
 		if p, err := l.remembered(); err != nil || p.Owned {
 			t.Errorf("it remembers %+v: %v", p, err)
 		}
@@ -148,7 +148,7 @@ func TestFaults(t *testing.T) {
 }
 
 // A nil monitor sees no owner.
-func TestNobody(t *testing.T) {
+func TestHostWithoutOwner(t *testing.T) {
 	var l *Monitor
 	l.Run(t.Context())
 	l.Leaving(func() bool { return true })

@@ -33,7 +33,7 @@ type Sensors interface {
 // Guests are all guests of the host together. Each method may be called at any time, and
 // again.
 type Guests interface {
-	// Deprioritise leaves guests only the CPU time that nobody else wants, and at most part
+	// Deprioritise leaves guests only the CPU time that no other process wants, and at most part
 	// of the CPUs, 0 to 1; 0 is no limit. If leaving is set, guests get the CPU time that
 	// moving them away needs. It holds after this process has ended. After an error call
 	// again.

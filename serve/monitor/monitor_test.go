@@ -114,10 +114,10 @@ func TestGuestsGiveWayToTheOwner(t *testing.T) {
 	}
 	testkit.Until(t, 10*time.Second, "the agent has looked", func() bool { return state() == "" })
 	if deprioritised(t, group) {
-		t.Error("guests give way to nobody")
+		t.Error("guests are not deprioritised")
 	}
 	agree(fleet.OwnerPolicy{Owned: true, IdleAfter: 3 * time.Second})
-	testkit.Until(t, 20*time.Second, "nobody is there", is(fleet.OwnerAbsent))
+	testkit.Until(t, 20*time.Second, "the owner is absent", is(fleet.OwnerAbsent))
 	testkit.Until(t, 5*time.Second, "guests run", func() bool { return !deprioritised(t, group) })
 
 	end := program(t, host)
@@ -145,7 +145,7 @@ func TestGuestsGiveWayToTheOwner(t *testing.T) {
 		t.Error("the next agent let guests run")
 	}
 	agree(fleet.OwnerPolicy{})
-	testkit.Until(t, 10*time.Second, "the host is nobody's", is(""))
+	testkit.Until(t, 10*time.Second, "the host has no owner", is(""))
 	testkit.Until(t, 5*time.Second, "guests run", func() bool { return !deprioritised(t, group) })
 	stop()
 	if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "claimed") {

@@ -14,7 +14,7 @@ import (
 // root.
 const (
 	connectionsPerUser    = 256
-	connectionsPerAddress = 1024
+	connectionsPerAddress = 4096
 )
 
 // counting is a listener that counts each caller's connections. Requests on excess

@@ -152,7 +152,7 @@ func TestWhoDoesNotRead(t *testing.T) {
 			t.Error("4 MiB went nowhere")
 		}
 	case <-time.After(20 * limit):
-		t.Fatal("it waits for ever")
+		t.Fatal("it waits without end")
 	}
 	c, got, began := ask(), 0, time.Now()
 	for b := make([]byte, 256<<10); ; time.Sleep(limit / 6) {

@@ -37,8 +37,8 @@ type Controller interface {
 	Explain(context.Context, About) ([]string, error)
 	// Trace asks a job's agents for its ranks' MPI traces.
 	Trace(context.Context, fleet.Caller, fleet.JobID) ([]fleet.Trace, error)
-	// Attach is a host's session. It returns when the session is over; an
-	// error is the reason that the host is told.
+	// Attach serves a host's session and returns when it is over. The host is sent the
+	// error as the reason.
 	Attach(context.Context, Peer, Hello, *HostSession) error
 	// ImageFile gives the path of a file of an image.
 	ImageFile(fleet.Digest, string) (string, error)
@@ -72,8 +72,8 @@ type About struct {
 // ServeConfig configures a server.
 type ServeConfig struct {
 	Listeners  []net.Listener // of ListenUnix and ListenTLS
-	Members    Members        // nil: only what the kernel says of callers counts, and nobody joins
-	Machine    string         // where this is, fleet.Facts.Machine of a host with the same files
+	Members    Members        // nil: the kernel alone says who calls, and no machine can join
+	Machine    string         // this machine's identity, as fleet.Facts.Machine of a host here
 	Controller Controller
 	Streams    Streams
 	Forecasts  Forecasts // nil: predictions are refused
@@ -82,7 +82,7 @@ type ServeConfig struct {
 
 // Limits of the server. A client's own are longer.
 const (
-	askBytes    = 1 << 20 // a request; if it is below this and still too large, the refusal says why
+	askBytes    = 1 << 20 // a request; smaller ones that are still too large are refused with the reason
 	nameBytes   = 128     // a request's ID
 	pieceBytes  = 1 << 20 // of a stream in one answer or request
 	upBytes     = 4 << 20 // a message of an agent
@@ -175,7 +175,7 @@ func (s *server) routes() http.Handler {
 	return mux
 }
 
-// answer makes a Problem of an error.
+// answer serves a request and sends an error as a Problem.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request) error) {
 	w = patient{w, pieceLimit}
 	if r.ContentLength != 0 { // an unread body would be read at the end
@@ -199,8 +199,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(http.
 	_ = json.NewEncoder(w).Encode(Problem{reason}) // the client may be gone
 }
 
-// guarded keeps a bug in one answer from going unnoticed, which it would in
-// net/http.
+// guarded logs a panic and makes it an error. net/http would only end the connection.
 func (s *server) guarded(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -211,6 +210,7 @@ func (s *server) guarded(w http.ResponseWriter, r *http.Request, serve func(http
 	return serve(w, r)
 }
 
+// reply sends v as JSON.
 func reply(w http.ResponseWriter, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -257,7 +257,7 @@ func (s *server) ask(id Peer, w http.ResponseWriter, r *http.Request) error {
 	}
 	if q.Spec != nil {
 		q.Spec.UID, q.Spec.GID, q.Spec.Groups = id.UID, id.GID, id.Groups
-		if err := s.located(id, q.Spec); err != nil {
+		if err := s.locateFiles(id, q.Spec); err != nil {
 			return err
 		}
 	}
@@ -268,11 +268,11 @@ func (s *server) ask(id Peer, w http.ResponseWriter, r *http.Request) error {
 	return reply(w, a)
 }
 
-// located says where a job's files are. A user's are on the machine that the user submits
-// from: over the socket this one, otherwise a host that calls from the same address. Else a
-// user could read any host's files that every account there may read. An administrator may
+// locateFiles sets or checks the machine of a job's files. A user's files are on the machine
+// from which the user submits: over the socket this one, otherwise a host that calls from
+// the same address. Otherwise a user could read files of any host. An administrator may
 // name any machine.
-func (s *server) located(id Peer, spec *fleet.JobSpec) error {
+func (s *server) locateFiles(id Peer, spec *fleet.JobSpec) error {
 	switch {
 	case id.Admin, id.From != "" && slices.Contains(id.Files, spec.Machine):
 		return nil
@@ -293,7 +293,7 @@ func (s *server) snapshot(id Peer, w http.ResponseWriter, r *http.Request) error
 	return reply(w, visible(snap, id))
 }
 
-// visible is what a caller may see: an environment may hold secrets.
+// visible returns what a caller may see of the state: an environment may hold secrets.
 func visible(snap fleet.Snapshot, id Peer) fleet.Snapshot {
 	if id.Admin {
 		return snap
@@ -382,7 +382,8 @@ func (s *server) agent(id Peer, w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// accept makes a WebSocket of a request. The server itself must then wait for its end.
+// accept makes a WebSocket of a request. The server must wait for the end of its session,
+// because http.Server does not.
 func (s *server) accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
 	s.sessions.Add(1)
 	conn, err := websocket.Accept(w, r, nil)
@@ -392,8 +393,8 @@ func (s *server) accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn
 	return conn, err
 }
 
-// watch sends snapshots no faster than watchEvery, but for the first after a rest,
-// and no faster than they are taken.
+// watch sends snapshots at most every watchEvery on average, and no faster than the watcher
+// takes them.
 func (s *server) watch(id Peer, w http.ResponseWriter, r *http.Request) error {
 	conn, err := s.accept(w, r)
 	if err != nil {

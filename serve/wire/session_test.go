@@ -64,10 +64,10 @@ func TestAgentSession(t *testing.T) {
 	}
 	s.stop()
 	if _, err := a.Receive(ctx); err == nil {
-		t.Fatal("the controller has gone and nobody noticed")
+		t.Fatal("the end of the controller was not noticed")
 	}
 	if err := a.Send(ctx, Up{}); err == nil {
-		t.Fatal("sent to nobody")
+		t.Fatal("sent without a receiver")
 	}
 }
 

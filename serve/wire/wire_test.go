@@ -293,9 +293,9 @@ func TestMembersOverTLS(t *testing.T) {
 			t.Error("served in clear")
 		}
 	}
-	nobody := &Client{address: s.addr, base: "https://" + identity.ServerName, http: overTLS(s.addr, identity.Joining(s.authority.Fingerprint()))}
-	if _, err := nobody.Snapshot(ctx); status(t, err) != http.StatusUnauthorized || !strings.Contains(err.Error(), "pagurus login") {
-		t.Errorf("nobody: %v", err)
+	stranger := &Client{address: s.addr, base: "https://" + identity.ServerName, http: overTLS(s.addr, identity.Joining(s.authority.Fingerprint()))}
+	if _, err := stranger.Snapshot(ctx); status(t, err) != http.StatusUnauthorized || !strings.Contains(err.Error(), "pagurus login") {
+		t.Errorf("stranger: %v", err)
 	}
 }
 
@@ -398,7 +398,7 @@ func (s *served) member(t *testing.T, who identity.Subject) *Client {
 	return dialed(t, Config{Address: s.addr, Credentials: s.credentials(t, who)})
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestNoControllerListens(t *testing.T) {
 	ctx, socket := limited(t), filepath.Join(t.TempDir(), "none.sock")
 	c := dialed(t, Config{Address: "unix:" + socket})
 	_, err := c.Snapshot(ctx)

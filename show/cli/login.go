@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +36,8 @@ func (f *tokenFlags) Add(flags *pflag.FlagSet) {
 
 func (f tokenFlags) read() (string, error) {
 	switch {
+	case f.text != "" && f.file != "":
+		return "", fmt.Errorf("both --%s and --%s are given: leave one of them out", tokenFlag, tokenFileFlag)
 	case f.text != "":
 		return f.text, nil
 	case f.file == "":
@@ -45,6 +48,17 @@ func (f tokenFlags) read() (string, error) {
 		return "", fmt.Errorf("reading the token: %w", err)
 	}
 	return strings.TrimSpace(string(text)), nil
+}
+
+// oneAddress requires the address of a controller.
+func oneAddress(cmd *cobra.Command, args []string) error {
+	if err := Exactly(1, "the controller's address, HEAD:PORT")(cmd, args); err != nil {
+		return err
+	}
+	if host, port, err := net.SplitHostPort(args[0]); err != nil || host == "" || port == "" {
+		return usage(cmd, fmt.Sprintf("%q is not the address of a controller: write it like head:7461", args[0]))
+	}
+	return nil
 }
 
 func (a *app) joinCommand() *cobra.Command {
@@ -59,8 +73,11 @@ func (a *app) joinCommand() *cobra.Command {
 machine gets for it. The key is made here and never leaves. Joining again with the same
 key is joining once. Then start the agent; it needs no token.`,
 		Example: "  sudo pagurus join head:7461 --token TOKEN\n  sudo pagurus agent",
-		Args:    Exactly(1, "one address, HEAD:PORT"),
+		Args:    oneAddress,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if reason := fleet.HostID(name).Refused(); reason != "" {
+				return usage(cmd, reason)
+			}
 			text, err := token.read()
 			if err != nil {
 				return err
@@ -82,6 +99,7 @@ key is joining once. Then start the agent; it needs no token.`,
 	token.Add(cmd.Flags())
 	cmd.Flags().StringVar(&name, fleet.HostFlag, name, "this host's name in the cluster")
 	cmd.Flags().StringVar(&j.Address, "address", "", "this host's IP address on the network that hosts share, if it calls the controller from another")
+	Judge(cmd.Flags(), "address", IP)
 	cmd.Flags().StringVar(&folder, credentialsFlag, filepath.Join("/var/lib/pagurus", HostCredentials), "folder for the certificate and its key")
 	return cmd
 }
@@ -95,7 +113,7 @@ func (a *app) loginCommand() *cobra.Command {
 Commands of this account then ask that controller, until ` + "`pagurus logout`" + `. On the
 controller's own machine nobody needs it: its socket knows you.`,
 		Example: "  pagurus login head:7461 --token-file token\n  pagurus whoami",
-		Args:    Exactly(1, "one address, HEAD:PORT"),
+		Args:    oneAddress,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := token.read()
 			if err != nil {
@@ -150,7 +168,7 @@ func (a *app) logoutCommand() *cobra.Command {
 func (a *app) whoamiCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "whoami",
-		Short:   "Say as whom the controller knows you",
+		Short:   "Show who you are to the controller",
 		Example: "  pagurus whoami",
 		Args:    NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -210,7 +210,7 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs (go test ./show/view -update writes it anew)\ngot:\n%s\nwant:\n%s", path, got, want)
+		t.Errorf("%s differs (go test ./show/view -update writes it again)\ngot:\n%s\nwant:\n%s", path, got, want)
 	}
 }
 

@@ -55,8 +55,8 @@ func (o *asked) page(r *bench.Record, what bench.Summary) ([]byte, error) {
 	return report.Draw(r, what, found)
 }
 
-// samplesCSV is a line for every figure of every run, also of those that nobody is
-// told of elsewhere.
+// samplesCSV is a line for every figure of every run, also of runs whose figures are
+// shown nowhere else.
 func samplesCSV(r *bench.Record) ([]byte, error) {
 	return runsCSV(r, []string{"begun", "took_s", "figure", "unit", "value", "failure"}, func(run bench.Run, line func(...string)) {
 		begun, took := run.Begun.UTC().Format(time.RFC3339Nano), fmt.Sprint(run.Took.Seconds())

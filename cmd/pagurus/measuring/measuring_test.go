@@ -23,7 +23,7 @@ import (
 	"pagurus/serve/wire"
 )
 
-// record is one of two targets, of which one run failed.
+// record is of two targets; one run failed.
 func record() *bench.Record {
 	r := &bench.Record{
 		Complete: true, Machine: bench.Machine{Commit: "abcd123", CPUs: 2},
@@ -115,6 +115,18 @@ func TestRecordsAreListedAndCompared(t *testing.T) {
 	if err != nil || !strings.Contains(got, "monday") || !strings.Contains(got, "newer Pagurus") || !strings.Contains(got, "randomaccess") {
 		t.Errorf("%v\n%s", err, got)
 	}
+	got, err = typed("bench", "ls", "--in", in, "--json")
+	var all struct {
+		Suite   []map[string]string
+		Targets []string
+		Records []map[string]any
+	}
+	if err != nil || json.Unmarshal([]byte(got), &all) != nil || len(all.Records) != 2 || all.Records[0]["complete"] == nil || all.Suite[0]["name"] != "hpl" || len(all.Targets) < 4 {
+		t.Errorf("%v\n%s", err, got)
+	}
+	if got, err = typed("bench", "ls", "--in", t.TempDir(), "--json"); err != nil || !strings.Contains(got, `"records":[]`) {
+		t.Errorf("no records: %v\n%s", err, got)
+	}
 	got, err = typed("bench", "compare", filepath.Join(in, "monday"), filepath.Join(in, "tuesday", bench.RecordName))
 	if err != nil || !strings.Contains(got, "cannot be told apart") {
 		t.Errorf("%v\n%s", err, got)
@@ -170,17 +182,18 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for says, args := range map[string][]string{
-		"no target":    {"--targets", "moon"},
-		"has no":       {"--suite", "hpl,linpack"},
-		"needs --npb":  {"--suite", "npb"},
-		"at least 2":   {"--runs", "1"},
-		"--mem":        {"--mem", "much"},
-		"--figure":     {"--figure", "("},
-		"confidence":   {"--confidence", "97"},
-		"already":      {"--report", dir},
-		"named twice":  {"--targets", "vm,vm"},
-		"no program":   {"--suite", ""},
-		"unknown flag": {"--nonsense"},
+		"no target":                      {"--targets", "moon"},
+		"has no":                         {"--suite", "hpl,linpack"},
+		"needs --npb":                    {"--suite", "npb"},
+		"at least 2":                     {"--runs", "1"},
+		"--mem":                          {"--mem", "much"},
+		"--figure":                       {"--figure", "("},
+		"confidence":                     {"--confidence", "97"},
+		"already":                        {"--report", dir},
+		"named twice":                    {"--targets", "vm,vm"},
+		"no program":                     {"--suite", ""},
+		"unknown flag":                   {"--nonsense"},
+		"target vm has at least 128 MiB": {"--targets", "container,vm", "--mem", "64M"},
 
 		"at least 2 ranks":          {"-n", "1"},
 		"at least 1 is needed":      {"--guests", "0"},
@@ -195,7 +208,7 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-// NetPIPE is left out for other than two ranks, where nobody has asked for it, and that
+// NetPIPE is left out for other than two ranks, unless it was asked for, and that
 // is said and kept.
 func TestNetPIPEIsForTwoRanks(t *testing.T) {
 	for ranks, want := range map[int]string{2: "hpl,stream,netpipe", 4: "hpl,stream"} {
@@ -341,7 +354,7 @@ func TestMovesAreRead(t *testing.T) {
 	begun := time.Unix(1000, 0)
 	m := fleet.Migration{Phase: fleet.Finished, Guest: "j1g0", Entered: []fleet.Entered{{Phase: fleet.Preparing, At: begun}, {Phase: fleet.Activating, At: begun.Add(time.Second)},
 		{Phase: fleet.Retiring, At: begun.Add(1020 * time.Millisecond)}, {Phase: fleet.Finished, At: begun.Add(2 * time.Second)}},
-		Passes: []fleet.Pass{{Round: 1, LeftBytes: 3 << 20}, {Round: 2, LeftBytes: 1 << 19, At: 2 * time.Second}},
+		Rounds: []fleet.Round{{Number: 1, LeftBytes: 3 << 20}, {Number: 2, LeftBytes: 1 << 19, At: 2 * time.Second}},
 		Cost:   fleet.Progress{Downtime: 30 * time.Millisecond, SentBytes: 3 << 20, Rounds: 4}, Stall: &fleet.Stall{Gap: fleet.Gap{Took: 60 * time.Millisecond}, AtSwitch: 60 * time.Millisecond}}
 	read := func(m fleet.Migration) (bench.Result, error) {
 		text, err := json.Marshal(m)
@@ -354,8 +367,8 @@ func TestMovesAreRead(t *testing.T) {
 	if err != nil || got.Figures["total_s"] != 2 || got.Figures["down_s"] != 0.05 || got.Figures["handed_s"] != 0.03 || got.Figures["stall_s"] != 0.06 || got.Figures["sent_mib"] != 3 || got.Figures["rounds"] != 4 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if want := []bench.Point{{X: 0, Y: 3}, {X: 2, Y: 0.5}}; !slices.Equal(got.Curves[bench.Passes], want) {
-		t.Errorf("the passes are %v", got.Curves)
+	if want := []bench.Point{{X: 0, Y: 3}, {X: 2, Y: 0.5}}; !slices.Equal(got.Curves[bench.CopyRounds], want) {
+		t.Errorf("the rounds are %v", got.Curves)
 	}
 	for figure, want := range map[string][]bench.Part{
 		"total_s": {{Name: "preparing", Value: 1}, {Name: "activating", Value: 0.02}, {Name: "retiring", Value: 0.98}},
@@ -365,9 +378,9 @@ func TestMovesAreRead(t *testing.T) {
 			t.Errorf("%s consists of %v", figure, got.Parts[figure])
 		}
 	}
-	for _, f := range moves().Figures {
+	for _, f := range moveProgram().Figures {
 		if _, ok := got.Figures[f.Name]; !ok {
-			t.Errorf("nobody reads %s", f.Name)
+			t.Errorf("%s is not read", f.Name)
 		}
 	}
 	m.Stall.Took *= 2 // as the copy began
@@ -383,7 +396,7 @@ func TestMovesAreRead(t *testing.T) {
 	other := later
 	other.Guest = "j1g1"
 	s := fleet.Snapshot{Migrations: map[fleet.MigrationID]fleet.Migration{"m1": m, "m2": later, "m3": other}}
-	if got := newest(s, "j1g0"); got.ID != "m2" {
+	if got := newestMigration(s, "j1g0"); got.ID != "m2" {
 		t.Errorf("the newest is %+v", got)
 	}
 	if _, err := typed("bench", "migration", "--targets", "native"); err == nil || !strings.Contains(err.Error(), "cannot be moved") {
@@ -400,5 +413,28 @@ func TestNamedControllerDoesNotAnswer(t *testing.T) {
 	out, err := typed("bench", "migration", "--runs", "7", "--controller", "unix:"+filepath.Join(dir, "nobody.sock"))
 	if err == nil || !strings.Contains(err.Error(), "nobody.sock does not answer") || strings.Contains(out, "bringing up a lab") {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// What `pagurus bench` measures is what the catalogue says, and ls lists all that can be measured.
+func TestTheCatalogueIsOffered(t *testing.T) {
+	std := Streams{Out: io.Discard, Err: io.Discard}
+	offered := map[string]bool{"ls": true, "compare": true}
+	for _, m := range bench.Catalogue {
+		offered[m.Name] = offered[m.Name] || m.By == bench.ByCommand
+		if got, err := typed("bench", "ls", "--in", t.TempDir()); err != nil || !strings.Contains(got, m.Says) {
+			t.Errorf("%s by %s is not listed: %v", m.Name, m.By, err)
+		}
+	}
+	for _, cmd := range Bench(std).Commands() {
+		if !offered[cmd.Name()] {
+			t.Errorf("%s is not in the catalogue", cmd.Name())
+		}
+		delete(offered, cmd.Name())
+	}
+	for name, ours := range offered {
+		if ours {
+			t.Errorf("the catalogue has %s, and there is no command", name)
+		}
 	}
 }

@@ -24,7 +24,7 @@ func migrationCommand(std Streams) *cobra.Command {
 	o := overhead{asked: usual(std), memory: 256 << 20, image: hpcImage}
 	cmd := &cobra.Command{
 		Use:   "migration",
-		Short: "Measure what moves cost a job",
+		Short: short("migration"),
 		Long: `Migration runs STREAM on two guests of each target and moves one of them between
 two hosts again and again: how long a move takes, its downtime,
 how long its ranks saw nothing, and how much is sent.`,
@@ -58,12 +58,12 @@ func (o *overhead) migrations(ctx context.Context, cmd *cobra.Command) error {
 		m := &mover{Pagurus: o.where, memory: o.memory, image: o.image, jobs: map[string]string{}}
 		defer func() { err = errors.Join(err, m.end()) }()
 		o.guests = o.settings()
-		return o.measure(ctx, cmd, &bench.Experiment{Place: m, Spec: bench.Spec{Name: "migration", Ranks: targets.Ranks, Programs: []bench.Program{moves()}}})
+		return o.measure(ctx, cmd, &bench.Experiment{Place: m, Spec: bench.Spec{Name: "migration", Ranks: targets.Ranks, Programs: []bench.Program{moveProgram()}}})
 	})
 }
 
-// mover is a place where to run a program is to move a guest of a job, of which
-// each target has one that goes on until the end.
+// mover is a bench.Place that moves a guest where others run a program. Each target has one
+// job, which runs until the end.
 type mover struct {
 	drive.Pagurus
 	memory int64
@@ -71,8 +71,8 @@ type mover struct {
 	jobs   map[string]string // by target
 }
 
-// moves are what is measured of them.
-func moves() bench.Program {
+// moveProgram is the program of the record: its figures are those of a move.
+func moveProgram() bench.Program {
 	return bench.Program{
 		Name: "move", Command: endless, Read: readMove,
 		Figures: []bench.Figure{
@@ -81,17 +81,17 @@ func moves() bench.Program {
 			{Name: "handed_s", Says: "of that, until its source has handed it over", Unit: "s", Sense: stats.Slower},
 			{Name: "stall_s", Says: "longest silence of a rank", Unit: "s", Sense: stats.Slower},
 			{Name: "sent_mib", Says: "memory sent", Unit: "MiB", Sense: stats.Slower},
-			{Name: "rounds", Says: "passes over memory", Sense: stats.Slower},
+			{Name: "rounds", Says: "rounds of the copy", Sense: stats.Slower},
 		},
 	}
 }
 
-// endless is STREAM on vectors that fit any cache, for longer than anybody waits:
-// its ranks wait for each other after each pass.
+// endless is STREAM on vectors that fit any cache, for longer than any measurement. Its ranks
+// wait for each other after each iteration.
 var endless = fmt.Sprintf("./%s 20000 2000000000", programs.StreamName)
 
-// stallPatience is how long what ranks saw of a move may take to be known, and
-// settleTime how long a job is left alone before its guest is moved.
+// stallPatience is how long the stall of a move may take to be known, and settleTime how long
+// a job runs undisturbed before its guest is moved.
 const (
 	stallPatience = 10 * time.Second
 	settleTime    = 2 * time.Second
@@ -129,7 +129,7 @@ func (m *mover) end() error {
 	return errors.Join(errs...)
 }
 
-// Run moves a guest to where the controller chooses, and gives the migration.
+// Run moves a guest to a host that the controller chooses, and returns the migration as JSON.
 func (m *mover) Run(ctx context.Context, target string) (string, error) {
 	if err := drive.Pause(ctx, settleTime); err != nil {
 		return "", err
@@ -142,13 +142,13 @@ func (m *mover) Run(ctx context.Context, target string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		last := newest(s, fleet.GuestID(m.jobs[target]+"g0"))
+		last := newestMigration(s, fleet.GuestID(m.jobs[target]+"g0"))
 		if last.Stall != nil {
 			text, err := json.Marshal(last)
 			return string(text), err
 		}
 		if time.Since(begun) > stallPatience {
-			return "", errors.New("nobody knows what its ranks saw of the move")
+			return "", errors.New("what its ranks saw of the move is not known")
 		}
 		if err := drive.Pause(ctx, settleTime/10); err != nil {
 			return "", err
@@ -156,8 +156,8 @@ func (m *mover) Run(ctx context.Context, target string) (string, error) {
 	}
 }
 
-// newest is the guest's last migration.
-func newest(s fleet.Snapshot, guest fleet.GuestID) (last fleet.Migration) {
+// newestMigration is the guest's last migration.
+func newestMigration(s fleet.Snapshot, guest fleet.GuestID) (last fleet.Migration) {
 	for _, m := range s.Migrations {
 		if m.Guest == guest && len(m.Entered) > 0 && (len(last.Entered) == 0 || m.Entered[0].At.After(last.Entered[0].At)) {
 			last = m
@@ -166,8 +166,7 @@ func newest(s fleet.Snapshot, guest fleet.GuestID) (last fleet.Migration) {
 	return last
 }
 
-// readMove reads what a migration has cost. One that was aborted has cost
-// nothing that could be compared.
+// readMove reads the figures of a migration. An aborted one has none to compare.
 func readMove(text string) (bench.Result, error) {
 	var m fleet.Migration
 	if err := json.Unmarshal([]byte(text), &m); err != nil {
@@ -180,13 +179,13 @@ func readMove(text string) (bench.Result, error) {
 	return bench.Result{Figures: map[string]float64{
 		"total_s": m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At).Seconds(), "down_s": still.Seconds(), "handed_s": m.Cost.Downtime.Seconds(),
 		"stall_s": m.Stall.Took.Seconds(), "sent_mib": float64(m.Cost.SentBytes) / (1 << 20), "rounds": float64(m.Cost.Rounds),
-	}, Parts: map[string][]bench.Part{"total_s": phases(m), "stall_s": silence(m, still)}, Curves: map[string][]bench.Point{bench.Passes: passes(m)}}, nil
+	}, Parts: map[string][]bench.Part{"total_s": phases(m), "stall_s": silence(m, still)}, Curves: map[string][]bench.Point{bench.CopyRounds: copyRounds(m)}}, nil
 }
 
-// passes are how many MiB were left as each pass over memory began, by seconds since the
+// copyRounds are how many MiB were left as each round of the copy began, by seconds since the
 // first one did.
-func passes(m fleet.Migration) (all []bench.Point) {
-	for _, p := range m.Passes {
+func copyRounds(m fleet.Migration) (all []bench.Point) {
+	for _, p := range m.Rounds {
 		all = append(all, bench.Point{X: p.At.Seconds(), Y: float64(p.LeftBytes) / (1 << 20)})
 	}
 	return all
@@ -200,8 +199,8 @@ func phases(m fleet.Migration) (all []bench.Part) {
 	return all
 }
 
-// silence is what the longest silence of a rank is made of, if it was that of the
-// switch: the guest was suspended, and then its rank had nothing to say yet.
+// silence returns the parts of the longest silence of a rank, if it was at the switch: the
+// guest was suspended, and then its rank needed time to go on.
 func silence(m fleet.Migration, still time.Duration) []bench.Part {
 	if m.Stall.Took != m.Stall.AtSwitch || m.Stall.Took < still {
 		return nil

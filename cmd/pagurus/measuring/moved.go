@@ -44,7 +44,7 @@ func (o *overhead) names() []string {
 // with its guests where they are.
 func (o *overhead) checkMoves() error {
 	if o.every < leastEvery {
-		return fmt.Errorf("--every %s: nobody speaks to a guest for 1.5 s after a move, so give %s or more", o.every, leastEvery)
+		return fmt.Errorf("--every %s: the agent does not contact a guest for 1.5 s after a move, so give %s or more", o.every, leastEvery)
 	}
 	for i, t := range o.targets {
 		if of, moved := unmoved(t); moved && slices.Contains(movedNames(), t) && !slices.Contains(o.targets, of) {

@@ -76,7 +76,7 @@ func TestGuestsThatAreMovedAreMadeAsOthers(t *testing.T) {
 		t.Errorf("%+v beside %+v", moved, all["vm"])
 	}
 	if o.place().Every != 3*time.Second {
-		t.Error("nobody is told how often")
+		t.Error("how often is not said")
 	}
 	if err := o.room("move"); err == nil {
 		t.Error("there is no host to move to")

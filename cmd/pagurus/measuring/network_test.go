@@ -123,7 +123,7 @@ func TestWhatTCPHadToSendAgainIsSaid(t *testing.T) {
 	}
 	for _, bad := range []string{"tcp-resent 1\ntook-ns 5\n", "1 0.2 0.00004\n"} {
 		if _, err := readNetwork(bad); err == nil {
-			t.Errorf("%q is all that NetPIPE and its shell said, and nobody noticed", bad)
+			t.Errorf("%q was all output of NetPIPE and its shell, and passed", bad)
 		}
 	}
 	if targets.Counted(wrote)[targets.Resent] != 0 {

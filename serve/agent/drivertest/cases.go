@@ -323,7 +323,7 @@ func targetDies(r *trial) {
 	r.state(0, fleet.Running)
 	before = r.round(0, before)
 	r.task.Order.Migration = "m2.x"
-	r.refuses("copy to where nobody listens", r.hosts[0].Copy(r.ctx, r.task, func(fleet.Progress) {}))
+	r.refuses("copy to an address without a listener", r.hosts[0].Copy(r.ctx, r.task, func(fleet.Progress) {}))
 	r.state(0, fleet.Running)
 	r.round(0, before)
 }

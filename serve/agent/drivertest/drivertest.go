@@ -226,7 +226,7 @@ func Healthy(t *testing.T, d agent.Linker, id fleet.GuestID) {
 // restarted.
 func (r *trial) healthy(host int, before report) report {
 	r.Helper()
-	return r.told(host, "report", before)
+	return r.askWitness(host, "report", before)
 }
 
 // boot starts the guest on a host and waits until the witness has checked its memory.
@@ -241,7 +241,7 @@ func (r *trial) boot(host int) report {
 func (r *trial) round(host int, from report) report {
 	r.Helper()
 	for range 2 {
-		now := r.told(host, "round", from)
+		now := r.askWitness(host, "round", from)
 		if now.passes <= from.passes {
 			r.Fatalf("after a round the witness has made %d, and %d before", now.passes, from.passes)
 		}
@@ -250,8 +250,8 @@ func (r *trial) round(host int, from report) report {
 	return from
 }
 
-// told asks the witness and compares the answer with an earlier one.
-func (r *trial) told(host int, question string, before report) report {
+// askWitness asks the witness and compares the answer with an earlier one.
+func (r *trial) askWitness(host int, question string, before report) report {
 	r.Helper()
 	var now report
 	text := r.ask(host, question)
@@ -284,6 +284,6 @@ func (r *trial) over(ended <-chan struct{}) {
 	select {
 	case <-ended:
 	case <-r.ctx.Done():
-		r.Fatal("nobody tells that the guest has ended")
+		r.Fatal("the end of the guest is not reported")
 	}
 }

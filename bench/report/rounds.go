@@ -6,9 +6,9 @@ import (
 	"pagurus/bench"
 )
 
-// passes draws how much of a guest remained at the beginning of each pass over its memory. The
+// copyRounds draws how much of a guest remained as each round of its copy began. The
 // times differ from move to move, so points are matched by their order.
-func passes(r *bench.Record, _ bench.Summary) (all []plotted, err error) {
+func copyRounds(r *bench.Record, _ bench.Summary) (all []plotted, err error) {
 	for _, p := range r.Spec.Programs {
 		drawn := named("s since the copy began", "MiB left")
 		some := false
@@ -27,14 +27,14 @@ func passes(r *bench.Record, _ bench.Summary) (all []plotted, err error) {
 		if err != nil {
 			return nil, err
 		}
-		one.Title = p.Name + ": passes over memory"
-		one.Says = "What was left as each pass began, known to be changed and not sent, and when that was: medians of all moves that had so many passes. The second axis is logarithmic. What a move sends during the downtime comes after the last."
+		one.Title = p.Name + ": rounds of the copy"
+		one.Says = "What was left as each round began, known to be changed and not sent, and when that was: medians of all moves that had so many rounds. The second axis is logarithmic. What a move sends during the downtime comes after the last."
 		all = append(all, one)
 	}
 	return all, nil
 }
 
-// byOrder returns the medians of all runs' first passes, of their second passes and so on. They
+// byOrder returns the medians of all runs' first rounds, of their second rounds and so on. They
 // are positive, as a logarithmic axis needs.
 func byOrder(r *bench.Record, program, target string) (points plotter.XYs) {
 	var xs, ys [][]float64
@@ -42,7 +42,7 @@ func byOrder(r *bench.Record, program, target string) (points plotter.XYs) {
 		if run.Program != program || run.Target != target {
 			continue
 		}
-		for i, p := range run.Curves[bench.Passes] {
+		for i, p := range run.Curves[bench.CopyRounds] {
 			if i == len(xs) {
 				xs, ys = append(xs, nil), append(ys, nil)
 			}
