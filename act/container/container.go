@@ -43,6 +43,7 @@ type Config struct {
 	ImageFolder  func(context.Context, fleet.Digest) (string, error) // returns the folder that holds an image's files
 	Files        func(context.Context, fleet.Task) ([]Files, error)  // opens the job's directories with the job's user's rights, its own first; the caller closes them; if Files is nil or returns none, guests see no files
 	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // reports whether a copy may switch; called when each pass begins; nil: nothing is copied
+	OOMKills     func(fleet.GuestID) int                             // returns how many of a guest's processes the kernel killed because its memory was used up; nil: unknown
 	Log          *slog.Logger                                        // nil: slog.Default
 }
 
@@ -132,6 +133,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Run, err = filepath.EvalSymlinks(d.config.Run); err != nil {
 		return err
 	}
+	d.guests.Kept.Dir = filepath.Join(d.config.Run, host.RemainsFolder)
 	if d.binaries, err = sandbox.OpenBinaryCache(filepath.Join(d.config.Run, "container-agents"), d.config.GuestAgent); err != nil {
 		return err
 	}
@@ -196,7 +198,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 		if !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		d.noteEnd(id, "")
+		d.noteEnd(id, host.Exit{}, "") // while no agent was here
 	}
 	return d.wipe(id)
 }

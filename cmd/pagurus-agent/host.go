@@ -70,6 +70,7 @@ const memoryReserve = 1 << 30
 type host struct {
 	flags        roles.Agent
 	machine      machine.Machine
+	speed        *fleet.Speed // as the agent began
 	vm           *qemu.Driver
 	vmErr        string // why vm is nil
 	container    *container.Driver
@@ -118,6 +119,7 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if h.machine, err = machine.Facts(); err != nil {
 		return nil, err
 	}
+	h.speed = machine.Speed(address)
 	h.made.May = h.usable
 	if h.images, err = image.Open(f.ImageDir); err != nil {
 		return nil, err
@@ -187,7 +189,7 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 	h.processor = strings.Join(p.Flags, " ")
 	h.container, err = container.Open(ctx, container.Config{
 		Run: h.flags.RunDir, GuestAgent: guest, Address: address, Cgroups: h.groups, MaxBandwidth: h.flags.Bandwidth,
-		ImageFolder: h.images.Ensure, Files: h.files, Converged: agent.Converged, Log: log,
+		ImageFolder: h.images.Ensure, Files: h.files, Converged: agent.Converged, OOMKills: h.groups.OOMKills, Log: log,
 	})
 	return err
 }
@@ -316,7 +318,7 @@ func (h *host) facts() fleet.Facts {
 		Version: version, Machine: h.machine.ID, Address: h.address().String(), Boot: machine.Boot(), Site: h.flags.Site,
 		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.Memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.vmErr}, fleet.Container: {Trouble: h.containerErr}},
-		Topology:  h.made.Last(),
+		Topology:  h.made.Last(), Speed: h.speed,
 	}
 	var troubles []string
 	f.Shared, troubles = h.common.last()
@@ -340,7 +342,7 @@ func (h *host) facts() fleet.Facts {
 const ownerFile = "owner.json"
 
 // kept are the files in a host's run folder that the next agent needs.
-var kept = []string{"guests", "containers", "container-images", "container-agents", "container-files", share.ClientsFolder, "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}
+var kept = []string{"guests", "containers", "ended", "container-images", "container-agents", "container-files", share.ClientsFolder, "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}
 
 // sweep removes everything of Pagurus from the host: guests, file servers, networks, control
 // groups, and the files about its cluster. After an error it goes on, but keeps those files.

@@ -143,6 +143,9 @@ func (l lab) bringUp(ctx context.Context, std streams) (err error) {
 	if l.Accelerator, err = accelerator(ctx); err != nil {
 		return err
 	}
+	if l.Accelerator != fleet.KVM { // each agent finds out why, and tries again what did not answer
+		l.Accelerator = ""
+	}
 	if err := l.write(); err != nil {
 		return fmt.Errorf("writing the lab's record: %w", err)
 	}

@@ -78,7 +78,7 @@ func (e *explainer) guest(g fleet.Guest) []string {
 		if g.Cause != "" {
 			say("Why it ended: %s.", g.Cause)
 		}
-		return out
+		return append(out, remains(g)...)
 	}
 	say("Its home is %s: %s.", g.Home, cmp.Or(g.Reason, "nothing was noted when it was placed"))
 	if quiet := placement.Silence(e.s, g.Home, e.s.At); quiet > 0 {
@@ -232,7 +232,7 @@ func (e *explainer) job(j fleet.Job) []string {
 		say("%s.", result(j))
 	}
 	if j.State == fleet.JobEnded {
-		return out
+		return append(out, e.shortOfMemory(j)...)
 	}
 	say("Its files (%s) are served by %s, on network %d.", strings.Join(directories(j.Spec), ", "), j.ShareHost, j.Subnet)
 	out = append(out, e.reached(j)...)
@@ -311,6 +311,8 @@ func (e *explainer) host(h fleet.Host) []string {
 		k := t.Kind
 		if a, ok := h.Facts.Abilities[k]; ok && a.Trouble != "" {
 			say("It cannot run guests of kind %s: %s.", k, a.Trouble)
+		} else if ok && a.Emulated != "" {
+			say("Its guests of kind %s are emulated, many times slower: %s.", k, a.Emulated)
 		}
 	}
 	out = append(out, filesOf(h.Facts)...)

@@ -68,6 +68,9 @@ type Teller interface {
 	// LastWords is the last output of a guest that is here or has ended by itself, for
 	// people. Empty if there is none.
 	LastWords(fleet.GuestID) string
+	// Ending is what is known of a guest that ended by itself, also after another agent's
+	// life, until Stop; or of one that is here and had too little memory. nil: nothing.
+	Ending(fleet.GuestID) *fleet.Remains
 }
 
 // Profiler is a driver that can profile its guests' memory.

@@ -23,6 +23,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/bench"
+	"pagurus/serve/wire"
 	"pagurus/show/cli"
 	"pagurus/show/view"
 )
@@ -202,10 +203,26 @@ func measured(bench func(context.Context, *cobra.Command) error) func(*cobra.Com
 	return func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
+		if err := inherit(cmd); err != nil {
+			return err
+		}
 		err := bench(ctx, cmd)
 		if ctx.Err() != nil {
 			return cli.Exit{Code: exitInterrupted, Err: errors.New("it was cancelled: what was measured before, if anything, is kept")}
 		}
 		return err
 	}
+}
+
+// inherit makes the flags that locate the controller hold for the commands that are typed,
+// too: these and this process read the environment.
+func inherit(cmd *cobra.Command) error {
+	for flag, variable := range map[string]string{"controller": wire.ControllerVariable, "credentials": wire.CredentialsVariable} {
+		if value, err := cmd.Flags().GetString(flag); err == nil && value != "" {
+			if err := os.Setenv(variable, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"pagurus/bench/noise"
 	"pagurus/bench/stats"
 	"pagurus/fleet"
+	"pagurus/serve/wire"
 )
 
 // record is of two targets; one run failed.
@@ -51,6 +52,7 @@ func typed(args ...string) (string, error) {
 	var out bytes.Buffer
 	root := &cobra.Command{Use: "pagurus", SilenceUsage: true, SilenceErrors: true}
 	root.PersistentFlags().Bool("json", false, "")
+	root.PersistentFlags().String("controller", "", "")
 	root.AddCommand(Bench(Streams{Out: &out, Err: &out, Version: "v7-built", Beside: func(string) (string, error) { return exec.LookPath("true") }}))
 	root.SetArgs(args)
 	root.SetOut(&out)
@@ -399,6 +401,18 @@ func TestMovesAreRead(t *testing.T) {
 	}
 	if _, err := typed("bench", "migration", "--targets", "native"); err == nil || !strings.Contains(err.Error(), "cannot be moved") {
 		t.Errorf("native: %v", err)
+	}
+}
+
+// TestNamedControllerDoesNotAnswer: then nothing is measured, and no lab comes up.
+func TestNamedControllerDoesNotAnswer(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv(wire.CredentialsVariable, filepath.Join(dir, "none"))
+	t.Setenv(wire.ControllerVariable, "") // the command sets it; the test restores it
+	out, err := typed("bench", "migration", "--runs", "7", "--controller", "unix:"+filepath.Join(dir, "nobody.sock"))
+	if err == nil || !strings.Contains(err.Error(), "nobody.sock does not answer") || strings.Contains(out, "bringing up a lab") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 
