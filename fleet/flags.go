@@ -9,6 +9,7 @@ const (
 
 	CapFlag     = "cap"      // of run and host policy: a share of the CPUs
 	ExportFlag  = "export"   // of run: the directory that guests share
+	FilesFlag   = "files"    // of run: more directories
 	GuestsFlag  = "guests"   // of run
 	MemFlag     = "mem"      // of run: memory of each guest
 	NoTraceFlag = "no-trace" // of run

@@ -54,10 +54,15 @@ type Host struct {
 	Address string    `json:"address,omitempty"` // last Facts.Address; stored, so that networks stay up while a restarted controller waits for agents
 	Facts   Facts     `json:"facts"`             // the agent's last report; never stored
 
+	Boot   string    `json:"boot,omitempty"`  // last Facts.Boot; stored, so that a reboot is noticed
+	Booted time.Time `json:"booted,omitzero"` // when it was first heard after a reboot; nothing that ran there before does now
+
 	Policy   OwnerPolicy `json:"policy,omitzero"`     // what its owner agreed to
 	ForOwner bool        `json:"for_owner,omitempty"` // drains until its owner goes
 
 	Credential Credential `json:"credential,omitzero"` // who its agent must prove to be
+
+	Number uint32 `json:"number,omitempty"` // its own in the cluster; its address in jobs' networks follows from it
 
 	IsolatedCPUs CPUSet `json:"isolated_cpus,omitempty"` // of its CPUs, those for guests alone; what its agent made of it is in Facts
 }
@@ -70,6 +75,7 @@ type Facts struct {
 	Version     string                   `json:"version,omitempty"`
 	Machine     string                   `json:"machine,omitempty"` // hosts with the same Machine share files: /etc/machine-id or its substitute
 	Address     string                   `json:"address,omitempty"` // the host's IP on the network between hosts
+	Boot        string                   `json:"boot,omitempty"`    // names this boot of its machine; empty: older agents
 	Site        string                   `json:"site,omitempty"`    // where the host is: a room, a rack
 	Capacity    Resources                `json:"capacity"`
 	Abilities   map[Kind]Abilities       `json:"abilities,omitempty"`
@@ -81,7 +87,18 @@ type Facts struct {
 	MemoryInUse int64                    `json:"memory_in_use_bytes,omitempty"`
 	Owner       *Owner                   `json:"owner,omitempty"`     // nil: the agent has no sensors
 	Topology    *Topology                `json:"topology,omitempty"`  // nil: not reported
+	Speed       *Speed                   `json:"speed,omitempty"`     // nil: not reported
 	Isolation   *Isolation               `json:"isolation,omitempty"` // nil: not reported
+	Shared      []Directory              `json:"shared,omitempty"`    // directories that the host shares with others anyway, with their sources
+}
+
+// Speed is what an agent measured of its host as it began. It stands in for past moves where
+// there are none.
+type Speed struct {
+	CopyBytesPerSecond float64       `json:"copy_bytes_per_second"`           // of memory, by one core
+	ScanBytesPerSecond float64       `json:"scan_bytes_per_second"`           // of memory that one core looks through
+	ProcessStart       time.Duration `json:"process_start_ns"`                // processor time of a program that does nothing
+	LinkBytesPerSecond float64       `json:"link_bytes_per_second,omitempty"` // of the interface with the host's address; 0: it does not say
 }
 
 // Abilities says what a driver can do on a host, so that placement need not call a
@@ -92,8 +109,11 @@ type Abilities struct {
 	NoPostCopy  string `json:"no_post_copy,omitempty"` // why not, and how to change that, for people
 	Preempt     bool   `json:"preempt,omitempty"`      // post-copy can send requested pages over a separate connection
 	Compress    bool   `json:"compress,omitempty"`     // can send and receive compressed memory
-	Files       bool   `json:"files,omitempty"`        // guests can reach jobs' files on other machines; guests with their own kernel always can
+	VhostNet    bool   `json:"vhost_net,omitempty"`    // the kernel carries guests' frames, without QEMU
+	Files       bool   `json:"files,omitempty"`        // the host's kernel can mount jobs' files of other machines; guests with their own kernel mount them themselves
+	NoFiles     string `json:"no_files,omitempty"`     // why not, and how to change that, for people
 	Accelerator string `json:"accelerator,omitempty"`  // "kvm" or "tcg" (software emulation)
+	Emulated    string `json:"emulated,omitempty"`     // why guests are emulated, for people; empty: they are not
 	Version     string `json:"version,omitempty"`      // of QEMU or CRIU
 	CPU         string `json:"cpu,omitempty"`          // CPU model that guests see
 	Processor   string `json:"processor,omitempty"`    // if guests see the host's own: its features, words as in /proc/cpuinfo; a running guest may move only to hosts that have all of them

@@ -49,6 +49,7 @@ type Guest struct {
 	Image     Digest      `json:"image"`
 	Reason    string      `json:"reason,omitempty"`    // why it was placed at Home, for people
 	Cause     string      `json:"cause,omitempty"`     // why it failed, for people
+	Remains   *Remains    `json:"remains,omitempty"`   // of a guest that ended by itself, or had too little memory; nil: nothing is known
 	Migration MigrationID `json:"migration,omitempty"` // its migration while it is moving
 	Aborts    int         `json:"aborts,omitempty"`    // aborted moves since the last successful one
 	RetryAt   time.Time   `json:"retry_at"`            // after an aborted move: no automatic move before this time

@@ -7,22 +7,23 @@ import (
 
 // Setup tells the guest agent how to join its job. It can be sent repeatedly.
 type Setup struct {
-	Guest    GuestID    `json:"guest"`
-	Hostname string     `json:"hostname"`
-	Index    int        `json:"index"`
-	Addr     netip.Addr `json:"addr"`
-	Prefix   int        `json:"prefix"`
-	MAC      string     `json:"mac"`
-	MTU      int        `json:"mtu"`
-	Peers    []Peer     `json:"peers"`  // all guests of the job, including this one, by index
-	Share    netip.Addr `json:"share"`  // NFS 4.1 server, TCP port 2049; not valid: no share
-	Export   string     `json:"export"` // exported path, mounted at the same path
-	UID      uint32     `json:"uid"`    // programs run as this user
-	GID      uint32     `json:"gid"`
-	Groups   []uint32   `json:"groups,omitempty"`
-	MPI      string     `json:"mpi,omitempty"`
-	Clock    time.Time  `json:"clock"` // the host's clock; the guest's is set to it when they differ by more than 50 ms
-	Seed     []byte     `json:"seed"`  // for its random numbers, 32 bytes; guests started from one snapshot have no other entropy of their own
+	Guest    GuestID     `json:"guest"`
+	Hostname string      `json:"hostname"`
+	Index    int         `json:"index"`
+	Addr     netip.Addr  `json:"addr"`
+	Prefix   int         `json:"prefix"`
+	MAC      string      `json:"mac"`
+	MTU      int         `json:"mtu"`
+	Peers    []Peer      `json:"peers"`           // all guests of the job, including this one, by index
+	Share    netip.Addr  `json:"share"`           // NFS 4.1 server, TCP port 2049; not valid: no share
+	Export   string      `json:"export"`          // exported path, mounted at the same path
+	Files    []Directory `json:"files,omitempty"` // more directories of Share
+	UID      uint32      `json:"uid"`             // programs run as this user
+	GID      uint32      `json:"gid"`
+	Groups   []uint32    `json:"groups,omitempty"`
+	MPI      string      `json:"mpi,omitempty"`
+	Clock    time.Time   `json:"clock"` // the host's clock; the guest's is set to it when they differ by more than 50 ms
+	Seed     []byte      `json:"seed"`  // for its random numbers, 32 bytes; guests started from one snapshot have no other entropy of their own
 }
 
 // Peer is a guest of the same job.

@@ -43,6 +43,27 @@ type JobSpec struct {
 	Class   Class     `json:"class,omitempty"`
 	Cap     float64   `json:"cap,omitempty"` // share of its CPUs that each guest may use, even if others are idle; 0: no cap
 	Tune    Tune      `json:"tune,omitzero"` // what its guests mirror of their hosts; virtual machines only
+
+	Source string      `json:"source,omitempty"` // of Export, as in Directory
+	Files  []Directory `json:"files,omitempty"`  // more directories, beside Export
+}
+
+// Directory is a directory that guests see at the same path.
+type Directory struct {
+	Path     string `json:"path"`
+	ReadOnly bool   `json:"read_only,omitempty"`
+	Source   string `json:"source,omitempty"` // what it is: directories of two hosts with the same source are the same; empty: no file system that hosts share
+}
+
+// MostDirectories limits the directories of a job beside its Export.
+const MostDirectories = 16
+
+// Directories are all directories of the job, Export first.
+func (s JobSpec) Directories() []Directory {
+	if s.Export == "" {
+		return s.Files
+	}
+	return append([]Directory{{Path: s.Export, Source: s.Source}}, s.Files...)
 }
 
 // Slots is how many ranks guest i runs. They are spread evenly; the first guests run one

@@ -15,7 +15,7 @@ type KindTraits struct {
 	Kind             Kind
 	LeastMemoryBytes int64  // minimum for a guest
 	Tap              bool   // its port is a TAP device, otherwise one end of a veth pair
-	MountsFiles      bool   // it mounts the job's files from the file server, otherwise it sees them in place
+	MountsFiles      bool   // it mounts the job's files itself, otherwise its host shows them to it
 	OwnClock         bool   // its clock stops while it is suspended
 	OwnPageCache     bool   // its kernel has its own page cache
 	Compresses       bool   // memory can be sent compressed

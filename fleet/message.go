@@ -145,18 +145,33 @@ const (
 	Gone    Outcome = "gone"    // of Switch: the guest has certainly ended at the source; only the target knows whether it has it
 )
 
+// OutcomeMeaning is an outcome with what it means, for people.
+type OutcomeMeaning struct {
+	Outcome Outcome
+	Says    string
+}
+
+// Outcomes are all outcomes. docs/protocol.md is printed from them.
+var Outcomes = []OutcomeMeaning{
+	{Done, "it has been carried out"},
+	{Failed, "a promise that neither it nor an earlier try of it has had a lasting effect, nor ever will"},
+	{Unknown, "no answer came"},
+	{Gone, "of switch only: the guest has certainly ended at the source, and only the target knows whether it has the guest"},
+}
+
 // Report is a host's answer to an Order.
 type Report struct {
 	At      time.Time `json:"at"` // set by the controller
 	Order   Order     `json:"order"`
 	Outcome Outcome   `json:"outcome"`
-	Cause   string    `json:"cause,omitempty"`  // for people, when Outcome is not Done
-	Listen  string    `json:"listen,omitempty"` // of Receive
-	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch; after post-copy of Retire
-	Rounds  []Round   `json:"rounds,omitempty"` // of Copy
-	Resumed time.Time `json:"resumed,omitzero"` // of Activate: when the guest was resumed, target host's clock
-	Exit    *Exit     `json:"exit,omitempty"`   // of Run
-	Traces  []Trace   `json:"traces,omitempty"` // of Stop: the traces of the guest's ranks, for later queries
+	Cause   string    `json:"cause,omitempty"`   // for people, when Outcome is not Done
+	Listen  string    `json:"listen,omitempty"`  // of Receive
+	Cost    *Progress `json:"cost,omitempty"`    // of Copy and Switch; after post-copy of Retire
+	Rounds  []Round   `json:"rounds,omitempty"`  // of Copy
+	Resumed time.Time `json:"resumed,omitzero"`  // of Activate: when the guest was resumed, target host's clock
+	Exit    *Exit     `json:"exit,omitempty"`    // of Run
+	Traces  []Trace   `json:"traces,omitempty"`  // of Stop: the traces of the guest's ranks, for later queries
+	Remains *Remains  `json:"remains,omitempty"` // of Watch and Start, if the guest ended by itself; of Stop, if it had too little memory
 }
 
 // Reports are reports that arrived together, in order of arrival.

@@ -147,6 +147,24 @@ func (f *LimitFlag) Refused(l *Limits) string {
 	return ""
 }
 
+// Refused says what is wrong with the limits of a move; empty: nothing.
+func (l Limits) Refused() string {
+	for i := range LimitFlags {
+		if reason := LimitFlags[i].Refused(&l); reason != "" {
+			return reason
+		}
+	}
+	switch {
+	case l.Rounds < 0:
+		return fmt.Sprintf("a copy cannot have %d rounds; leave the number out", l.Rounds)
+	case l.Mode == StopAndCopy && l.Downtime > 0:
+		return fmt.Sprintf("a guest that is moved by %s is suspended for the whole copy; leave --"+MaxStallFlag+" out", l.Mode)
+	case l.Compress == CompressOn && l.Mode == PostCopy:
+		return fmt.Sprintf("compression does not work with %s; leave one of the two out", l.Mode)
+	}
+	return ""
+}
+
 // ForDrain returns the limits in l that also hold for the moves of a drain.
 func (l Limits) ForDrain() Limits {
 	var out Limits

@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Subnet is the number of a job's private layer-2 network. All addresses follow from it,
@@ -30,6 +31,26 @@ func (s Subnet) ShareAddr() netip.Addr { return s.addr(shareLast) }
 
 func (s Subnet) addr(last byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 128 + byte(s>>8), byte(s), last})
+}
+
+// Hosts have their file clients in 10.0.0.0/9, at the host's number: a job has far more
+// hosts in its life than addresses are left in its own subnet. Both ranges are private to
+// the job's network.
+const (
+	ClientPrefixBits = 9
+	mostClients      = 1<<23 - 1
+)
+
+// ClientAddr is the address of a host's file client in every job's network.
+func ClientAddr(number uint32) netip.Addr {
+	n := number % mostClients
+	return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+// ClientMAC is its hardware address.
+func ClientMAC(number uint32) string {
+	n := number % mostClients
+	return fmt.Sprintf("02:70:68:%02x:%02x:%02x", byte(n>>16), byte(n>>8), byte(n))
 }
 
 // GuestMAC is the hardware address of guest i, locally administered.
@@ -70,6 +91,13 @@ func (s Subnet) ShareName() string { return fmt.Sprintf("pgs%06x", s.VNI()) }
 // the server moves it into its own.
 func (s Subnet) SharePeerName() string { return fmt.Sprintf("pgn%06x", s.VNI()) }
 
+// ClientName is the bridge's end of the pair of links to the host's file client.
+func (s Subnet) ClientName() string { return fmt.Sprintf("pgm%06x", s.VNI()) }
+
+// ClientPeerName is the file client's end of that pair. It is in the host's network until
+// the client moves it into its own.
+func (s Subnet) ClientPeerName() string { return fmt.Sprintf("pgf%06x", s.VNI()) }
+
 // NetworkMTU is the MTU of jobs' networks: Ethernet's minus VXLAN's 50 bytes.
 const NetworkMTU = 1450
 
@@ -92,7 +120,8 @@ type Endpoint struct {
 	Host  HostID     `json:"host"`
 	VTEP  string     `json:"vtep"`            // IP of Host; empty if unknown
 	Next  string     `json:"next,omitempty"`  // IP of the host it moves to, until frames are sent there
-	Guest GuestID    `json:"guest,omitempty"` // empty for the file server
+	Guest GuestID    `json:"guest,omitempty"` // empty for the file server and file clients
+	Mount bool       `json:"mount,omitempty"` // it is Host's file client
 }
 
 // Port is the port of a guest that is on this host, or soon will be.
@@ -110,13 +139,31 @@ type Network struct {
 	Endpoints []Endpoint `json:"endpoints"`       // all on the network, sorted by Addr
 	Ports     []Port     `json:"ports,omitempty"` // of guests on this host, sorted by Index
 	Share     *Share     `json:"share,omitempty"` // set on the host that serves the job's files
+	Mount     *Mount     `json:"mount,omitempty"` // set on hosts whose kernel mounts the job's files for containers
 }
 
-// Share is the directory that a host serves to a job's guests.
+// Share is what a host serves to a job's guests.
 type Share struct {
-	Export string `json:"export"` // absolute path on the host
-	UID    uint32 `json:"uid"`
-	GID    uint32 `json:"gid"`
+	Export string      `json:"export"` // absolute path on the host
+	UID    uint32      `json:"uid"`
+	GID    uint32      `json:"gid"`
+	Files  []Directory `json:"files,omitempty"` // more directories
+}
+
+// Directories are all directories of the share, Export first.
+func (s Share) Directories() []Directory {
+	return append([]Directory{{Path: s.Export}}, s.Files...)
+}
+
+// Equal reports whether two shares are the same.
+func (s Share) Equal(b Share) bool {
+	return s.Export == b.Export && s.UID == b.UID && s.GID == b.GID && slices.Equal(s.Files, b.Files)
+}
+
+// Mount is a host's file client in a job's network.
+type Mount struct {
+	Addr netip.Addr `json:"addr"`
+	MAC  string     `json:"mac"`
 }
 
 // Wanted is everything that should exist on one host. The agent creates what is missing

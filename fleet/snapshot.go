@@ -6,7 +6,7 @@ import "time"
 // because its maps are shared.
 type Snapshot struct {
 	At         time.Time                 `json:"at"`        // when it was taken, controller's clock
-	LedSince   time.Time                 `json:"led_since"` // when this controller became leader, its clock; hosts not heard from count as silent from then on
+	LedSince   time.Time                 `json:"led_since"` // when this controller became leader or went on after it had stood still, its clock: hosts can be heard, and count as silent, from then on
 	Revision   int64                     `json:"revision"`
 	Cluster    Cluster                   `json:"cluster"`
 	Hosts      map[HostID]Host           `json:"hosts"`
@@ -20,10 +20,11 @@ type Snapshot struct {
 
 // Cluster is the state that exists once.
 type Cluster struct {
-	ID         string `json:"id"`          // random, made with the store
-	NextJob    uint64 `json:"next_job"`    // the number of the next job
-	NextMove   uint64 `json:"next_move"`   // the number of the next move
-	NextSubnet Subnet `json:"next_subnet"` // first candidate for a free subnet
+	ID         string `json:"id"`                  // random, made with the store
+	NextJob    uint64 `json:"next_job"`            // the number of the next job
+	NextMove   uint64 `json:"next_move"`           // the number of the next move
+	NextSubnet Subnet `json:"next_subnet"`         // first candidate for a free subnet
+	LastHost   uint32 `json:"last_host,omitempty"` // the highest number of a host
 	Rules      Rules  `json:"rules,omitzero"`
 }
 

@@ -2,9 +2,11 @@
 # After @PACKAGE@ was removed. Purging leaves nothing of it on this machine, but for the
 # logins in people's homes, which other machines may share.
 set -e
-if [ -d /run/systemd/system ]; then
-  systemctl daemon-reload || :
-fi
+# systemd forgets what is gone.
+reload() {
+  [ ! -d /run/systemd/system ] || systemctl daemon-reload || :
+}
+reload
 [ "$1" = purge ] || exit 0
 
 # A user's files may be mounted in these folders: nothing is removed through a mount.
@@ -29,3 +31,4 @@ else
   drop /var/lib/pagurus/etcd /var/lib/pagurus/spool /var/lib/pagurus/authority.crt /var/lib/pagurus/authority.key
   rm -f /run/pagurus/controller.sock /run/pagurus/controller.sock.lock
 fi
+reload # the links that named the unit are gone, too

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"pagurus/decide/owners"
 	"pagurus/decide/placement"
@@ -31,16 +32,17 @@ type simulation struct {
 	placement    string
 	seed         uint64
 	seeds        int
-	memory       int64 // MiB
 	report       string
 	log, json    bool
 	out          io.Writer
 	say          func(string)
 }
 
-// Command returns the command. Tables go to out, progress to say.
-func Command(out io.Writer, say func(string)) *cobra.Command {
-	s := simulation{Config: Config{Hosts: 1000, For: 24 * time.Hour}, policies: owners.Names(), seed: 1, seeds: 1, memory: 1024}
+// Command returns the command. Tables go to out, progress to say. sizeFlag defines a flag for
+// a size in bytes, as all other commands read sizes.
+func Command(out io.Writer, say func(string), sizeFlag func(flags *pflag.FlagSet, value *int64, name, usage string)) *cobra.Command {
+	s := simulation{Config: Config{Hosts: 1000, For: 24 * time.Hour}, policies: owners.Names(), seed: 1, seeds: 1}
+	s.Work.MemoryBytes = 1 << 30
 	cmd := &cobra.Command{
 		Use:   "simulate [SCENARIO | --model NAME | --trace FILE]",
 		Short: "Compare what to do when owners return, with the live planner over modelled machines",
@@ -77,7 +79,7 @@ at once.`,
 	f.IntVar(&s.Work.Jobs, "jobs", 0, "how many jobs at a time; as many as fit on half of the hosts if not given")
 	f.IntVar(&s.Work.Ranks, "ranks", 16, "ranks of each job, one guest and one host a rank")
 	f.DurationVar(&s.Work.Time, "job-time", 2*time.Hour, "how long an undisturbed job takes, give or take a half")
-	f.Int64Var(&s.memory, "mem", s.memory, "memory of a guest, in MiB")
+	sizeFlag(f, &s.Work.MemoryBytes, "mem", "memory of a guest")
 	f.DurationVar(&s.For, "for", s.For, "how long a time to simulate")
 	f.StringSliceVar(&s.policies, "policy", s.policies, "what happens to guests when an owner returns: "+strings.Join(owners.Names(), ", "))
 	f.DurationVar(&s.Machine.Grace, "grace", 0, "how long an owner has to be there before the policy acts; guests are in the lowest class of CPU meanwhile (real hosts: 20s)")
@@ -152,9 +154,8 @@ func (s *simulation) parseArgs(cmd *cobra.Command, args []string) ([]owners.Poli
 	if s.Work.Ranks < 1 || s.Work.Time <= 0 || s.Work.Jobs < 0 {
 		return nil, nil, fmt.Errorf("%d jobs of %d ranks that take %s cannot be simulated: give 0 or more jobs, 1 or more ranks and a time above 0", s.Work.Jobs, s.Work.Ranks, s.Work.Time)
 	}
-	s.Work.MemoryBytes = s.memory << 20
-	if s.memory < 1 || s.memory > 1<<20 {
-		return nil, nil, fmt.Errorf("a guest cannot have %d MiB", s.memory)
+	if s.Work.MemoryBytes < 1<<20 || s.Work.MemoryBytes > 1<<40 {
+		return nil, nil, fmt.Errorf("a guest cannot have %d bytes of memory: give --mem from 1M to 1T", s.Work.MemoryBytes)
 	}
 	if s.Work.Jobs == 0 {
 		s.Work.Jobs = max(1, s.Hosts/2/max(s.Work.Ranks, 1))

@@ -41,8 +41,9 @@ type Config struct {
 	MaxBandwidth int64                                               // limit of one copy, in bytes per second; 0: no limit
 	Cgroups      Cgroups                                             // required
 	ImageFolder  func(context.Context, fleet.Digest) (string, error) // returns the folder that holds an image's files
-	Files        func(context.Context, fleet.Task) (*os.File, error) // opens the directory of the job's files with the job's user's rights; if Files is nil or returns nil, guests see no files
+	Files        func(context.Context, fleet.Task) ([]Files, error)  // opens the job's directories with the job's user's rights, its own first; the caller closes them; if Files is nil or returns none, guests see no files
 	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // reports whether a copy may switch; called when each pass begins; nil: nothing is copied
+	OOMKills     func(fleet.GuestID) int                             // returns how many of a guest's processes the kernel killed because its memory was used up; nil: unknown
 	Log          *slog.Logger                                        // nil: slog.Default
 }
 
@@ -79,7 +80,8 @@ type Driver struct {
 	images   sync.Mutex // held while an image is mounted or searched for
 	binaries *sandbox.BinaryCache
 
-	guests host.Guests[guest]
+	host.Address // at which guests are received
+	guests       host.Guests[guest]
 }
 
 // Become makes this process one of those beside containers if it was started as one, and
@@ -92,6 +94,7 @@ func Become() { shim.Become(memory.Shims, sandbox.Shims) }
 // host's network namespace.
 func Open(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{config: c}
+	d.Readdress(c.Address)
 	if err := d.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the container driver: %w", err), d.Close())
 	}
@@ -121,7 +124,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Run, err = filepath.Abs(d.config.Run); err != nil {
 		return err
 	}
-	for _, dir := range []string{d.dir(""), d.imageDir(""), d.filesDir("")} {
+	for _, dir := range []string{d.dir(""), d.imageDir(""), d.filesDir("", 0)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
@@ -130,6 +133,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Run, err = filepath.EvalSymlinks(d.config.Run); err != nil {
 		return err
 	}
+	d.guests.Kept.Dir = filepath.Join(d.config.Run, host.RemainsFolder)
 	if d.binaries, err = sandbox.OpenBinaryCache(filepath.Join(d.config.Run, "container-agents"), d.config.GuestAgent); err != nil {
 		return err
 	}
@@ -184,14 +188,17 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 			if err != nil { // for example if its network is gone; one guest must not make the host useless to the others
 				d.config.Log.Warn("take a guest over from an earlier agent", "guest", id, "error", err)
 			} else if r.Arrived {
-				d.guests.Watches.Go(func() { d.endPostCopy(g) })
+				d.guests.Watches.Go(func() {
+					d.forgetKept(g)
+					d.endPostCopy(g)
+				})
 			}
 			return nil
 		}
 		if !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		d.noteEnd(id, "")
+		d.noteEnd(id, host.Exit{}, "") // while no agent was here
 	}
 	return d.wipe(id)
 }
@@ -296,11 +303,4 @@ func (d *Driver) bandwidth(l fleet.Limits) int64 {
 		return min(l.BytesPerSecond, d.config.MaxBandwidth)
 	}
 	return cmp.Or(l.BytesPerSecond, d.config.MaxBandwidth)
-}
-
-// filesDir returns where the files of a guest's job are mounted on this host. It is
-// outside the guest's folder, because everything in that folder is removed with the
-// guest.
-func (d *Driver) filesDir(id fleet.GuestID) string {
-	return filepath.Join(d.config.Run, "container-files", string(id))
 }

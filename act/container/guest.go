@@ -1,7 +1,6 @@
 package container
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +52,7 @@ type guest struct {
 	out      *transfer.Sender   // a copy that is ready to switch; nil: none
 	waits    *interrupted.Seen  // what its threads waited in when it was suspended; nil: not known
 	cancel   context.CancelFunc // ends the call that holds moving
+	using    *using             // its files; nil: not now
 }
 
 // attach starts to watch a guest's process. It takes ownership of the handle, also when
@@ -76,11 +76,13 @@ func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
 
 // watch removes everything of the guest when its first process ends.
 func (d *Driver) watch(g *guest) {
+	var exit host.Exit
 	for {
 		g.mu.Lock()
 		handle := g.handle
 		g.mu.Unlock()
-		err := host.Await(handle)
+		var err error
+		exit, err = host.AwaitExit(handle)
 		g.mu.Lock()
 		other, released := g.handle != handle, g.released // other: the guest has arrived, so its first process is another
 		g.mu.Unlock()
@@ -98,28 +100,12 @@ func (d *Driver) watch(g *guest) {
 	g.interrupt()
 	g.release()
 	if !g.isStopped() {
-		d.noteEnd(g.id, g.lossCause())
+		d.noteEnd(g.id, exit, g.lossCause())
 	}
 	g.left = d.wipe(g.id)
 	d.guests.Remove(g.id)
 	g.network.Close()
 	close(g.ended)
-}
-
-func (d *Driver) noteEnd(id fleet.GuestID, lost string) {
-	said := cmp.Or(lost, sandbox.LastWords(filepath.Join(d.dir(id), storeDir)))
-	d.config.Log.Info("guest ended", "guest", id, "said", said)
-	d.guests.Remember(id, said)
-}
-
-// LastWords returns what a guest said last, for people to read. The guest is here or has
-// ended by itself. LastWords returns "" if the guest said nothing.
-func (d *Driver) LastWords(id fleet.GuestID) string {
-	g, _ := d.guests.Find(id)
-	if g == nil || g.dead() { // its folder may be removed before its name
-		return d.guests.Said(id)
-	}
-	return sandbox.LastWords(filepath.Join(g.dir, storeDir))
 }
 
 // release releases the guest; its processes keep running.

@@ -44,6 +44,10 @@ func (d *Driver) Profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, 
 	return p, nil
 }
 
+// answerLimit is how long the server of a guest's files may take before programs that use
+// them count as waiting.
+const answerLimit = 5 * time.Second
+
 // Obstacles returns, for people to read, the obstacles to moving a running guest, each with a
 // remedy. It takes some milliseconds, and slightly longer if files are locked. It does not
 // disturb the guest. An empty list is no guarantee, because some obstacles are found only by a
@@ -54,7 +58,10 @@ func (d *Driver) Obstacles(ctx context.Context, id fleet.GuestID) ([]string, err
 		return nil, fmt.Errorf("check what keeps guest %s from being moved: %w", id, err)
 	}
 	r := g.remembered()
-	found := append(criu.Obstacles(r.Process.PID, ghostBytes(r), r.Export), kernelstate.LastingLocks(ctx, r.Process.PID, r.Export)...)
+	if err := g.askFiles(ctx, answerLimit); err != nil { // what follows would wait for the server, too
+		return []string{err.Error()}, nil
+	}
+	found := append(criu.Obstacles(r.Process.PID, ghostBytes(r), r.jobFolders()...), kernelstate.LastingLocks(ctx, r.Process.PID, r.paths()...)...)
 	found = append(found, kernelstate.LastingSockets(ctx, r.Process.PID)...)
 	if r.Agent != "" && !sandbox.AgentShown(r.Process.PID) {
 		found = append(found, sandbox.Elsewhere)

@@ -126,7 +126,7 @@ func (d *Driver) ready(ctx context.Context, r record) (*target, error) {
 			err = r.Port.Cut()
 		}
 		if err == nil {
-			t.listener, err = transfer.Listen(ctx, d.config.Address, r.Listen, transfer.Hello{Guest: r.Guest, Migration: r.Incoming}, d.config.Log)
+			t.listener, err = transfer.Listen(ctx, d.Here(), r.Listen, transfer.Hello{Guest: r.Guest, Migration: r.Incoming}, d.config.Log)
 		}
 		if err == nil {
 			t.frameQueue, err = r.Port.QueueFrames()
@@ -189,7 +189,7 @@ func (t *target) serve(c *framing.Conn, h transfer.Hello) error {
 			return err
 		}
 	}
-	if err := transfer.Reply(c, transfer.Answer{Arrived: r.Arrived, Failure: r.Failure, Lacks: lacks}); err != nil || over {
+	if err := transfer.Reply(c, transfer.Answer{Arrived: r.Arrived, Failure: r.Failure, Lacks: lacks, Folders: r.identities()}); err != nil || over {
 		return err
 	}
 	in, restoring, err := t.open(lacks)
@@ -348,10 +348,11 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	if err := t.remember(in, images); err != nil {
 		return err
 	}
-	if r.Files != "" {
-		if err := restoring.OpenLeftOut(r.Files); err != nil {
-			return errors.Join(err, t.endLazyFill())
-		}
+	if err := restoring.OpenLeftOut(r.sharedFolders()); err != nil {
+		return errors.Join(err, t.endLazyFill())
+	}
+	if err := g.remember(func(r *record) { r.Kept = restoring.Kept }); err != nil {
+		return errors.Join(err, t.endLazyFill())
 	}
 	life, enough := context.WithTimeout(g.life, criu.RestoreLimit(r.Need.MemoryBytes)) // after this limit the source resumes the guest
 	defer enough()
@@ -366,6 +367,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	if err != nil {
 		return errors.Join(err, d.killBut(r, t.place.PID), t.endLazyFill())
 	}
+	d.forgetKept(g)
 	d.guests.Watches.Go(func() { // the source need not wait for it
 		if err := t.place.End(); err != nil {
 			d.config.Log.Warn("end what held a guest's place", "guest", g.id, "error", err)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"pagurus/act/container/criu"
 	"pagurus/act/container/memory"
 	"pagurus/act/container/port"
 	"pagurus/act/host"
@@ -27,10 +28,12 @@ type record struct {
 	Image     string            `json:"image"`           // where it is mounted
 	Agent     string            `json:"agent,omitempty"` // digest of the guest agent that it runs; empty: an earlier Pagurus put the agent into the guest's memory, or the source has not named it yet
 	Port      port.Port         `json:"port"`
-	Export    string            `json:"export,omitempty"` // the job's files: their path in the guest
-	Files     string            `json:"files,omitempty"`  // and their path on this host
-	Process   host.Process      `json:"process"`          // the first process; before a target's guest has arrived, the process that holds its place
-	Place     host.Process      `json:"place,omitzero"`   // after the guest has arrived: the process that held its place, until it is ended
+	Export    string            `json:"export,omitempty"`  // of an earlier Pagurus: the only one of Folders, its path in the guest
+	Files     string            `json:"files,omitempty"`   // and its path on this host
+	Kept      []criu.KeptName   `json:"kept,omitempty"`    // names of removed files that a target removes when it has the guest
+	Folders   []folder          `json:"folders,omitempty"` // the job's directories, its own first
+	Process   host.Process      `json:"process"`           // the first process; before a target's guest has arrived, the process that holds its place
+	Place     host.Process      `json:"place,omitzero"`    // after the guest has arrived: the process that held its place, until it is ended
 	StartedAt time.Time         `json:"started_at"`
 	Complete  bool              `json:"complete"`            // Start or Receive has completed; an incomplete guest is destroyed
 	Suspended bool              `json:"suspended,omitempty"` // frozen for the host's owner
@@ -57,6 +60,8 @@ type copying struct {
 	Suspended  bool              `json:"suspended"`            // the guest is suspended here
 	Asked      bool              `json:"asked"`                // the target was told to resume the guest, and so may have it
 	Left       bool              `json:"left"`                 // the target has it
+	Kept       []criu.KeptName   `json:"kept,omitempty"`       // names of removed files that were made for the target
+	Crosses    []string          `json:"crosses,omitempty"`    // directories of the job that the target reaches in another way
 	PageServer host.Process      `json:"page_server,omitzero"` // sends lazy pages to the target
 	Cost       fleet.Progress    `json:"cost"`                 // of the whole migration; set when Left is
 }
@@ -73,6 +78,9 @@ func (c *copying) end() error {
 // fs.ErrNotExist.
 func readRecord(dir string) (r record, err error) {
 	err = note.Load(filepath.Join(dir, recordFile), &r)
+	if r.Export != "" && len(r.Folders) == 0 {
+		r.Folders = []folder{{At: r.Export, From: r.Files}}
+	}
 	return r, err
 }
 

@@ -133,13 +133,13 @@ func (g *guest) keepCopy(s *transfer.Sender, l fleet.Limits) error {
 }
 
 // reach connects to a guest's target that has not received the guest yet, and sends the
-// hello h. lacks reports that the target lacks the guest agent.
-func (d *Driver) reach(ctx context.Context, r record, c copying, h transfer.Hello) (conn *framing.Conn, lacks bool, err error) {
-	conn, a, err := d.greet(ctx, r, c, h)
+// hello h.
+func (d *Driver) reach(ctx context.Context, r record, c copying, h transfer.Hello) (conn *framing.Conn, a transfer.Answer, err error) {
+	conn, a, err = d.greet(ctx, r, c, h)
 	if err == nil && (a.Arrived || a.Failure != "") {
 		err = errors.Join(fmt.Errorf("the target does not take it: %s", a.Failure), conn.Close())
 	}
-	return conn, a.Lacks, err
+	return conn, a, err
 }
 
 // greet connects to a guest's target and returns the target's answer to the hello.
@@ -166,14 +166,21 @@ func (d *Driver) greet(ctx context.Context, r record, c copying, h transfer.Hell
 // open starts a copy.
 func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (*transfer.Sender, error) {
 	r := g.remembered()
-	conn, lacks, err := d.reach(ctx, r, c, transfer.Hello{})
+	conn, a, err := d.reach(ctx, r, c, transfer.Hello{})
 	if err != nil {
 		return nil, err
+	}
+	if err := g.remember(func(now *record) {
+		if now.Copy != nil {
+			now.Copy.Crosses = r.crosses(a.Folders)
+		}
+	}); err != nil {
+		return nil, errors.Join(err, conn.Close())
 	}
 	conn.Limit(d.bandwidth(c.Limits))
 	s := transfer.NewSender(ctx, conn, filepath.Join(g.dir, storeDir), r.Process.PID, tell)
 	s.Progress.TotalBytes, s.PostCopy = r.Need.MemoryBytes, c.Limits.Mode == fleet.PostCopy
-	if lacks {
+	if a.Lacks {
 		stop := context.AfterFunc(ctx, s.Close) // ends a send that hangs
 		defer stop()
 		if err := s.GuestAgent(d.binaries.Path(r.Agent)); err != nil {

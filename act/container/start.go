@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"pagurus/act/container/criu"
@@ -92,14 +93,12 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 		return r, err
 	}
 	r.Image = d.imageDir(filepath.Base(folder))
-	files, err := d.files(ctx, t)
+	files, err := d.openFiles(ctx, t)
 	if err != nil {
 		return r, err
 	}
-	if files != nil {
-		defer files.Close()
-		r.Export, r.Files = t.Job.Spec.Export, d.filesDir(r.Guest)
-	}
+	defer closeFiles(files)
+	r.Folders = d.folders(r.Guest, files)
 	dir := d.dir(r.Guest)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return r, err
@@ -112,27 +111,12 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 	if err := sandbox.MountImage(filepath.Join(folder, "root.img"), r.Image); err != nil {
 		return r, err
 	}
-	if files != nil {
-		if err := sandbox.HoldFiles(files, r.Files); err != nil {
+	for i, f := range files {
+		if err := sandbox.HoldFiles(f.Dir, r.Folders[i].From); err != nil {
 			return r, err
 		}
 	}
 	return r, sandbox.MountStore(filepath.Join(dir, storeDir), need.MemoryBytes)
-}
-
-// files opens the directory of a job's files. It returns nil if guests see no files.
-func (d *Driver) files(ctx context.Context, t fleet.Task) (*os.File, error) {
-	if d.config.Files == nil || t.Job.Spec.Export == "" {
-		return nil, nil
-	}
-	if err := sandbox.Showable(t.Job.Spec.Export); err != nil {
-		return nil, err
-	}
-	files, err := d.config.Files(ctx, t)
-	if err != nil {
-		return nil, fmt.Errorf("find the job's files: %w", err)
-	}
-	return files, nil
 }
 
 // shown is a folder of the host that a guest sees.
@@ -154,8 +138,12 @@ func (d *Driver) mounts(r record) []shown {
 	if r.Agent != "" {
 		all = append(all, shown{name: "agent", from: d.binaries.Path(r.Agent), at: sandbox.AgentPath, readOnly: true})
 	}
-	if r.Export != "" {
-		all = append(all, shown{name: "job", from: r.Files, at: r.Export})
+	for i, f := range r.Folders {
+		name := "job"
+		if i > 0 {
+			name += strconv.Itoa(i)
+		}
+		all = append(all, shown{name: name, from: f.From, at: f.At, readOnly: f.ReadOnly})
 	}
 	return all
 }
@@ -288,7 +276,7 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 	if err := d.config.Cgroups.Remove(id); err != nil {
 		return err
 	}
-	if err := sandbox.ReleaseFiles(d.filesDir(id)); err != nil {
+	if err := d.releaseFolders(id); err != nil {
 		return err
 	}
 	if err := sandbox.ClearRoot(dir); err != nil {

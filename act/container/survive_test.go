@@ -32,6 +32,9 @@ func TestSurvives(t *testing.T) {
 	if held.exit.Code == 0 {
 		t.Errorf("it took more memory than it has after its moves: %+v", held)
 	}
+	if r := j.drivers[j.at[0]].Ending(j.tasks[0].Guest.ID); r == nil || r.OOMKills == 0 || r.OutOfMemory() == "" {
+		t.Errorf("that it was killed for it is not known: %+v", r)
+	}
 	fork := j.do(0, time.Minute, sh("i=0; while [ $i -lt 5000 ]; do sleep 30 & i=$((i+1)); done 2>/dev/null; echo did"), "")
 	if strings.Contains(fork.stdout, "did") {
 		t.Errorf("it started 5000 processes: %+v", fork)

@@ -157,7 +157,10 @@ func (d *Driver) dumpSuspended(ctx context.Context, s dumpPoint) error {
 // an error the guest is suspended, unless the error came before that.
 func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error) {
 	r := s.guest.remembered()
-	if found := criu.Obstacles(r.Process.PID, ghostBytes(r), r.Export); len(found) > 0 { // CRIU may take seconds to find them
+	if err := s.guest.writeFiles(ctx, writeLimit); err != nil { // most of it, while the guest runs
+		return false, err
+	}
+	if found := criu.Obstacles(r.Process.PID, ghostBytes(r), r.jobFolders()...); len(found) > 0 { // CRIU may take seconds to find them
 		return false, errors.New(found[0])
 	}
 	dumping, err := d.prepareDump(s)
@@ -177,8 +180,11 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 		return false, err
 	}
 	s.out.Stage("freeze")
-	err = errors.Join(kernelstate.Vforks(r.Process.PID), kernelstate.Connections(r.Process.PID), kernelstate.Locks(r.Process.PID, r.Export), kernelstate.Reading(r.Process.PID, r.Export), kernelstate.Settled(r.Process.PID))
+	err = errors.Join(kernelstate.Vforks(r.Process.PID), kernelstate.Connections(r.Process.PID), r.fileState(), kernelstate.Settled(r.Process.PID))
 	if err != nil {
+		return false, err
+	}
+	if err := s.guest.writeFiles(ctx, writeLimit); err != nil {
 		return false, err
 	}
 	s.lead(true)
@@ -192,14 +198,18 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 		return true, err
 	}
 	waits.Again()
-	if err = dumping.Leave(r.Export); err == nil {
+	err = dumping.Leave(r.jobFolders())
+	if len(dumping.Kept) > 0 {
+		err = errors.Join(err, s.guest.remember(func(r *record) { r.Copy.Kept = dumping.Kept }))
+	}
+	if err == nil {
 		err = dumping.Do(ctx)
 	}
 	if err == nil {
 		err = waits.Mend(s.images)
 	}
 	if err == nil {
-		err = criu.Trust(s.images, r.Process.PID, r.Export) // for files that the target also has
+		err = criu.Trust(s.images, r.Process.PID, r.jobFolders()) // for files that the target also has
 	}
 	s.out.Stage("dump")
 	return true, err
@@ -232,7 +242,7 @@ func (g *guest) conclude(a transfer.Answer, cost fleet.Progress) error {
 			return err
 		}
 		r := g.remembered()
-		go kernelstate.Release(r.Process.PID, r.Export) // the guest's blackout does not include this
+		go kernelstate.Release(r.Process.PID, r.paths()...) // the guest's blackout does not include this
 		return nil
 	}
 	if err := g.remember(func(r *record) { r.Copy.Asked, r.Copy.Cancelled = false, true }); err != nil {
@@ -320,6 +330,14 @@ func (d *Driver) release(ctx context.Context, g *guest) error {
 // thaw undoes cut and freeze.
 func (d *Driver) thaw(g *guest) error {
 	r := g.remembered()
+	if c := r.Copy; c != nil && len(c.Kept) > 0 {
+		if err := r.forgetNames(c.Kept); err != nil {
+			d.config.Log.Warn("a guest that did not move leaves names in its files", "guest", g.id, "error", err)
+		}
+		if err := g.remember(func(r *record) { r.Copy.Kept = nil }); err != nil {
+			return err
+		}
+	}
 	if err := d.atHost(r.Port.Mend); err != nil {
 		return err
 	}

@@ -141,20 +141,21 @@ func (w *world) port(t *testing.T, i, guest int) {
 func (w *world) config(log io.Writer, i int) (container.Config, error) {
 	groups, err := cgroup.Open(w.hosts[i].Group, 0)
 	return container.Config{
-		Run: w.hosts[i].Run, GuestAgent: w.agent, Address: mustAddr(w.hosts[i].Addr), Cgroups: groups,
+		Run: w.hosts[i].Run, GuestAgent: w.agent, Address: mustAddr(w.hosts[i].Addr), Cgroups: groups, OOMKills: groups.OOMKills,
 		ImageFolder: func(context.Context, fleet.Digest) (string, error) { return w.image, nil },
-		Files:       func(context.Context, fleet.Task) (*os.File, error) { return w.jobFiles() },
+		Files:       func(_ context.Context, t fleet.Task) ([]container.Files, error) { return w.jobFiles(t) },
 		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Converged:   converged,
 	}, err
 }
 
 // jobFiles opens the folder of the job's files, if there is one.
-func (w *world) jobFiles() (*os.File, error) {
+func (w *world) jobFiles(t fleet.Task) ([]container.Files, error) {
 	if w.files == "" {
 		return nil, nil
 	}
-	return os.Open(w.files)
+	dir, err := os.Open(w.files)
+	return []container.Files{{Dir: dir, At: t.Job.Spec.Export, Identity: "this machine's"}}, err
 }
 
 // converged replaces the policy. A copy is good if sending the rest takes no longer than the

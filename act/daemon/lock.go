@@ -43,7 +43,7 @@ func HoldLock(path, purpose string) (*Lock, error) {
 
 func takeLock(path, purpose string) (*Lock, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("making the folder of %s: %w", path, err)
 	}
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)

@@ -19,21 +19,28 @@ var escapes = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7
 // Tail returns the last lines of a log or console, for people to read, or "" if it is
 // empty. A guest may have put anything in the file's place, so Tail reads only a regular
 // file. The caller must open it without following symbolic links and without blocking.
-func Tail(f *os.File) string {
+func Tail(f *os.File) string { return strings.Join(lastLines(end(f, tailBytes), tailLines), "; ") }
+
+// end returns the last bytes of a regular file, at most so many; else none.
+func end(f *os.File, most int64) []byte {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return ""
-	} else if info.Size() > tailBytes {
-		f.Seek(-tailBytes, io.SeekEnd)
+		return nil
+	} else if info.Size() > most {
+		f.Seek(-most, io.SeekEnd)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, tailBytes))
+	text, err := io.ReadAll(io.LimitReader(f, most))
 	if err != nil {
-		return ""
+		return nil
 	}
-	var all []string
+	return text
+}
+
+// lastLines returns the last lines that are not empty, without what a terminal obeys.
+func lastLines(text []byte, most int) (all []string) {
 	for _, line := range strings.FieldsFunc(strings.ToValidUTF8(string(text), ""), func(r rune) bool { return r == '\n' || r == '\r' }) {
 		if line = strings.TrimSpace(escapes.ReplaceAllString(line, "")); line != "" {
 			all = append(all, line)
 		}
 	}
-	return strings.Join(all[max(0, len(all)-tailLines):], "; ")
+	return all[max(0, len(all)-most):]
 }

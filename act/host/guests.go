@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 
@@ -15,19 +16,20 @@ import (
 // ErrClosed says that the driver was closed.
 var ErrClosed = errors.New("the driver was closed")
 
-// wordsKept limits how many guests that ended by themselves are remembered.
-const wordsKept = 256
+// endsKept limits how many guests that ended by themselves are remembered.
+const endsKept = 256
 
-// Guests are the guests that a driver watches, and the last words of those that ended by
+// Guests are the guests that a driver watches, and the remains of those that ended by
 // themselves. The zero value is ready for use.
 type Guests[G any] struct {
 	Locks
 	Watches sync.WaitGroup // what Close waits for
+	Kept    Remains        // also for later drivers
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
 	here   map[fleet.GuestID]*G
-	said   map[fleet.GuestID]string
+	ends   map[fleet.GuestID]fleet.Remains
 }
 
 // Add adds a guest and runs watch until it returns. After an error it did neither.
@@ -92,21 +94,29 @@ func (a *Guests[G]) Close(release func(*G)) {
 	a.Watches.Wait()
 }
 
-// Remember notes the last words of a guest that ended by itself.
-func (a *Guests[G]) Remember(id fleet.GuestID, said string) {
+// Remember notes how a guest ended by itself, with the ends of its console and log. After
+// an error a later driver knows less of it.
+func (a *Guests[G]) Remember(id fleet.GuestID, console, log *os.File, explain Explain) (fleet.Remains, error) {
+	r, err := a.Kept.KeepRemains(id, console, log, explain)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.said) >= wordsKept || a.said == nil {
-		a.said = map[fleet.GuestID]string{}
+	if len(a.ends) >= endsKept || a.ends == nil {
+		a.ends = map[fleet.GuestID]fleet.Remains{}
 	}
-	a.said[id] = said
+	a.ends[id] = r
+	return r, err
 }
 
-// Said returns the last words of a guest that ended by itself, or "".
-func (a *Guests[G]) Said(id fleet.GuestID) string {
+// Ending returns what is known of a guest that ended by itself; nil: it did not, or was
+// stopped since.
+func (a *Guests[G]) Ending(id fleet.GuestID) *fleet.Remains {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.said[id]
+	r, known := a.ends[id]
+	a.mu.Unlock()
+	if known {
+		return &r
+	}
+	return a.Kept.Find(id)
 }
 
 // Claim locks the guest's ID and finds the guest if it lives here. If it does not, Claim
@@ -132,7 +142,7 @@ func (a *Guests[G]) Claim(ctx context.Context, id fleet.GuestID, lives func(*G) 
 	return release, nil, nil
 }
 
-// Stop destroys a guest, after the fault point, and forgets its last words.
+// Stop destroys a guest, after the fault point, and forgets how it ended.
 func (a *Guests[G]) Stop(ctx context.Context, id fleet.GuestID, point string, destroy func(fleet.GuestID) error) error {
 	if id.Check() != nil {
 		return nil // no such guest can ever have been here
@@ -148,8 +158,9 @@ func (a *Guests[G]) Stop(ctx context.Context, id fleet.GuestID, point string, de
 	if err != nil {
 		return fmt.Errorf("stop guest %s: %w", id, err)
 	}
+	a.Kept.Told(id)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.said, id)
+	delete(a.ends, id)
 	return nil
 }

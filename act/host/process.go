@@ -107,26 +107,31 @@ func (p Process) Watch() (*os.File, error) {
 
 // Await returns nil when the process has ended, and an error when the handle was closed.
 func Await(handle *os.File) error {
+	_, err := AwaitExit(handle)
+	return err
+}
+
+// AwaitExit is Await that says how the process ended.
+func AwaitExit(handle *os.File) (e Exit, err error) {
 	raw, err := handle.SyscallConn()
 	if err != nil {
-		return err
+		return e, err
 	}
-	return raw.Read(func(fd uintptr) bool { return ended(int(fd)) })
+	err = raw.Read(func(fd uintptr) (over bool) {
+		over, e = ended(int(fd))
+		return over
+	})
+	return e, err
 }
 
 // ended checks without waiting, and reaps a child that has ended.
-func ended(fd int) bool {
+func ended(fd int) (bool, Exit) {
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	if n, err := unix.Poll(poll, 0); err != nil || n == 0 {
-		return false
+		return false, Exit{}
 	}
-	reap(fd)
-	return true
+	return true, reap(fd)
 }
-
-// reap reaps a child. It fails for a process that an earlier agent started, and for a
-// second watcher; neither matters.
-func reap(fd int) { _ = unix.Waitid(unix.P_PIDFD, fd, nil, unix.WEXITED|unix.WNOHANG, nil) }
 
 // Kill kills the process behind the handle. If that is a container's first process, all
 // others of the container end, too. It is not an error if the process has ended.

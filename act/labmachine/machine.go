@@ -38,7 +38,7 @@ type Machine struct {
 	Gateway     netip.Addr
 	Control     netip.Prefix // its address for whoever controls the lab
 	MAC         string       // of LAN, and of Control with another first byte
-	Accelerator string       // "kvm", or "tcg"
+	Accelerator string       // "kvm"; otherwise it is emulated
 	Shares      []Share
 }
 

@@ -59,7 +59,7 @@ func CPUs() (fleet.CPUSet, error) { return thread.CPUs(os.Getpid()) }
 
 // idFiles have this machine's identity: from its installation, or else from the kernel
 // for this boot.
-var idFiles = []string{"/etc/machine-id", "/var/lib/dbus/machine-id", "/proc/sys/kernel/random/boot_id"}
+var idFiles = []string{"/etc/machine-id", "/var/lib/dbus/machine-id", bootFile}
 
 // ID identifies this machine. It needs no privileges, because an ordinary user's command
 // must get the same result as the agent.
@@ -73,6 +73,18 @@ func ID() (string, error) {
 	}
 	return "", fmt.Errorf("this machine has no identity: none of %s says one; `systemd-machine-id-setup` makes one", strings.Join(idFiles, ", "))
 }
+
+// Boot names this boot of the machine; empty: the kernel does not say.
+func Boot() string {
+	text, err := os.ReadFile(bootFile)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// bootFile is the only place that says that a machine was rebooted.
+const bootFile = "/proc/sys/kernel/random/boot_id"
 
 // address is the source address for the Internet, or, without a route there, the first
 // that is not loopback.

@@ -104,10 +104,12 @@ func (k *kernel) makeLink(name string, l Link) error {
 
 // peerName is the name of a pair's other end.
 func peerName(name string) string {
-	if rest, ok := strings.CutPrefix(name, "pgs"); ok {
-		return "pgn" + rest
+	for peer, by := range leads {
+		if rest, ok := strings.CutPrefix(name, by.lead); ok && by.kind == pairKind {
+			return peer + rest
+		}
 	}
-	return "pgc" + strings.TrimPrefix(name, "pgt")
+	return ""
 }
 
 // makeTap makes a TAP link that persists without a guest. It has no owner: only root can

@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"flag"
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -77,6 +78,18 @@ func TestWant(t *testing.T) {
 	n.Share = &fleet.Share{Export: "/home/x", UID: 1000}
 	n.Endpoints = append(n.Endpoints, fleet.Endpoint{Addr: n.Subnet.ShareAddr(), MAC: n.Subnet.ShareMAC(), Host: "a", VTEP: "198.18.0.1"})
 	golden(t, "want.txt", want(t, config("a", "198.18.0.1"), n).String())
+}
+
+// A host's file client has a port of its own where it is, and is reached by the tunnel from
+// elsewhere.
+func TestWantFileClient(t *testing.T) {
+	n := network("j1", 1, "a", "a", "b")
+	for i, host := range []fleet.HostID{"a", "b"} {
+		number := uint32(i + 1)
+		n.Endpoints = append(n.Endpoints, fleet.Endpoint{Addr: fleet.ClientAddr(number), MAC: fleet.ClientMAC(number), Host: host, VTEP: fmt.Sprintf("198.18.0.%d", i+1), Mount: true})
+	}
+	n.Mount = &fleet.Mount{Addr: fleet.ClientAddr(1), MAC: fleet.ClientMAC(1)}
+	golden(t, "client.txt", want(t, config("a", "198.18.0.1"), n).String())
 }
 
 // Invalid parts are left out, and the rest is made.

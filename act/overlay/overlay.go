@@ -16,6 +16,8 @@ import (
 	"net/netip"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"pagurus/fleet"
 )
 
@@ -61,6 +63,21 @@ func (o *Overlay) Apply(ctx context.Context, networks []fleet.Network) error {
 	return errors.Join(wrong, o.applyState(ctx, want))
 }
 
+// Readdress sets this host's address. The next Apply makes the tunnels anew.
+func (o *Overlay) Readdress(to netip.Addr) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.config.Address = to
+}
+
+// taken says what to do if another program has the tunnels' port.
+func (o *Overlay) taken(c Change, err error) error {
+	if c.Link.Kind != tunnelKind || !errors.Is(err, unix.EADDRINUSE) {
+		return err
+	}
+	return fmt.Errorf("UDP port %d is taken (%w): `ss -ulnp sport = :%d` says by which program, `ip -d link show type vxlan` by which link; end it, guests here have no network until then", o.config.Port, err, o.config.Port)
+}
+
 // Clear removes everything of Pagurus from this host's network.
 func (o *Overlay) Clear(ctx context.Context) error { return o.Apply(ctx, nil) }
 
@@ -100,7 +117,7 @@ func (o *Overlay) applyState(ctx context.Context, want State) error {
 				return fmt.Errorf("setting up jobs' networks: %w", err)
 			}
 			if err := o.kernel.apply(c); err != nil {
-				failed = append(failed, fmt.Errorf("%s: %w", c, err))
+				failed = append(failed, fmt.Errorf("%s: %w", c, o.taken(c, err)))
 			}
 		}
 	}

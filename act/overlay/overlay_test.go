@@ -526,3 +526,41 @@ func moves(t *testing.T, as func(fleet.Network) fleet.Network) {
 		t.Errorf("the first host still has the port:\n%s", a.state())
 	}
 }
+
+// If a program has the tunnels' port, the error says how to find it; when it has ended, the
+// network is made.
+func TestPortIsTaken(t *testing.T) {
+	s := stations(t, "a")[0]
+	var taken *net.UDPConn
+	s.Must(func() (err error) {
+		taken, err = net.ListenUDP("udp4", &net.UDPAddr{Port: DefaultPort})
+		return err
+	})
+	job := network("j1", 1, "a", "a", "b")
+	err := s.Do(func() error { return s.Apply(context.Background(), []fleet.Network{job}) })
+	if err == nil || !strings.Contains(err.Error(), "UDP port 4789 is taken") || !strings.Contains(err.Error(), "`ss -ulnp sport = :4789`") {
+		t.Errorf("got %v", err)
+	}
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.apply(job)
+}
+
+// A host that has another address makes its tunnels anew from there, and they stay in their
+// bridges.
+func TestReaddress(t *testing.T) {
+	s := stations(t, "a")[0]
+	job := network("j1", 1, "a", "a", "b")
+	s.apply(job)
+	s.Run("ip", "addr", "add", "198.18.0.77/24", "dev", testkit.UplinkName)
+	s.Readdress(netip.MustParseAddr("198.18.0.77"))
+	s.apply(job)
+	if link := s.Run("ip", "-d", "-o", "link", "show", job.Subnet.TunnelName()); !strings.Contains(link, "local 198.18.0.77 ") || !strings.Contains(link, "master "+job.Subnet.BridgeName()) {
+		t.Errorf("the tunnel is\n%s", link)
+	}
+	have, err := s.Read()
+	if err != nil || len(have.Tunnel) == 0 {
+		t.Errorf("nothing goes through it: %v, %v", have.Tunnel, err)
+	}
+}

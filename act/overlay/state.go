@@ -91,8 +91,8 @@ var (
 )
 
 var (
-	ours      = regexp.MustCompile(`^pg[bxtsnch][0-9a-f]{6}(\.\d+)?$`)
-	followers = regexp.MustCompile(`^(pgn[0-9a-f]{6}|pg[ch][0-9a-f]{6}\.\d+)$`)
+	ours      = regexp.MustCompile(`^pg[bxtsnchmf][0-9a-f]{6}(\.\d+)?$`)
+	followers = regexp.MustCompile(`^(pg[nf][0-9a-f]{6}|pg[ch][0-9a-f]{6}\.\d+)$`)
 )
 
 // leads maps a link's name prefix to the link that it is made and removed with: the other
@@ -100,7 +100,7 @@ var (
 var leads = map[string]struct {
 	lead string
 	kind Kind // of the dependent link
-}{"pgn": {"pgs", pairKind}, "pgc": {"pgt", pairKind}, "pgh": {"pgt", tapKind}}
+}{"pgn": {"pgs", pairKind}, "pgf": {"pgm", pairKind}, "pgc": {"pgt", pairKind}, "pgh": {"pgt", tapKind}}
 
 func newState() State {
 	return State{Links: map[string]Link{}, Forward: map[Key]string{}, Tunnel: map[Key]string{}, Neighbours: map[Key]string{}, Arrivals: map[Key]string{}}
@@ -148,6 +148,9 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 		local[""] = share
 		s.Links[share] = Link{Kind: pairKind, Master: bridge, MTU: fleet.NetworkMTU, Up: true, Port: guestPort, HasPort: true}
 	}
+	if n.Mount != nil {
+		s.Links[n.Subnet.ClientName()] = Link{Kind: pairKind, Master: bridge, MTU: fleet.NetworkMTU, Up: true, Port: guestPort, HasPort: true}
+	}
 	var wrong []error
 	for _, e := range n.Endpoints {
 		mac, err := net.ParseMAC(e.MAC)
@@ -160,6 +163,9 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 			s.Tunnel[Key{tunnel, mac.String()}] = next.String() // for frames that Forward sends
 		}
 		port, here := local[e.Guest]
+		if e.Mount { // it never moves
+			port, here = n.Subnet.ClientName(), n.Mount != nil && e.Host == c.Host
+		}
 		if e.Host == c.Host {
 			if here {
 				s.Forward[Key{bridge, mac.String()}] = port

@@ -58,6 +58,7 @@ type acceleration struct {
 	Version     string // of QEMU
 	Trouble     string // why hardware virtualization is not used, for people
 	Unsure      bool   // it is not used because it did not answer in time
+	Tries       int    // of hardware virtualization
 }
 
 // acceleratorTrial is how QEMU is tested.
@@ -69,6 +70,8 @@ type acceleratorTrial struct {
 	Attributes func() *syscall.SysProcAttr                 // the account it runs as
 	Device     string                                      // of hardware virtualization
 	Limits     []time.Duration                             // of hardware virtualization, in turn
+	User       string                                      // the account's name
+	Sure       bool                                        // emulation works: it is not tried
 }
 
 // findAccelerator finds the accelerator that works; an error says that none does.
@@ -82,19 +85,22 @@ func findAccelerator(ctx context.Context, t acceleratorTrial) (acceleration, err
 		return acceleration{}, fmt.Errorf("probe qemu: %w", err)
 	}
 	defer os.Remove(kernel)
-	trouble := errNoAnswer
+	tries, trouble := 0, errNoAnswer
 	for _, limit := range t.Limits {
 		if errors.Is(trouble, errNoAnswer) {
 			trouble = t.boot(ctx, kernel, Hardware, limit)
+			tries++
 		}
 	}
 	if trouble == nil {
-		return acceleration{Accelerator: Hardware, Version: version}, nil
+		return acceleration{Accelerator: Hardware, Version: version, Tries: tries}, nil
 	}
-	if err := t.boot(ctx, kernel, Emulation, coldLimit); err != nil {
-		return acceleration{}, err
+	if !t.Sure {
+		if err := t.boot(ctx, kernel, Emulation, coldLimit); err != nil {
+			return acceleration{}, err
+		}
 	}
-	return acceleration{Accelerator: Emulation, Version: version, Trouble: trouble.Error(), Unsure: errors.Is(trouble, errNoAnswer)}, nil
+	return acceleration{Accelerator: Emulation, Version: version, Trouble: trouble.Error(), Unsure: errors.Is(trouble, errNoAnswer), Tries: tries}, nil
 }
 
 var versionLine = regexp.MustCompile(`version (([0-9]+)\.([0-9]+)[0-9.]*)`)
@@ -123,7 +129,7 @@ func versionOf(ctx context.Context, binary string) (string, error) {
 func (t acceleratorTrial) boot(ctx context.Context, kernel, name string, limit time.Duration) error {
 	if name == Hardware {
 		if _, err := os.Stat(t.Device); err != nil {
-			return fmt.Errorf("%s: this machine has no %s", name, t.Device)
+			return fmt.Errorf("this machine has no %s: switch virtualization on in its firmware, and load the module kvm_intel or kvm_amd", t.Device)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -142,6 +148,9 @@ func (t acceleratorTrial) boot(ctx context.Context, kernel, name string, limit t
 		return nil
 	case err == nil:
 		return fmt.Errorf("%s: a tiny guest ended too early", name)
+	}
+	if name == Hardware && bytes.Contains(out, []byte("Permission denied")) {
+		return fmt.Errorf("user %s may not open %s: give it to a group that may, as with `chgrp kvm %[2]s && chmod 660 %[2]s`, and restart the agent", t.User, t.Device)
 	}
 	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
 	return fmt.Errorf("%s: a tiny guest did not run: %w: %s", name, err, lines[0])

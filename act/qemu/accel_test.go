@@ -3,6 +3,7 @@ package qemu
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,7 +36,8 @@ func TestSlowHardwareIsTriedAgain(t *testing.T) {
 	}{
 		{slow, acceleration{Accelerator: Emulation, Unsure: true}, 2},
 		{late, acceleration{Accelerator: Hardware}, 2},
-		{"echo refused >&2; exit 1", acceleration{Accelerator: Emulation}, 1},
+		{"echo refused >&2; exit 1", acceleration{Accelerator: Emulation, Trouble: "kvm: a tiny guest did not run: exit status 1: refused"}, 1},
+		{"echo 'Could not access KVM kernel module: Permission denied' >&2; exit 1", acceleration{Accelerator: Emulation, Trouble: "user ada may not open"}, 1},
 	} {
 		dir := t.TempDir()
 		binary := filepath.Join(dir, "qemu")
@@ -44,16 +46,106 @@ func TestSlowHardwareIsTriedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := findAccelerator(context.Background(), acceleratorTrial{
-			Binary: binary, Folder: dir, Machine: machineType, Device: dir, Limits: []time.Duration{time.Second, 5 * time.Second},
+			Binary: binary, Folder: dir, Machine: machineType, Device: dir, User: "ada", Limits: []time.Duration{time.Second, 5 * time.Second},
 			CPU:        func(name string) (string, string) { return acceleratorArgument(name), acceleratorCPU(name) },
 			Attributes: func() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} },
 		})
-		if err != nil || got.Accelerator != c.want.Accelerator || got.Unsure != c.want.Unsure {
+		if err != nil || got.Accelerator != c.want.Accelerator || got.Unsure != c.want.Unsure || got.Tries != c.tries || !strings.Contains(got.Trouble, c.want.Trouble) {
 			t.Errorf("%q: %+v, %v", c.hardware, got, err)
 		}
 		tries, _ := os.ReadFile(filepath.Join(dir, "tries"))
 		if n := strings.Count(string(tries), "\n"); n != c.tries {
 			t.Errorf("%q: KVM was tried %d times, want %d", c.hardware, n, c.tries)
 		}
+	}
+}
+
+// TestTriedAgain: a driver tries hardware virtualization that did not answer again, says how
+// often it has, keeps an answer only, and changes its accelerator only while no guest is here.
+func TestTriedAgain(t *testing.T) {
+	testkit.Root(t, "qemu-system-x86_64")
+	real, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "qemu")
+	answers := `[ $(wc -l <tries) -gt 1 ] || exec sleep 60; set -- $(echo "$*" | sed 's/-accel kvm[^ ]*/-accel tcg/; s/-cpu host[^ ]*/-cpu max/')`
+	script := fmt.Sprintf("#!/bin/sh\ncd %s\ncase \"$*\" in *kvm*) echo >>tries; %s ;; esac\nexec %s \"$@\"\n", dir, answers, real)
+	if err := os.WriteFile(binary, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	d := &Driver{config: Config{Run: dir, User: "ada", Log: slog.Default()}, binary: binary, life: ctx, end: cancel}
+	trial := func(limit time.Duration) acceleratorTrial {
+		a := d.trial([]time.Duration{limit})
+		a.Device, a.Attributes = dir, func() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+		return a
+	}
+	now, err := d.conditions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := findAccelerator(ctx, trial(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := d.keepAbility(now, found)
+	if err != nil || !first.unsure || !strings.HasSuffix(first.Trouble, "within 1s (tries: 1)") {
+		t.Fatalf("the first trial: %+v, %v", first, err)
+	}
+	if _, err := os.Stat(d.probeFile()); err == nil {
+		t.Error("no answer was kept")
+	}
+	d.setAbility(first)
+	if err := d.guests.Add("g1", self(t), func() {}); err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		d.tryWith(ctx, []time.Duration{time.Millisecond}, 10*time.Millisecond, func() acceleratorTrial { return trial(10 * time.Second) })
+	}()
+	testkit.Until(t, 20*time.Second, "the answer is kept", func() bool { _, err := os.Stat(d.probeFile()); return err == nil })
+	time.Sleep(100 * time.Millisecond)
+	if got := d.able().Accelerator; got != Emulation {
+		t.Errorf("with a guest here the accelerator is %s", got)
+	}
+	d.guests.Remove("g1")
+	<-over
+	if got := d.able(); got.Accelerator != Hardware || got.Trouble != "" {
+		t.Errorf("without guests: %+v", got)
+	}
+}
+
+// TestAgree: guests that an earlier agent left decide what this one runs guests with.
+func TestAgree(t *testing.T) {
+	for _, c := range []struct {
+		found Ability
+		was   string
+		want  string
+	}{
+		{Ability{Accelerator: Hardware}, Emulation, Emulation},
+		{Ability{Accelerator: Hardware}, Hardware, Hardware},
+		{Ability{Accelerator: Hardware}, "", Hardware},
+		{Ability{Accelerator: Emulation, unsure: true}, Hardware, Hardware},
+		{Ability{Accelerator: Emulation}, Emulation, Emulation},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		d := &Driver{ability: c.found, life: ctx, end: cancel}
+		g := self(t)
+		g.record.Accelerator = c.was
+		if err := d.guests.Add("g1", g, func() {}); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.agree(); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.able(); got.Accelerator != c.want || (got.Trouble == "") != (c.want == Hardware || c.found.Accelerator == c.want) {
+			t.Errorf("%+v with a guest by %q: %+v", c.found, c.was, got)
+		}
+		cancel()
+		d.guests.Watches.Wait()
 	}
 }

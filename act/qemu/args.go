@@ -21,6 +21,7 @@ type machine struct {
 	root        string // image file, opened read-only
 	mac         string
 	tap         int // the tap's file descriptor number in QEMU
+	vhost       int // the number of that of vhost-net; 0: none
 	incoming    bool
 	warm        bool        // it will be saved as a snapshot
 	state       *os.File    // the snapshot it starts from, after the tap; nil: it boots
@@ -99,8 +100,8 @@ func args(m machine) []string {
 		"-device", "isa-serial,chardev=console",
 		"-blockdev", rootDisk(m.root),
 		"-device", "virtio-blk-pci,drive=root",
-		"-netdev", fmt.Sprintf("tap,id=net,fd=%d", m.tap),
-		"-device", "virtio-net-pci,netdev=net,guest_announce=off,mac="+m.mac, // no announcements: frames do not teach where the guest is
+		"-netdev", netdev(m),
+		"-device", netDevice(m),
 		"-device", "virtio-serial-pci,id=serial",
 		"-chardev", "socket,id="+linkChardev+",path="+linkSocket+",server=on,wait=off",
 		"-device", "virtserialport,bus=serial.0,chardev="+linkChardev+",name="+linkName,

@@ -22,7 +22,7 @@ const loadLimit = time.Minute
 // fromSnapshot reports whether this host's guests start from snapshots. Under KVM a boot
 // takes about as long as loading one.
 func (d *Driver) fromSnapshot() bool {
-	return d.config.Snapshots > 0 && d.ability.Accelerator == Emulation
+	return d.config.Snapshots > 0 && d.able().Accelerator == Emulation
 }
 
 // create makes a running guest, from a snapshot of a guest of the same make, or by
@@ -140,5 +140,5 @@ func (d *Driver) save(ctx context.Context, g *guest, draft *snapshotDraft) error
 // arguments, except those that name the guest.
 func (d *Driver) makeOf(m machine) string {
 	m.guest, m.mac, m.initrd = "any", "any", filepath.Base(m.initrd)
-	return fmt.Sprintf("%x", sha256.Sum256([]byte(d.ability.Version+"\x00"+strings.Join(args(m), "\x00"))))[:32]
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(d.able().Version+"\x00"+strings.Join(args(m), "\x00"))))[:32]
 }

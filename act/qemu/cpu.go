@@ -33,6 +33,22 @@ func acceleratorCPU(accelerator string) string {
 	return "host"
 }
 
+// virtualization is the CPU's flag for hardware virtualization, if it has one.
+func virtualization() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(text)) {
+		if name, flags, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "flags" {
+			for _, flag := range strings.Fields(flags) {
+				if flag == "vmx" || flag == "svm" {
+					return " with " + flag
+				}
+			}
+			return ""
+		}
+	}
+	return ""
+}
+
 // cpuSeen names the CPU that guests see: "host" means this machine's.
 func cpuSeen(accelerator string) string {
 	if accelerator == emulation {

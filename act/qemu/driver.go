@@ -56,18 +56,28 @@ type Driver struct {
 	config  Config
 	binary  string
 	account host.Account
-	ability Ability
 	packs   bool // see packs
+	vhost   bool // vhost-net works here
 	initrds *initrds
+	life    context.Context // ends with Close
+	end     context.CancelFunc
 
-	guests host.Guests[guest]
+	making  sync.RWMutex // read-locked while a guest is made, locked while the accelerator changes
+	knowing sync.Mutex   // guards ability
+	ability Ability
+
+	host.Address // where state is received
+	guests       host.Guests[guest]
 }
 
 // Open prepares the host, finds out what QEMU can do on it, and finds again
 // the guests that run. What an earlier agent left half-made is destroyed.
 func Open(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{config: c}
+	d.Readdress(c.Address)
+	d.life, d.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := d.prepare(ctx); err != nil {
+		d.end()
 		return nil, fmt.Errorf("open the qemu driver: %w", err)
 	}
 	entries, err := os.ReadDir(d.dir(""))
@@ -79,6 +89,10 @@ func Open(ctx context.Context, c Config) (*Driver, error) {
 			d.Close()
 			return nil, fmt.Errorf("open the qemu driver: %w", err)
 		}
+	}
+	if err := d.agree(); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("open the qemu driver: %w", err)
 	}
 	return d, nil
 }
@@ -121,7 +135,9 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if d.config.Accelerator != "" {
-		d.ability.Accelerator = d.config.Accelerator
+		if d.ability.Accelerator = d.config.Accelerator; d.ability.Accelerator == Emulation {
+			d.ability.Trouble = "it is told to be, by `--accelerator " + Emulation + "`"
+		}
 		if d.ability.Version, err = versionOf(ctx, d.binary); err != nil {
 			return err
 		}
@@ -129,6 +145,8 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	} else if d.ability, err = d.probe(ctx); err != nil {
 		return err
 	}
+	d.guests.Kept.Dir = filepath.Join(d.config.Run, host.RemainsFolder)
+	d.vhost = tryVhost(vhostDevice)
 	d.packs = packs(d.binary, d.ability.Version)
 	return err
 }
@@ -151,27 +169,29 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 		if !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		d.noteEnd(id)
+		d.noteEnd(id, host.Exit{}, "") // while no agent was here
 	}
 	return d.wipe(id)
 }
 
 // Close releases all guests, which run on. Calls in progress end with errors.
 func (d *Driver) Close() error {
+	d.end()
 	d.guests.Close((*guest).release)
 	return nil
 }
 
 // Abilities says what the driver can do on this host.
 func (d *Driver) Abilities() fleet.Abilities {
-	return d.postCopy(fleet.Abilities{
-		Live: true, Accelerator: d.ability.Accelerator, Version: d.ability.Version, CPU: seenCPU(d.ability),
-		Compress: d.packs,
+	can := d.able()
+	return postCopy(can, fleet.Abilities{
+		Live: true, Accelerator: can.Accelerator, Version: can.Version, CPU: seenCPU(can), Emulated: can.Trouble,
+		Compress: d.packs, VhostNet: d.vhost && can.Accelerator == Hardware,
 	})
 }
 
 // Slow says why guests are emulated, for people; empty if they are not.
-func (d *Driver) Slow() string { return d.ability.Trouble }
+func (d *Driver) Slow() string { return d.able().Trouble }
 
 // Ended returns a channel that is closed when the guest is gone from this host and
 // cleaned up.

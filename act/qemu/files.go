@@ -47,8 +47,8 @@ func openTap(name string) (*os.File, error) {
 // tailOf returns the last lines of a log, for people. QEMU's account may have replaced it
 // by a link or a pipe.
 func tailOf(path string) string {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
+	f := openLog(filepath.Split(path))
+	if f == nil {
 		return ""
 	}
 	defer f.Close()

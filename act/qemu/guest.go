@@ -31,6 +31,8 @@ type guest struct {
 	held      *heldCopy  // of its copy; nil: nothing holds it
 	record    record
 	client    *qmp.Client
+	heard     chan struct{} // closed when all that client was told is recorded; nil: no client yet
+	shutdown  string        // the reason for which QEMU ends, in its words; empty: it has said none
 	link      net.Conn
 	released  bool
 	stopped   bool      // its end is intended
@@ -61,34 +63,19 @@ func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
 
 // watch cleans up when the guest's process ends.
 func (d *Driver) watch(g *guest) {
-	if host.Await(g.handle) != nil {
+	exit, err := host.AwaitExit(g.handle)
+	if err != nil {
 		return // released: it runs on
 	}
 	close(g.died)
+	g.hearOut()
 	g.release()
 	if !g.isStopped() {
-		d.noteEnd(g.id)
+		d.noteEnd(g.id, exit, g.shutdownCause())
 	}
 	g.left = d.wipe(g.id)
 	d.guests.Remove(g.id)
 	close(g.ended)
-}
-
-// noteEnd keeps the last words of a guest that ended.
-func (d *Driver) noteEnd(id fleet.GuestID) {
-	said := words(d.dir(id))
-	d.config.Log.Info("guest ended", "guest", id, "said", said)
-	d.guests.Remember(id, said)
-}
-
-// LastWords are the last words of a guest, for people. The guest is here, or ended by
-// itself. Empty if there are none.
-func (d *Driver) LastWords(id fleet.GuestID) string {
-	g, _ := d.guests.Find(id)
-	if g == nil || g.dead() { // its folder may be gone before its name is
-		return d.guests.Said(id)
-	}
-	return words(g.dir)
 }
 
 // words are the last words of QEMU and the guest, from the guest's folder.
@@ -185,17 +172,20 @@ func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 		client.Close()
 		return nil, host.ErrClosed
 	}
-	g.client = client
+	g.client, g.heard = client, make(chan struct{})
 	events, _ := client.Subscribe()
-	go g.listen(events)
+	go g.listen(events, g.heard)
 	return client, nil
 }
 
-// listen records when QEMU suspends the guest, until the connection ends.
-func (g *guest) listen(events <-chan qmp.Event) {
+// listen records when QEMU suspends the guest and why QEMU ends, until the connection ends.
+func (g *guest) listen(events <-chan qmp.Event, heard chan<- struct{}) {
+	defer close(heard)
 	for e := range events {
 		g.mu.Lock()
 		switch e.Name {
+		case "SHUTDOWN":
+			g.shutdown = shutdownReason(e.Data)
 		case "STOP":
 			g.stoppedAt = e.At
 		case "RESUME":

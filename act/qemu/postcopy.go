@@ -38,10 +38,10 @@ func (d *Driver) tryPostCopy(ctx context.Context) string {
 }
 
 // postCopy adds the post-copy abilities.
-func (d *Driver) postCopy(a fleet.Abilities) fleet.Abilities {
-	a.NoPostCopy = d.ability.NoPostCopy
+func postCopy(can Ability, a fleet.Abilities) fleet.Abilities {
+	a.NoPostCopy = can.NoPostCopy
 	a.PostCopy = a.NoPostCopy == ""
-	a.Preempt = a.PostCopy && majorVersion(d.ability.Version) >= firstPreempting
+	a.Preempt = a.PostCopy && majorVersion(can.Version) >= firstPreempting
 	return a
 }
 

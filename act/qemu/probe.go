@@ -18,6 +18,9 @@ type Ability struct {
 	Version     string `json:"version"`                // of QEMU
 	Trouble     string `json:"trouble,omitempty"`      // why hardware virtualization is not used, for people
 	NoPostCopy  string `json:"no_post_copy,omitempty"` // why post-copy does not work here, for people; empty: it does
+
+	unsure bool // hardware virtualization did not answer in time
+	tries  int  // of it
 }
 
 // remembered is an Ability with the conditions that it holds for.
@@ -25,47 +28,86 @@ type remembered struct {
 	Binary   string    `json:"binary"`
 	Modified time.Time `json:"modified"`
 	Kernel   string    `json:"kernel"`
+	CPU      string    `json:"cpu"`
+	Device   string    `json:"device"` // of hardware virtualization: who may open it
 	Access   string    `json:"access"` // to userfaultfd
 	Ability  Ability   `json:"ability"`
 }
 
-// probe finds out what works by booting a guest: a device file that opens, or a virtual
-// machine that can be made, proves nothing. The result is kept as long as QEMU and the
-// host's kernel stay the same, unless hardware virtualization did not answer.
-func (d *Driver) probe(ctx context.Context) (Ability, error) {
-	now := remembered{Binary: d.binary, Access: UserfaultAccess()}
+// kvmDevice is that of hardware virtualization.
+const kvmDevice = "/dev/kvm"
+
+// deviceAccess says what a device file is and who may open it.
+func deviceAccess(path string) string {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return "none"
+	}
+	return fmt.Sprintf("%o %d:%d %x", st.Mode, st.Uid, st.Gid, st.Rdev)
+}
+
+// conditions are what a probe's result holds for.
+func (d *Driver) conditions() (remembered, error) {
+	now := remembered{Binary: d.binary, Access: UserfaultAccess(), CPU: cpuSeen(Hardware) + virtualization(), Device: deviceAccess(kvmDevice)}
 	info, err := os.Stat(d.binary)
 	if err != nil {
-		return Ability{}, fmt.Errorf("probe qemu: %w", err)
+		return now, fmt.Errorf("probe qemu: %w", err)
 	}
 	now.Modified = info.ModTime().UTC()
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
-		return Ability{}, fmt.Errorf("probe qemu: %w", err)
+		return now, fmt.Errorf("probe qemu: %w", err)
 	}
 	now.Kernel = unix.ByteSliceToString(name.Release[:])
-	path := filepath.Join(d.config.Run, "accelerator.json")
+	return now, nil
+}
+
+// probe finds out what works by booting a guest: a device file that opens, or a virtual
+// machine that can be made, proves nothing. The result is kept as long as QEMU, the host's
+// kernel, its CPU and who may use its devices stay the same, unless hardware
+// virtualization did not answer.
+func (d *Driver) probe(ctx context.Context) (Ability, error) {
+	now, err := d.conditions()
+	if err != nil {
+		return Ability{}, err
+	}
 	var before remembered
-	if note.Load(path, &before) == nil {
+	if note.Load(d.probeFile(), &before) == nil {
 		now.Ability = before.Ability
 		if now == before {
 			return before.Ability, nil
 		}
 	}
-	found, err := findAccelerator(ctx, acceleratorTrial{
-		Binary: d.binary, Folder: d.config.Run, Machine: machineType, Attributes: d.account.Attributes,
-		CPU:    func(name string) (string, string) { return acceleratorArgument(name), acceleratorCPU(name) },
-		Device: "/dev/kvm", Limits: hardwareLimits,
-	})
+	found, err := findAccelerator(ctx, d.trial(hardwareLimits))
 	if err != nil {
 		return Ability{}, err
 	}
-	now.Ability = Ability{Accelerator: found.Accelerator, Version: found.Version, Trouble: found.Trouble, NoPostCopy: d.tryPostCopy(ctx)}
-	if found.Unsure { // the next start tries again
-		return now.Ability, nil
+	now.Ability = Ability{Accelerator: found.Accelerator, Version: found.Version, NoPostCopy: d.tryPostCopy(ctx)}
+	return d.keepAbility(now, found)
+}
+
+func (d *Driver) probeFile() string { return filepath.Join(d.config.Run, "accelerator.json") }
+
+func (d *Driver) trial(limits []time.Duration) acceleratorTrial {
+	return acceleratorTrial{
+		Binary: d.binary, Folder: d.config.Run, Machine: machineType, Attributes: d.account.Attributes, User: d.config.User,
+		CPU:    func(name string) (string, string) { return acceleratorArgument(name), acceleratorCPU(name) },
+		Device: kvmDevice, Limits: limits,
 	}
-	if err := note.Replace(path, now); err != nil {
+}
+
+// keepAbility completes an ability by what was found, and keeps it if that was an answer.
+func (d *Driver) keepAbility(now remembered, found acceleration) (Ability, error) {
+	a := &now.Ability
+	a.Accelerator, a.Trouble = found.Accelerator, found.Trouble
+	if found.Unsure { // the next start tries again, and this driver later
+		a.unsure, a.tries = true, a.tries+found.Tries
+		a.Trouble = fmt.Sprintf("%s (tries: %d)", found.Trouble, a.tries)
+		return *a, nil
+	}
+	a.unsure = false
+	if err := note.Replace(d.probeFile(), now); err != nil {
 		return Ability{}, fmt.Errorf("keep the probe's result: %w", err)
 	}
-	return now.Ability, nil
+	return *a, nil
 }

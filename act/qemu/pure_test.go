@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -124,8 +125,11 @@ func TestLastWords(t *testing.T) {
 	if err := d.guests.Add("g1", g, func() {}); err != nil {
 		t.Fatal(err)
 	}
-	d.guests.Remember("g1", "of another")
-	d.guests.Remember("g2", "farewell")
+	for id, why := range map[fleet.GuestID]string{"g1": "of another", "g2": "farewell"} {
+		if _, err := d.guests.Remember(id, nil, nil, func(r *fleet.Remains, _ string) { r.Why = why }); err != nil {
+			t.Fatal(err)
+		}
+	}
 	console := filepath.Join(g.dir, consoleLog)
 	says := func(id fleet.GuestID, want string) {
 		t.Helper()
@@ -210,5 +214,58 @@ func TestInspectShortOfFiles(t *testing.T) {
 	g.record.Process = host.Process{PID: 1 << 30, Ticks: 1}
 	if _, ok := g.inspect(t.Context()); ok {
 		t.Error("a process that never was is taken for the guest")
+	}
+}
+
+// TestWhyEnded: QEMU's reason, its exit and the guest's console give one sentence.
+func TestWhyEnded(t *testing.T) {
+	oops := "[    1.0] Kernel panic - not syncing: sysrq triggered crash\r\n[    1.1] Kernel Offset: disabled\n"
+	killed, failed := host.Exit{Known: true, Signal: syscall.SIGKILL}, host.Exit{Known: true, Status: 1}
+	for _, c := range []struct {
+		exit                 host.Exit
+		reason, console, log string
+		want                 string
+	}{
+		{host.Exit{Known: true}, "guest-reset", oops, "", "its kernel panicked (Kernel panic - not syncing: sysrq triggered crash)"},
+		{host.Exit{}, "", oops, "", "its kernel panicked (Kernel panic - not syncing: sysrq triggered crash)"},
+		{killed, "", oops, "", "QEMU was killed by SIGKILL"},
+		{host.Exit{Known: true}, "guest-reset", "Power\n", "", "it reset itself, as a kernel does that panics, or that a triple fault stops"},
+		{host.Exit{Known: true}, "guest-shutdown", oops, "", "it switched itself off"},
+		{killed, "", "", "old words", "QEMU was killed by SIGKILL"},
+		{failed, "", "", "no memory", "QEMU ended with exit status 1: no memory"},
+		{host.Exit{}, "", "", "", "QEMU ended, and its exit status is not known"},
+		{host.Exit{Known: true}, "a-new-reason", "", "", "a-new-reason"},
+	} {
+		if got := whyEnded(c.exit, c.reason, c.console, c.log); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+	if got := shutdownReason([]byte(`{"guest": true, "reason": "guest-panic"}`)); got != "guest-panic" {
+		t.Errorf("QEMU's reason is read as %q", got)
+	}
+}
+
+// TestVhostNet: a guest under KVM can move between hosts with vhost-net and without, since it
+// sees the same device; a file that is no vhost-net is not taken for one.
+func TestVhostNet(t *testing.T) {
+	m := machine{accelerator: Hardware, mac: "02:70:67:00:07:03", tap: 3}
+	without := strings.Join(args(m), " ")
+	m.vhost = 5
+	with := strings.Join(args(m), " ")
+	if !strings.Contains(with, "-netdev tap,id=net,fd=3,vhost=on,vhostfd=5 ") || strings.Contains(without, "vhost") {
+		t.Errorf("with it: %s\nwithout: %s", with, without)
+	}
+	if strings.Replace(with, ",vhost=on,vhostfd=5", "", 1) != without || !strings.Contains(with, "queue_reset=off") {
+		t.Error("the two guests differ")
+	}
+	m.accelerator, m.vhost = Emulation, 0
+	if strings.Contains(strings.Join(args(m), " "), "queue_reset") {
+		t.Error("emulated guests have changed, too")
+	}
+	if tryVhost("/dev/null") || tryVhost(filepath.Join(t.TempDir(), "none")) {
+		t.Error("what is no vhost-net works")
+	}
+	if _, err := os.Stat(vhostDevice); err == nil && os.Geteuid() == 0 && !tryVhost(vhostDevice) {
+		t.Error("this machine's vhost-net does not work")
 	}
 }

@@ -24,6 +24,8 @@ type record struct {
 	Listen    string            `json:"listen,omitempty"`
 	Copy      *copying          `json:"copy,omitempty"` // the last copy from this host
 	Layout    *fleet.Layout     `json:"layout,omitempty"`
+
+	Accelerator string `json:"accelerator,omitempty"` // empty: an earlier Pagurus made it
 }
 
 // copying is one copy order on the source.

@@ -28,6 +28,8 @@ const (
 // alone. After an error nothing is left, except a guest that is here as a migration's
 // target: it is not touched.
 func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
+	d.making.RLock()
+	defer d.making.RUnlock()
 	release, g, err := d.claim(ctx, t.Guest.ID)
 	if err != nil {
 		return fmt.Errorf("start guest %s: %w", t.Guest.ID, err)
@@ -52,6 +54,8 @@ func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
 // call for the same migration returns the same. After an error nothing is left, except a
 // guest that is already here: it is not touched.
 func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
+	d.making.RLock()
+	defer d.making.RUnlock()
 	id := t.Guest.ID
 	release, g, err := d.claim(ctx, id)
 	if err != nil {
@@ -102,7 +106,7 @@ func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, 
 	if err := prepareStream(ctx, q.Do, wayOf(l)); err != nil {
 		return "", err
 	}
-	uri := "tcp:" + net.JoinHostPort(d.config.Address.String(), "0")
+	uri := "tcp:" + net.JoinHostPort(d.Here().String(), "0")
 	if err := q.Do(ctx, "migrate-incoming", map[string]any{"uri": uri}, nil); err != nil {
 		return "", err
 	}
@@ -131,7 +135,7 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 	if err := d.makeFolder(dir); err != nil {
 		return nil, err
 	}
-	r := record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming, Layout: m.tuned.At()}
+	r := record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming, Layout: m.tuned.At(), Accelerator: m.accelerator}
 	if m.incoming {
 		r.Incoming, r.PostCopy = t.Order.Migration, t.Limits.Mode == fleet.PostCopy
 	}
@@ -206,9 +210,10 @@ func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder s
 	if err != nil {
 		return m, "", err
 	}
+	can := d.able()
 	m = machine{
-		guest: t.Guest.ID, accelerator: d.ability.Accelerator, cpus: need.CPUs, memoryBytes: need.MemoryBytes,
-		uneven: Loses(d.ability.Accelerator == Emulation, d.ability.Version, t.Guest.Shape),
+		guest: t.Guest.ID, accelerator: can.Accelerator, cpus: need.CPUs, memoryBytes: need.MemoryBytes,
+		uneven: Loses(can.Accelerator == Emulation, can.Version, t.Guest.Shape),
 		kernel: filepath.Join(folder, "vmlinuz"), initrd: loaded, root: filepath.Join(folder, "root.img"),
 		mac: t.Job.Subnet.GuestMAC(t.Guest.Index), tap: firstFile,
 	}
@@ -254,7 +259,17 @@ func (d *Driver) spawn(t fleet.Task, m machine) (host.Process, error) {
 		return host.Process{}, err
 	}
 	defer log.Close()
-	return host.Spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, slices.Concat([]*os.File{tap}, m.files(), pages)...)
+	files := slices.Concat([]*os.File{tap}, m.files(), pages)
+	if d.vhost && m.accelerator == Hardware {
+		vhost, err := openVhost(vhostDevice)
+		if err != nil {
+			return host.Process{}, fmt.Errorf("plug into %s: %w", vhostDevice, err)
+		}
+		defer vhost.Close()
+		m.vhost = firstFile + len(files)
+		files = append(files, vhost)
+	}
+	return host.Spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, files...)
 }
 
 // Stop ends a guest at once and removes all of it. A missing guest is not an error. After

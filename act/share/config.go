@@ -2,6 +2,7 @@ package share
 
 import (
 	"fmt"
+	"net/netip"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -35,10 +36,6 @@ const (
 // the user, and NFS trusts its clients. So a job reaches only what its user can reach.
 // The price is that the user's supplementary groups do not count.
 func configText(n fleet.Network, folder string) (string, error) {
-	export, err := quoted(n.Share.Export)
-	if err != nil {
-		return "", err
-	}
 	if _, err := quoted(folder); err != nil { // names inside of it are plain
 		return "", err
 	}
@@ -50,6 +47,18 @@ func configText(n fleet.Network, folder string) (string, error) {
 	guests, err := addr.Prefix(fleet.SubnetPrefixBits)
 	if err != nil {
 		return "", err
+	}
+	var exports strings.Builder
+	for i, d := range n.Share.Directories() {
+		path, err := quoted(d.Path)
+		if err != nil {
+			return "", err
+		}
+		access := "RW"
+		if d.ReadOnly {
+			access = "RO"
+		}
+		fmt.Fprintf(&exports, exportText, i+1, filesPath(folder, i), path, squash, guests, clients, access)
 	}
 	return fmt.Sprintf(`# The files of job %s. Written by Pagurus; changes are lost.
 NFS_CORE_PARAM {
@@ -88,8 +97,12 @@ LOG {
 	COMPONENTS { TIRPC = FATAL; }
 }
 EXPORT_DEFAULTS { Access_Type = None; }
-EXPORT {
-	Export_Id = 1;
+`, n.Job, nfsPort, addr, threads, recoveryPath(folder), leaseSeconds, graceSeconds, cacheEntries) + exports.String(), nil
+}
+
+// exportText is one directory.
+const exportText = `EXPORT {
+	Export_Id = %d;
 	Path = "%s";
 	Pseudo = %s;
 	Access_Type = None;
@@ -99,14 +112,21 @@ EXPORT {
 	SecType = sys;
 	# Files change on the host too: editors, compilers, the user's shell.
 	Attr_Expiration_Time = 1;
-	CLIENT { Clients = %s; Access_Type = RW; }
+	CLIENT { Clients = %s, %s; Access_Type = %s; }
 	FSAL { Name = VFS; }
 }
-`, n.Job, nfsPort, addr, threads, recoveryPath(folder), leaseSeconds, graceSeconds, cacheEntries, filesPath(folder), export, squash, guests), nil
-}
+`
 
-// filesPath is where only the server sees the job's directory.
-func filesPath(folder string) string { return filepath.Join(folder, "files") }
+// clients are the addresses of hosts' file clients.
+var clients = netip.PrefixFrom(fleet.ClientAddr(0), fleet.ClientPrefixBits)
+
+// filesPath is where only the server sees the job's directory number i.
+func filesPath(folder string, i int) string {
+	if i == 0 {
+		return filepath.Join(folder, "files")
+	}
+	return filepath.Join(folder, fmt.Sprintf("files%d", i))
+}
 
 // recoveryPath is where the server stores its clients for its successor.
 func recoveryPath(folder string) string { return filepath.Join(folder, "recovery") }

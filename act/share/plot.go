@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 
 	"github.com/vishvananda/netlink"
@@ -52,58 +53,76 @@ func (p *plot) do(f func() error) error {
 	})
 }
 
+// end is a namespace's end of a pair of links to a job's network.
+type end struct {
+	name, other string // of its link, and of the bridge's
+	addr        netip.Prefix
+	mac         string
+	beyond      netip.Prefix // what else is on the network
+}
+
+// serverEnd is the file server's.
+func serverEnd(s fleet.Subnet) end {
+	return end{name: s.SharePeerName(), other: s.ShareName(), addr: netip.PrefixFrom(s.ShareAddr(), fleet.SubnetPrefixBits), mac: s.ShareMAC(), beyond: clients}
+}
+
+// clientEnd is that of a host's file client. It has its address alone: others' clients are
+// of no use to it.
+func clientEnd(s fleet.Subnet, m fleet.Mount) end {
+	server := netip.PrefixFrom(s.ShareAddr(), s.ShareAddr().BitLen())
+	return end{name: s.ClientPeerName(), other: s.ClientName(), addr: netip.PrefixFrom(m.Addr, m.Addr.BitLen()), mac: m.MAC, beyond: server}
+}
+
 // join connects the namespace to the job's network: it moves its end of the link pair in,
 // unless it is there, and sets the addresses.
-func (p *plot) join(s fleet.Subnet) error {
+func (p *plot) join(e end) error {
 	inside, err := netlink.NewHandleAt(netns.NsHandle(p.file.Fd()))
 	if err != nil {
-		return fmt.Errorf("looking into the server's network: %w", err)
+		return fmt.Errorf("looking into a network namespace: %w", err)
 	}
 	defer inside.Close()
-	name := s.SharePeerName()
-	link, err := inside.LinkByName(name)
+	link, err := inside.LinkByName(e.name)
 	if missing(err) {
-		if err := p.moveLink(s); err != nil {
+		if err := p.moveLink(e); err != nil {
 			return err
 		}
-		link, err = inside.LinkByName(name)
+		link, err = inside.LinkByName(e.name)
 	}
 	if err != nil {
-		return fmt.Errorf("looking for %s: %w", name, err)
+		return fmt.Errorf("looking for %s: %w", e.name, err)
 	}
-	return configureLink(inside, link, s)
+	return configureLink(inside, link, e)
 }
 
 // moveLink moves the link from the host's network into the namespace.
-func (p *plot) moveLink(s fleet.Subnet) error {
-	name := s.SharePeerName()
-	link, err := netlink.LinkByName(name)
+func (p *plot) moveLink(e end) error {
+	link, err := netlink.LinkByName(e.name)
 	if missing(err) {
-		// It is in the namespace of a forgotten server. Deleting its other end removes
-		// it, and the network can be made again.
-		if other, err := netlink.LinkByName(s.ShareName()); err == nil {
+		// It is in a forgotten namespace. Deleting its other end removes it, and the
+		// network can be made again.
+		if other, err := netlink.LinkByName(e.other); err == nil {
 			if err := netlink.LinkDel(other); err != nil && !missing(err) {
-				return fmt.Errorf("removing the lost link %s: %w", s.ShareName(), err)
+				return fmt.Errorf("removing the lost link %s: %w", e.other, err)
 			}
 		}
-		return fmt.Errorf("the job's network has no %s for its file server yet: apply the networks again", name)
+		return fmt.Errorf("the job's network has no %s for its files yet: apply the networks again", e.name)
 	}
 	if err != nil {
-		return fmt.Errorf("looking for %s: %w", name, err)
+		return fmt.Errorf("looking for %s: %w", e.name, err)
 	}
 	if err := netlink.LinkSetNsFd(link, int(p.file.Fd())); err != nil {
-		return fmt.Errorf("taking %s into the server's network: %w", name, err)
+		return fmt.Errorf("taking %s into its own network: %w", e.name, err)
 	}
 	return nil
 }
 
 // configureLink gives the link its addresses; it can be repeated.
-func configureLink(inside *netlink.Handle, link netlink.Link, s fleet.Subnet) error {
-	mac, err := net.ParseMAC(s.ShareMAC())
+func configureLink(inside *netlink.Handle, link netlink.Link, e end) error {
+	mac, err := net.ParseMAC(e.mac)
 	if err != nil {
 		return err
 	}
-	addr := &netlink.Addr{IPNet: &net.IPNet{IP: s.ShareAddr().AsSlice(), Mask: net.CIDRMask(fleet.SubnetPrefixBits, 32)}}
+	addr := &netlink.Addr{IPNet: ipNet(e.addr)}
 	lo, err := inside.LinkByName("lo")
 	if err != nil {
 		return fmt.Errorf("looking for lo: %w", err)
@@ -126,7 +145,15 @@ func configureLink(inside *netlink.Handle, link netlink.Link, s fleet.Subnet) er
 	if err := errors.Join(inside.LinkSetUp(lo), inside.LinkSetUp(link)); err != nil {
 		return fmt.Errorf("switching its links on: %w", err)
 	}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(e.beyond), Scope: netlink.SCOPE_LINK}
+	if err := inside.RouteReplace(route); err != nil {
+		return fmt.Errorf("setting the way to %s: %w", e.beyond, err)
+	}
 	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 func missing(err error) bool {

@@ -87,13 +87,17 @@ func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err
 		}
 	}
 	if v.process != nil && v.process.lives() && v.plot != nil {
-		return false, v.plot.join(n.Subnet)
+		return false, v.plot.join(serverEnd(n.Subnet))
 	}
 	return true, v.start(ctx)
 }
 
 func (v *server) write(text string) error {
-	for _, folder := range []string{recoveryPath(v.folder), filesPath(v.folder)} {
+	folders := []string{recoveryPath(v.folder)}
+	for i := range v.network.Share.Directories() {
+		folders = append(folders, filesPath(v.folder, i))
+	}
+	for _, folder := range folders {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return fmt.Errorf("making its folder: %w", err)
 		}
@@ -112,17 +116,17 @@ func (v *server) start(ctx context.Context) (err error) {
 	}
 	// The directory is opened again at every start: the user may have recreated it, or
 	// lost access.
-	tree, err := v.files(ctx)
+	trees, err := v.files(ctx)
+	defer closeAll(trees)
 	if err != nil {
 		return lasting{err}
 	}
-	defer tree.Close()
 	if v.plot == nil {
 		if v.plot, err = newPlot(); err != nil {
 			return err
 		}
 	}
-	if err := v.plot.join(v.network.Subnet); err != nil {
+	if err := v.plot.join(serverEnd(v.network.Subnet)); err != nil {
 		return err
 	}
 	// A log of this run only: errors quote it, and it stays small.
@@ -137,7 +141,7 @@ func (v *server) start(ctx context.Context) (err error) {
 	}
 	cmd.Stdout, cmd.Stderr = log, log
 	err = v.plot.do(func() error {
-		if err := settleMounts(tree, filesPath(v.folder)); err != nil {
+		if err := settleMounts(trees, v.folder); err != nil {
 			return err
 		}
 		return cmd.Start()
@@ -174,22 +178,39 @@ func (v *server) serves(ctx context.Context) error {
 	if err := v.listens(ctx); err != nil {
 		return err
 	}
-	if err := v.plot.do(func() error { return ask(ctx, v.network, "", nil) }); err != nil {
-		return fmt.Errorf("%s runs but does not serve %s: %w", v.program, v.network.Share.Export, err)
+	for _, d := range v.network.Share.Directories() {
+		n := v.network
+		n.Share = &fleet.Share{Export: d.Path, UID: v.network.Share.UID, GID: v.network.Share.GID}
+		if err := v.plot.do(func() error { return ask(ctx, n, "", nil) }); err != nil {
+			return fmt.Errorf("%s runs but does not serve %s: %w", v.program, d.Path, err)
+		}
 	}
 	return nil
 }
 
-// files returns the job's directory as a mount for the server.
-func (v *server) files(ctx context.Context) (*os.File, error) {
+// files returns the job's directories as mounts for the server, also those before an error.
+func (v *server) files(ctx context.Context) (trees []*os.File, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	dir, err := Enter(ctx, *v.network.Share)
-	if err != nil {
-		return nil, err
+	for _, d := range v.network.Share.Directories() {
+		dir, err := Enter(ctx, fleet.Share{Export: d.Path, UID: v.network.Share.UID, GID: v.network.Share.GID})
+		if err != nil {
+			return trees, err
+		}
+		tree, err := copyOf(dir)
+		dir.Close()
+		if err != nil {
+			return trees, err
+		}
+		trees = append(trees, tree)
 	}
-	defer dir.Close()
-	return copyOf(dir)
+	return trees, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
 }
 
 // boundLog empties a log that is too long. The server appends, so it continues at the
@@ -290,10 +311,12 @@ func (v *server) remove() error {
 		return err
 	}
 	v.forget()
-	// It is empty, because only the server sees the mount there. Otherwise this would
+	// They are empty, because only the server sees the mounts there. Otherwise this would
 	// delete the user's files.
-	if err := os.Remove(filesPath(v.folder)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing its view of the files: %w", err)
+	for i := range 1 + fleet.MostDirectories {
+		if err := os.Remove(filesPath(v.folder, i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing its view of the files: %w", err)
+		}
 	}
 	if err := os.RemoveAll(v.folder); err != nil {
 		return fmt.Errorf("removing its folder: %w", err)

@@ -143,7 +143,7 @@ func sharesOf(networks []fleet.Network) (wanted map[fleet.JobID]fleet.Network, w
 	return wanted, wrong
 }
 
-func sameShare(a, b fleet.Network) bool { return a.Subnet == b.Subnet && *a.Share == *b.Share }
+func sameShare(a, b fleet.Network) bool { return a.Subnet == b.Subnet && a.Share.Equal(*b.Share) }
 
 // enter waits for the lock.
 func (s *Shares) enter(ctx context.Context) error {

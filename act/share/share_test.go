@@ -39,7 +39,7 @@ func TestConfigQuoting(t *testing.T) {
 func TestConfigSquash(t *testing.T) {
 	n := fleet.Network{Job: "j1", Subnet: 1, Share: &fleet.Share{Export: "/home/x", UID: 1000, GID: 100}}
 	text, _ := configText(n, "/run/p")
-	for _, line := range []string{"Squash = all_squash;", "Anonymous_Uid = 1000;", "Anonymous_Gid = 100;", "Clients = 10.128.1.0/24;", "Bind_addr = 10.128.1.254;"} {
+	for _, line := range []string{"Squash = all_squash;", "Anonymous_Uid = 1000;", "Anonymous_Gid = 100;", "Clients = 10.128.1.0/24, 10.0.0.0/9;", "Bind_addr = 10.128.1.254;"} {
 		if !strings.Contains(text, line) {
 			t.Errorf("%s is missing in\n%s", line, text)
 		}

@@ -64,6 +64,9 @@ func runDoctor(cmd *cobra.Command, fix bool) error {
 	if asJSON { // for a program, which may take both streams for one
 		progress = io.Discard
 	}
+	if quick, _ := cmd.Flags().GetBool(roles.QuickFlag); quick && !fix {
+		return writeFindings(cmd.OutOrStdout(), lookAround(ctx), asJSON)
+	}
 	shown := roles.NewSteps(progress)
 	found := examine(ctx, shown)
 	if fix {
@@ -127,11 +130,16 @@ func writeFindings(out io.Writer, found []machine.Finding, asJSON bool) error {
 	return err
 }
 
+// lookAround says what is there, which takes no time.
+func lookAround(ctx context.Context) []machine.Finding {
+	return append(machine.Check(ctx, roles.State), findBeside("guest agent", roles.GuestProgram), findBeside("agent", roles.AgentProgram), findBeside("controller", roles.ControllerProgram))
+}
+
 // examine looks at everything, and tries what a look does not prove.
 func examine(ctx context.Context, shown *roles.Steps) []machine.Finding {
 	defer shown.Clear()
 	shown.Show("checking requirements", 0)
-	found := append(machine.Check(ctx, roles.State), findBeside("guest agent", roles.GuestProgram), findBeside("agent", roles.AgentProgram), findBeside("controller", roles.ControllerProgram))
+	found := lookAround(ctx)
 	trials := []struct {
 		step string
 		try  func(context.Context) []machine.Finding

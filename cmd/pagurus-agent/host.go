@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"pagurus/act/cgroup"
@@ -54,6 +55,7 @@ var (
 	_ agent.ResumeTimer   = (*container.Driver)(nil)
 	_ agent.Overlay       = (*overlay.Overlay)(nil)
 	_ agent.Shares        = (*share.Shares)(nil)
+	_ agent.Clients       = (*share.Clients)(nil)
 	_ agent.Images        = (*image.Store)(nil)
 	_ agent.GuestAgent    = (*guestlink.Client)(nil)
 	_ monitor.Sensors     = (*owner.Sensors)(nil)
@@ -68,6 +70,7 @@ const memoryReserve = 1 << 30
 type host struct {
 	flags        roles.Agent
 	machine      machine.Machine
+	speed        *fleet.Speed // as the agent began
 	vm           *qemu.Driver
 	vmErr        string // why vm is nil
 	container    *container.Driver
@@ -78,18 +81,23 @@ type host struct {
 	images       *image.Store
 	groups       *cgroup.Groups
 	sensors      *owner.Sensors
+	clients      *share.Clients
+	noClient     string // why this host's kernel cannot mount jobs' files
+	common       *sharedWatch
 	lock         *daemon.Lock
+	log          *slog.Logger
 	made         numa.Reader
+
+	calls func() netip.Addr // from where the controller is called; nil: the address is fixed
+	mu    sync.Mutex
+	at    netip.Addr // the host's address, where guests are received and tunnels end
 }
 
 // openHost opens the host's drivers. A kind of guest that cannot run here is not an error:
 // the host reports it to the controller.
 func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *host, err error) {
-	h := &host{flags: f} // not the result, which is nil after an error
+	h := &host{flags: f, log: log} // not the result, which is nil after an error
 	h.made.First = f.FirstCore
-	if os.Geteuid() != 0 {
-		return nil, errors.New("an agent makes networks and guests, and only root may: start it with sudo")
-	}
 	for _, dir := range []string{f.RunDir, f.StateDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("making the host's folders: %w", err)
@@ -107,9 +115,11 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if err != nil {
 		return nil, fmt.Errorf("--address %q is not an IP address", f.Address)
 	}
+	h.at = address
 	if h.machine, err = machine.Facts(); err != nil {
 		return nil, err
 	}
+	h.speed = machine.Speed(address)
 	h.made.May = h.usable
 	if h.images, err = image.Open(f.ImageDir); err != nil {
 		return nil, err
@@ -123,6 +133,10 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if h.shares, err = share.Open(share.Config{Run: f.RunDir}); err != nil {
 		return nil, err
 	}
+	if h.clients, err = share.OpenClients(f.RunDir); err != nil {
+		return nil, err
+	}
+	h.noClient, h.common = machine.NoNFSClient(), watchShared(f.Shared)
 	guest, err := roles.Beside(roles.GuestProgram)
 	if err != nil {
 		return nil, err
@@ -175,7 +189,7 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 	h.processor = strings.Join(p.Flags, " ")
 	h.container, err = container.Open(ctx, container.Config{
 		Run: h.flags.RunDir, GuestAgent: guest, Address: address, Cgroups: h.groups, MaxBandwidth: h.flags.Bandwidth,
-		ImageFolder: h.images.Ensure, Files: h.files, Converged: agent.Converged, Log: log,
+		ImageFolder: h.images.Ensure, Files: h.files, Converged: agent.Converged, OOMKills: h.groups.OOMKills, Log: log,
 	})
 	return err
 }
@@ -213,6 +227,9 @@ func (h *host) close() error {
 	if h.container != nil {
 		errs = append(errs, h.container.Close())
 	}
+	if h.common != nil {
+		h.common.close()
+	}
 	if h.shares != nil {
 		errs = append(errs, h.shares.Close())
 	}
@@ -248,11 +265,36 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.RunDir, ownerFile), Log: log,
 		}),
 		Classes: held, Isolation: h.keepIsolated(log),
-		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
+		Overlay: h.network, Shares: h.shares, Clients: h.clients, Images: h.images, Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.CPUs, Alive: alive, Log: log,
 	})
 	h.sensors.Holding(a.Held)
 	return a
+}
+
+// address is the host's now. When a lease has ended or a laptop has moved, it is the one that
+// the controller is called from, and drivers and tunnels go on there: a host that kept its first
+// address would be refused for ever.
+func (h *host) address() netip.Addr {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.calls == nil {
+		return h.at
+	}
+	now := h.calls()
+	if now == h.at || !now.Is4() {
+		return h.at
+	}
+	h.log.Warn("this host has another address now", "address", now, "was", h.at)
+	h.at = now
+	h.network.Readdress(now)
+	if h.vm != nil {
+		h.vm.Readdress(now)
+	}
+	if h.container != nil {
+		h.container.Readdress(now)
+	}
+	return now
 }
 
 // isolationFile records the machine's settings before CPUs were isolated.
@@ -273,18 +315,21 @@ func (h *host) keepIsolated(log *slog.Logger) *agent.Isolation {
 // facts are the facts that the agent does not change.
 func (h *host) facts() fleet.Facts {
 	f := fleet.Facts{
-		Version: version, Machine: h.machine.ID, Address: h.flags.Address, Site: h.flags.Site,
+		Version: version, Machine: h.machine.ID, Address: h.address().String(), Boot: machine.Boot(), Site: h.flags.Site,
 		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.Memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.vmErr}, fleet.Container: {Trouble: h.containerErr}},
-		Troubles:  h.shares.Troubles(),
-		Topology:  h.made.Last(),
+		Topology:  h.made.Last(), Speed: h.speed,
 	}
+	var troubles []string
+	f.Shared, troubles = h.common.last()
+	f.Troubles = append(h.shares.Troubles(), troubles...)
 	if h.vm != nil {
 		f.Abilities[fleet.VM] = h.vm.Abilities()
 	}
 	if h.container != nil {
 		able := h.container.Abilities()
 		able.Processor = h.processor
+		able.Files, able.NoFiles = h.noClient == "", h.noClient
 		f.Abilities[fleet.Container] = able
 	}
 	if f.Capacity.MemoryBytes == 0 {
@@ -297,14 +342,7 @@ func (h *host) facts() fleet.Facts {
 const ownerFile = "owner.json"
 
 // kept are the files in a host's run folder that the next agent needs.
-var kept = []string{"guests", "containers", "container-images", "container-agents", "container-files", "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}
-
-// files opens a job's files for its containers with its user's permissions: from where they
-// were shared, on the same machine, which placement has ensured.
-func (h *host) files(ctx context.Context, t fleet.Task) (*os.File, error) {
-	j := t.Job.Spec
-	return share.Enter(ctx, fleet.Share{Export: j.Export, UID: j.UID, GID: j.GID})
-}
+var kept = []string{"guests", "containers", "ended", "container-images", "container-agents", "container-files", share.ClientsFolder, "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}
 
 // sweep removes everything of Pagurus from the host: guests, file servers, networks, control
 // groups, and the files about its cluster. After an error it goes on, but keeps those files.
@@ -325,7 +363,7 @@ func (h *host) sweep(ctx context.Context) error {
 		}
 	}
 	errs = append(errs, returnFaults(), h.isolation().Off())
-	if err := errors.Join(append(errs, h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.groups.Close())...); err != nil {
+	if err := errors.Join(append(errs, h.clients.KeepClients(ctx, nil), h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.groups.Close())...); err != nil {
 		return err
 	}
 	for _, name := range kept {

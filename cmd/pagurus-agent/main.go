@@ -33,11 +33,15 @@ func main() {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(commands()...)
 	cli.Program(root, cli.Options{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	cli.JudgeFlags(root)
 	os.Exit(cli.Say(os.Stderr, root.ExecuteContext(context.Background())))
 }
 
 // be runs an agent until it is told to end, or sweeps the host.
 func be(cmd *cobra.Command, f roles.Agent, sweep bool) error {
+	if os.Geteuid() != 0 {
+		return errors.New("an agent makes networks and guests, and only root may: start it with sudo")
+	}
 	log := roles.Log(cmd.ErrOrStderr(), f.Verbose)
 	at, err := controllerOf(cmd, &f)
 	if err != nil {
@@ -50,12 +54,13 @@ func be(cmd *cobra.Command, f roles.Agent, sweep bool) error {
 	if err != nil {
 		return err
 	}
-	if f.Address == "" {
+	leased := f.Address == ""
+	if leased {
 		f.Address = ownAddress(at.Address)
 	}
 	ctx, stop := roles.Until(cmd.Context())
 	defer stop()
-	return runAgent(ctx, f, client, log)
+	return runAgent(ctx, f, client, leased, log)
 }
 
 // controllerOf says where the controller is. A host that has joined is called what it
@@ -106,11 +111,15 @@ func renew(ctx context.Context, client *wire.Client, log *slog.Logger) {
 	}
 }
 
-// runAgent is a host until ctx ends.
-func runAgent(ctx context.Context, f roles.Agent, client *wire.Client, log *slog.Logger) error {
+// runAgent is a host until ctx ends. leased: its address is the one that it calls the
+// controller from, also when that changes.
+func runAgent(ctx context.Context, f roles.Agent, client *wire.Client, leased bool, log *slog.Logger) error {
 	h, err := openHost(ctx, f, log)
 	if err != nil {
 		return err
+	}
+	if leased {
+		h.calls = client.Here
 	}
 	log.Info("agent begins", "host", f.Name, "address", f.Address, "version", version)
 	go stayLean(ctx, log)

@@ -53,25 +53,36 @@ func newExperiments() *experiments {
 	return &experiments{Promises: bench.NewPromises(drive.Pagurus{}, 0), names: map[fleet.JobID]string{}}
 }
 
-// trials are all of them.
-func (b *experiments) trials() []bench.Trial {
-	return []bench.Trial{
-		{Name: "size", Says: "memory and processor time of an idle cluster's controller and agents", Measure: b.size},
-		{Name: "crowd", Says: "the controller with 2,000 TLS connections of agents that report", Measure: b.crowd, Lab: crowdLab()},
-		{Name: "start", Says: "a warm run to MPI_Init, beside a boot by hand", Measure: b.start},
-		{Name: "migration", Says: "a move's total time, beside QEMU's migrate typed by hand", Measure: b.migration},
-		{Name: "page-cache", Says: "what is not sent of a guest that moves", Measure: b.pageCache},
-		{Name: "stall", Says: "stall of a coupled job, beside moves by hand", Measure: b.stall},
-		{Name: "stall-light", Says: "the same where guests are containers", Measure: b.stallContainer},
-		{Name: "disturbed", Says: "what ten moves cost LAMMPS", Measure: b.disturbed},
-		{Name: "predict", Says: "what was predicted of moves, beside what was so", Measure: b.predict},
-		{Name: "owner", Says: "an owner's job and a parallel one, with the system and without", Measure: b.owners, Lab: ownerLab()},
-		{Name: "light-start", Says: "a warm run of containers to MPI_Init", Measure: b.startContainers},
-		{Name: "light-native", Says: "HPL, STREAM, a solver and NetPIPE in containers, beside natively in the same networks", Measure: b.native},
-		{Name: "light-small", Says: "a move of a process of 352.8 KB, from the command to running", Measure: b.small},
-		{Name: "light-mappings", Says: "moves of processes with thousands of memory mappings", Measure: b.mappings},
-		{Name: "light-sizes", Says: "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore", Measure: b.sizes},
+// measures are what carries each measurement of the catalogue out.
+func (b *experiments) measures() map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"size":           b.size,
+		"crowd":          b.crowd,
+		"start":          b.start,
+		"migration":      b.migration,
+		"page-cache":     b.pageCache,
+		"stall":          b.stall,
+		"stall-light":    b.stallContainer,
+		"disturbed":      b.disturbed,
+		"predict":        b.predict,
+		"owner":          b.owners,
+		"light-start":    b.startContainers,
+		"light-native":   b.native,
+		"light-small":    b.small,
+		"light-mappings": b.mappings,
+		"light-sizes":    b.sizes,
 	}
+}
+
+// trials are all of them, in the catalogue's order.
+func (b *experiments) trials() (all []bench.Trial) {
+	measures, labs := b.measures(), map[string][]string{"owner": ownerLab(), "crowd": crowdLab()}
+	for _, m := range bench.Catalogue {
+		if m.By == bench.ByMake {
+			all = append(all, bench.Trial{Name: m.Name, Says: m.Says, Measure: measures[m.Name], Lab: labs[m.Name]})
+		}
+	}
+	return all
 }
 
 func main() {

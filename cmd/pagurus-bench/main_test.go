@@ -65,3 +65,18 @@ func TestLoopTime(t *testing.T) {
 		}
 	}
 }
+
+// The catalogue and this program agree on what it measures.
+func TestTheCatalogueIsCarriedOut(t *testing.T) {
+	b := newExperiments()
+	left := b.measures()
+	for _, trial := range b.trials() {
+		if trial.Measure == nil || trial.Says == "" {
+			t.Errorf("nobody carries %s out", trial.Name)
+		}
+		delete(left, trial.Name)
+	}
+	for name := range left {
+		t.Errorf("%s is not in the catalogue", name)
+	}
+}

@@ -43,7 +43,8 @@ func main() {
 	flag.Uint64Var(&c.seed, "seed", uint64(time.Now().UnixNano()), "the same seed gives the same plan of faults (default: from the clock)")
 	flag.StringVar(&out, "report", "dist/chaos.json", "where the report goes: every fault, and what became of the move")
 	flag.StringVar(&logs, "logs", "dist/chaos-logs", "where the lab's logs go when something was found")
-	flag.DurationVar(&c.limit, "duration", 2*time.Hour, "no more faults after this")
+	c.limit = 2 * time.Hour
+	flag.Var(cli.Span(&c.limit), "duration", "no more faults after this `time`")
 	flag.StringVar(&only, "only", "", "only faults of these kinds, joined by commas: "+list(kinds(fleet.VM))+"; of containers "+list(kinds(fleet.Container)))
 	flag.IntVar(&c.hosts, "hosts", 3, "hosts of the lab")
 	flag.IntVar(&c.seconds, "seconds", 30, "how long each job computes")

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"pagurus/act/daemon"
 	"pagurus/act/etcd"
 	"pagurus/act/image"
 	"pagurus/act/machine"
@@ -33,9 +32,9 @@ const spoolReserve = 4 * etcd.ReserveBytes
 
 // run runs the controller until ctx ends.
 func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) {
-	lock, err := daemon.HoldLock(roles.Lock(f.Socket), f.Purpose)
+	lock, err := roles.HoldLock(f.Socket, f.Purpose)
 	if err != nil {
-		return fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, lock.Release()) }()
 	here, err := machine.ID()
@@ -76,7 +75,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	ended := make(chan error, 2)
 	go func() { ended <- c.Run(ctx) }()
 	go func() {
-		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Members: c.Members(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Log: log})
+		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Log: log})
 	}()
 	select {
 	case <-c.Ready():

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,14 +28,19 @@ func main() {
 		return run(ctx, f, roles.Log(cmd.ErrOrStderr(), f.Verbose))
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(roles.InitCommand(func(cmd *cobra.Command, f roles.Controller) error {
-		authority, err := identity.OpenAuthority(f.StateDir)
-		if err == nil {
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), authority.Fingerprint())
+	root.AddCommand(roles.InitCommand(func(cmd *cobra.Command, f roles.Controller, name string) error {
+		authority, err := identity.OpenNamed(f.StateDir, name)
+		switch {
+		case err != nil:
+			return err
+		case name != "" && authority.Name() != name:
+			return fmt.Errorf("there is a cluster in %s already, %s: a name is for good, since certificates have it; leave out --name", f.StateDir, cmp.Or(authority.Name(), "without a name"))
 		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), authority.Fingerprint())
 		return err
 	}))
 	cli.Program(root, cli.Options{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	cli.JudgeFlags(root)
 	err := root.ExecuteContext(context.Background())
 	if errors.Is(err, errAnew) {
 		err = again()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/guestlink"
+	"pagurus/fleet"
 )
 
 // contained: this guest is a container. Its driver has already made names, mounts, network
@@ -54,6 +56,17 @@ func serveSocket(m *member) {
 			_ = guestlink.Serve(context.Background(), conn, m) // it ends with the connection
 		}()
 	}
+}
+
+// flushShares writes programs' data to all of the job's directories.
+func flushShares(all []fleet.Directory) error {
+	var errs []error
+	for _, d := range all {
+		if !d.ReadOnly {
+			errs = append(errs, flushShare(d.Path))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // flushShare writes programs' data to the job's files, which stay mounted.

@@ -25,8 +25,8 @@ type member struct {
 	root     string // "/", or a test's folder for /etc and others
 
 	mu       sync.Mutex
-	setting  *setting // the last setup, done or under way
-	export   string   // the path of the job's files, mounted now or before
+	setting  *setting          // the last setup, done or under way
+	shares   []fleet.Directory // the job's directories, mounted now or before
 	home     account
 	remote   *remoteServer
 	programs map[string]*program
@@ -105,7 +105,7 @@ func (m *member) join(s fleet.Setup) (err error) {
 		if err := guestnet.Join(s); err != nil {
 			return fmt.Errorf("joining the job's network: %w", err)
 		}
-		if err := mountShare(s); err != nil {
+		if err := mountShares(s); err != nil {
 			return fmt.Errorf("mounting the job's files: %w", err)
 		}
 	}
@@ -272,11 +272,11 @@ func (m *member) Shutdown(ctx context.Context) error {
 		m.remote = nil
 	}
 	if m.setting != nil {
-		m.export = m.setting.setup.Export
+		m.shares = directories(m.setting.setup)
 	}
 	m.setting = nil // the next setup starts from the beginning
 	if contained {
-		return flushShare(m.export)
+		return flushShares(m.shares)
 	}
-	return unmountShare(ctx, m.export)
+	return unmountShares(ctx, m.shares)
 }

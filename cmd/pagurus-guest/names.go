@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,6 +71,11 @@ func (m *member) write(path, text string) error {
 	return note.Write(path, []byte(text), 0o644)
 }
 
+// ofJob reports whether a path is in one of the job's directories.
+func ofJob(s fleet.Setup, path string) bool {
+	return slices.ContainsFunc(directories(s), func(d fleet.Directory) bool { return within(path, d.Path) })
+}
+
 // enlist adds the job's user to the guest, so that programs can look it up, and gives it a
 // home. An image's own entry is kept.
 func (m *member) enlist(s fleet.Setup) (account, error) {
@@ -77,14 +83,14 @@ func (m *member) enlist(s fleet.Setup) (account, error) {
 	if s.UID == 0 {
 		a.name, a.dir = "root", "/root"
 	}
-	if s.Export != "" && within(a.dir, s.Export) {
+	if ofJob(s, a.dir) {
 		a.dir = "/var/home/user" // the share covers it and is not ours to write
 	}
 	if f, err := m.entry("/etc/passwd", 2, s.UID); err != nil {
 		return a, err
 	} else if f != nil {
 		a.name = f[0]
-		if len(f) > 5 && strings.HasPrefix(f[5], "/") && !(s.Export != "" && within(f[5], s.Export)) {
+		if len(f) > 5 && strings.HasPrefix(f[5], "/") && !ofJob(s, f[5]) {
 			a.dir = f[5]
 		}
 	} else if err := m.add("/etc/passwd", fmt.Sprintf("%s:x:%d:%d:Pagurus:%s:%s", a.name, s.UID, s.GID, a.dir, a.shell)); err != nil {

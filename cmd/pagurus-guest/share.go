@@ -35,22 +35,46 @@ const shareOptions = "vers=4.1,proto=tcp,port=2049,sec=sys,hard,timeo=100,retran
 // be hidden.
 var keepClear = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
 
-// mountShare mounts the job's files at the path they have on the submit host.
-// After an error nothing is mounted.
-func mountShare(s fleet.Setup) error {
+// directories are the job's, its own first.
+func directories(s fleet.Setup) []fleet.Directory {
+	if s.Export == "" {
+		return s.Files
+	}
+	return append([]fleet.Directory{{Path: s.Export}}, s.Files...)
+}
+
+// mountShares mounts the job's directories at the paths they have on the submit host. After
+// an error some may be mounted; a later call mounts the rest.
+func mountShares(s fleet.Setup) error {
 	if !s.Share.IsValid() {
 		return nil
 	}
-	if err := mountable(s.Export); err != nil {
-		return err
+	for _, d := range directories(s) {
+		if err := mountable(d.Path); err != nil {
+			return err
+		}
 	}
-	if mounted(s.Export) {
+	for _, d := range directories(s) {
+		if err := mountShare(s, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mountShare mounts one of them.
+func mountShare(s fleet.Setup, d fleet.Directory) error {
+	if mounted(d.Path) {
 		return nil
 	}
-	if err := os.MkdirAll(s.Export, 0o755); err != nil {
+	if err := os.MkdirAll(d.Path, 0o755); err != nil {
 		return fmt.Errorf("making the mount point: %w", err)
 	}
-	source := s.Share.String() + ":" + s.Export
+	var flags uintptr = unix.MS_NOSUID | unix.MS_NODEV
+	if d.ReadOnly {
+		flags |= unix.MS_RDONLY
+	}
+	source := s.Share.String() + ":" + d.Path
 	options := fmt.Sprintf("%s,addr=%s,clientaddr=%s", shareOptions, s.Share, s.Addr)
 	var last error
 	for deadline := time.Now().Add(shareWait); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
@@ -58,7 +82,7 @@ func mountShare(s fleet.Setup) error {
 		if last = reachable(s.Share); last != nil {
 			continue
 		}
-		if last = unix.Mount(source, s.Export, "nfs4", unix.MS_NOSUID|unix.MS_NODEV, options); last == nil {
+		if last = unix.Mount(source, d.Path, "nfs4", flags, options); last == nil {
 			return nil
 		}
 		if errors.Is(last, unix.ENODEV) {
@@ -105,6 +129,15 @@ func mounted(path string) bool {
 		}
 	}
 	return false
+}
+
+// unmountShares unmounts the job's directories as unmountShare does.
+func unmountShares(ctx context.Context, all []fleet.Directory) error {
+	var errs []error
+	for _, d := range all {
+		errs = append(errs, unmountShare(ctx, d.Path))
+	}
+	return errors.Join(errs...)
 }
 
 // unmountShare writes all files and unmounts the share, if there is one. ctx must have a

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,8 +39,11 @@ func clusterNoun(std streams) cli.Noun {
 	}
 }
 
+// clusterName is what a cluster may be called; nothing is one.
+var clusterName = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9.-]{0,62})?$`)
+
 func clusterInitCommand(std streams) *cobra.Command {
-	listen := ""
+	listen, name := "", ""
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Make this machine the head of a new cluster",
@@ -47,7 +51,7 @@ func clusterInitCommand(std streams) *cobra.Command {
 writes conf.d/10-cluster.toml beside the configuration file. It starts the systemd units
 of controller and agent if they are installed, and otherwise says how to start them.
 Doing it again changes nothing.`,
-		Example: "  sudo pagurus cluster init\n  sudo pagurus cluster init --listen 10.0.0.1:7461",
+		Example: "  sudo pagurus cluster init --name physics\n  sudo pagurus cluster init --listen 10.0.0.1:7461",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {
@@ -56,9 +60,13 @@ Doing it again changes nothing.`,
 			if _, _, err := net.SplitHostPort(listen); err != nil {
 				return fmt.Errorf("--"+listenFlag+" takes an address and a port, like 0.0.0.0:7461, not %q", listen)
 			}
+			if !clusterName.MatchString(name) {
+				return fmt.Errorf("--"+roles.NameFlag+" %q cannot be a cluster's name: give at most 63 letters, digits, dots and hyphens", name)
+			}
 			return initCluster(cmd, std, listen)
 		},
 	}
+	roles.AddName(cmd.Flags(), &name)
 	cmd.Flags().StringVar(&listen, listenFlag, "0.0.0.0:7461", "TCP address for agents and people on other machines")
 	roles.AddConfig(cmd.Flags())
 	return cmd
@@ -117,6 +125,7 @@ func makeAuthority(cmd *cobra.Command) (string, error) {
 	var said strings.Builder
 	chosen := pflag.NewFlagSet("", pflag.ContinueOnError)
 	roles.AddConfig(chosen)
+	roles.AddName(chosen, new(string))
 	program := exec.CommandContext(cmd.Context(), path, append([]string{roles.InitVerb}, roles.Given(cmd.Flags(), chosen)...)...)
 	program.Stderr = &said
 	out, err := program.Output()

@@ -8,6 +8,7 @@ const (
 	cpuListFlag        = "cpu-list"
 	sitesFlag          = "sites"
 	tuneFlag           = "tune"
+	imageFlag          = "image"
 	packagesFlag       = "packages"
 	cpusFlag           = "cpus"
 	memPerHostFlag     = "mem-per-host"

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,7 +52,7 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 			".\nAny other name needs --packages. The same packages give the same image.",
 		Example: `  sudo pagurus image build openmpi
   sudo pagurus image build mine --packages openmpi-bin,libopenmpi-dev,gcc,libc6-dev,python3-mpi4py`,
-		Args:      cli.Exactly(1, "an image, of "+strings.Join(image.Predefined(), ", ")+", or your own with --"+packagesFlag),
+		Args:      cli.Exactly(1, "an image: one of "+strings.Join(image.Predefined(), ", ")+", or your own with --"+packagesFlag),
 		ValidArgs: image.Predefined(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			recipe, err := image.RecipeFor(args[0], suite, packages)
@@ -121,10 +123,11 @@ func imageListCommand(std streams, folder *string) *cobra.Command {
 
 func imageRemoveCommand(std streams, folder *string) *cobra.Command {
 	return &cobra.Command{
-		Use:     "rm NAME…",
-		Short:   "Remove images that no guest runs",
-		Example: "  sudo pagurus image rm lammps",
-		Args:    cli.AtLeast(1, "an image: `pagurus image ls` lists them"),
+		Use:               "rm NAME…",
+		Short:             "Remove images that no guest runs",
+		Example:           "  sudo pagurus image rm lammps",
+		Args:              cli.AtLeast(1, "an image: `pagurus image ls` lists them"),
+		ValidArgsFunction: completeImages(folder, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			store, err := openImages(*folder)
 			if err != nil {
@@ -199,7 +202,8 @@ at the same path. What you write elsewhere is deleted afterwards. With sudo you 
 the user who called sudo.`,
 		Example: `  sudo pagurus image shell openmpi
   sudo pagurus image shell openmpi -- mpicc -O2 -o a.out main.c`,
-		Args: cli.AtLeast(1, "an image: `pagurus image ls` lists them"),
+		Args:              cli.AtLeast(1, "an image: `pagurus image ls` lists them"),
+		ValidArgsFunction: completeImages(folder, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			store, err := openImages(*folder)
 			if err != nil {
@@ -220,6 +224,26 @@ the user who called sudo.`,
 	}
 	cmd.Flags().SetInterspersed(false)
 	return cmd
+}
+
+// completeImages completes at most so many images of this machine.
+func completeImages(folder *string, most int) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return func(_ *cobra.Command, args []string, _ string) (words []string, _ cobra.ShellCompDirective) {
+		if len(args) >= most {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		store, err := openImages(*folder)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		images, _ := store.List()
+		for _, i := range images {
+			if !slices.Contains(args, i.Name) {
+				words = append(words, i.Name+"\t"+orNone(i.MPI+" "+i.Version))
+			}
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
 }
 
 // session is the calling user; with sudo, the user who called it.

@@ -52,11 +52,11 @@ part of a machine: in a lab, or if the agent runs in a container.`,
   pagurus isolate host1 off`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 || len(args) == 2 && args[1] != "on" && args[1] != "off" {
-				return fmt.Errorf("give it one host and on or off, as in `pagurus isolate host1 on`: see `%s --help`", cmd.CommandPath())
+				return fmt.Errorf("name one host, and on or off, as in `pagurus isolate host1 on`: see `%s --help`", cmd.CommandPath())
 			}
-			return nil
+			return cli.AtLeast(1, "one host: `pagurus host ls` lists them")(cmd, args)
 		},
-		ValidArgsFunction: complete,
+		ValidArgsFunction: completeIsolate,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q, err := isolateWish(cmd, args, cores)
 			if err != nil {
@@ -79,7 +79,7 @@ part of a machine: in a lab, or if the agent runs in a container.`,
 func isolateWish(cmd *cobra.Command, args []string, cores string) (*fleet.IsolationRequest, error) {
 	given := cmd.Flags().Changed(fleet.CoresFlag)
 	if given && (len(args) < 2 || args[1] == "off") {
-		return nil, errors.New("--" + fleet.CoresFlag + " goes only with on: off always puts back all CPUs")
+		return nil, fmt.Errorf("--"+fleet.CoresFlag+" goes only with on, as in `pagurus isolate %s on --"+fleet.CoresFlag+" %s`: off always puts back all CPUs", args[0], cores)
 	}
 	if len(args) < 2 {
 		return nil, nil
@@ -198,28 +198,9 @@ func (a asking) print(h fleet.Host) error {
 	return nil
 }
 
-// completionLimit bounds how long a Tab waits for the controller.
-const completionLimit = time.Second
-
-func complete(cmd *cobra.Command, args []string, _ string) (words []string, _ cobra.ShellCompDirective) {
-	switch len(args) {
-	case 0:
-		ctx, stop := context.WithTimeout(cmd.Context(), completionLimit)
-		defer stop()
-		c, err := dial(cmd)
-		if err != nil {
-			break
-		}
-		defer c.Close()
-		s, err := c.Snapshot(ctx)
-		if err != nil {
-			break
-		}
-		for _, h := range view.Read(s).Hosts {
-			words = append(words, string(h.ID)+"\t"+string(h.State))
-		}
-	case 1:
-		words = []string{"on\tisolate CPUs for guests", "off\tput everything back"}
+func completeIsolate(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 1 {
+		return []string{"on\tisolate CPUs for guests", "off\tput everything back"}, cobra.ShellCompDirectiveNoFileComp
 	}
-	return words, cobra.ShellCompDirectiveNoFileComp
+	return cli.CompleteHost(cmd, args, typed)
 }

@@ -117,7 +117,7 @@ func TestIsolate(t *testing.T) {
 		t.Errorf("%v, %v: %s", err, jerr, got)
 	}
 	w.trouble = "it broke"
-	if got, err := w.typed(t, "isolate", "host1", "off"); err == nil || !strings.Contains(got, "not as asked: it broke") {
+	if got, err := w.typed(t, "isolate", "host1", "off"); err == nil || !strings.Contains(got, "not isolated as requested: it broke") {
 		t.Errorf("%v: %s", err, got)
 	}
 }
@@ -143,7 +143,7 @@ func TestCPUsThatMakeNoSense(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	w := newWorld(t)
-	for line, want := range map[string]string{"": "away\tup\nhost1\tup\nlab1\tup\n", "host1": "on\tisolate CPUs for guests\noff\tput everything back\n", "host1 on": ""} {
+	for line, want := range map[string]string{"": "away\tup, 0 guests\nhost1\tup, 0 guests\nlab1\tup, 0 guests\n", "host1": "on\tisolate CPUs for guests\noff\tput everything back\n", "host1 on": ""} {
 		got, err := w.typed(t, append(append([]string{cobra.ShellCompRequestCmd, "isolate"}, strings.Fields(line)...), "")...)
 		if err != nil || !strings.HasPrefix(got, want+":4") {
 			t.Errorf("%q: %v\n%s", line, err, got)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -66,7 +67,7 @@ Machines can be switched off, cut off, suspended and more.`,
   pagurus lab status
   sudo pagurus lab down
   sudo pagurus lab up --machines 3`,
-		Args: cli.NoArguments,
+		Args: cli.OnlyVerbs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(labUpCommand(std), labDownCommand(std), labStatusCommand(std), labExecCommand(std), linkCommand(std.out, labPorts),
@@ -206,10 +207,11 @@ func labStatusCommand(std streams) *cobra.Command {
 
 func labExecCommand(std streams) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "exec HOST -- COMMAND [ARGUMENT…]",
-		Short:   "Run a command in a host's network, or in a machine",
-		Example: "  pagurus lab exec host1 -- ip neigh\n  sudo pagurus lab exec host2 -- journalctl -u pagurus-agent    # a machine",
-		Args:    cli.AtLeast(2, "a host, and a command after --"),
+		Use:               "exec HOST -- COMMAND [ARGUMENT…]",
+		Short:             "Run a command in a host's network, or in a machine",
+		Example:           "  pagurus lab exec host1 -- ip neigh\n  sudo pagurus lab exec host2 -- journalctl -u pagurus-agent    # a machine",
+		Args:              cli.AtLeast(2, "a host, and a command after --"),
+		ValidArgsFunction: completeLab(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := readLab()
 			if err != nil {
@@ -248,11 +250,12 @@ func labExecCommand(std streams) *cobra.Command {
 // labPartCommand is a hidden command about one daemon of the lab, for tests and debugging.
 func labPartCommand(std streams, name, short string, do func(lab, context.Context, daemon.Daemon) error) *cobra.Command {
 	return &cobra.Command{
-		Use:     name + " HOST|controller",
-		Short:   short,
-		Example: "  sudo pagurus lab " + name + " host1",
-		Hidden:  true,
-		Args:    cli.Exactly(1, "a host, or controller"),
+		Use:               name + " HOST|controller",
+		Short:             short,
+		Example:           "  sudo pagurus lab " + name + " host1",
+		Hidden:            true,
+		Args:              cli.Exactly(1, "a host, or controller"),
+		ValidArgsFunction: completeLab(1, "controller"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := readLab()
 			if err != nil {
@@ -366,6 +369,21 @@ func (l lab) number(name string) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("the lab has no host %q: it has host1 to host%d", name, l.Hosts)
+}
+
+// completeLab completes at most so many hosts of the lab that is up, or other words.
+func completeLab(most int, words ...string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		l, err := readLab()
+		if err != nil || len(args) >= most {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		all := slices.Clone(words)
+		for n := range l.Hosts {
+			all = append(all, string(hostName(n+1)))
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp
+	}
 }
 
 // beside is the path of a program beside this one. If it is missing, the plain name is

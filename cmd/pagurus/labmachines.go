@@ -256,7 +256,11 @@ func (l lab) bringUpMachines(ctx context.Context, std streams) (err error) {
 			return err
 		}
 	}
-	std.say(fmt.Sprintf("starting %s with %s", view.Count(l.Hosts, "machine"), l.Accelerator))
+	emulated := ""
+	if l.Accelerator == "" {
+		emulated = ", emulated, which takes minutes"
+	}
+	std.say(fmt.Sprintf("starting %s%s", view.Count(l.Hosts, "machine"), emulated))
 	if err := l.eachHost(ctx, func(ctx context.Context, n int) error {
 		if err := l.awaitMachine(ctx, n); err != nil {
 			return err
@@ -414,49 +418,6 @@ func (l lab) startHere(ctx context.Context) error {
 	return err
 }
 
-// wayVerb is the hidden command that is the way to the lab's controller.
-const wayVerb = "way"
-
-// runWay has this machine's socket of a controller be that of the head, by its shell, until
-// it is told to end. Whoever reaches the socket, root here, is root there.
-func runWay(ctx context.Context) error {
-	l, err := readLab()
-	if err != nil {
-		return err
-	}
-	lock, err := daemon.HoldLock(roles.Lock(wire.DefaultSocket), labPurpose)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = lock.Release() }()
-	args := l.machine(head).Shell([]string{"-N", "-o", "ExitOnForwardFailure=yes", "-o", "StreamLocalBindUnlink=yes",
-		"-o", "StreamLocalBindMask=0177", "-L", wire.DefaultSocket + ":" + wire.DefaultSocket})
-	for ctx.Err() == nil {
-		c := exec.CommandContext(ctx, args[0], args[1:]...)
-		c.Stdout, c.Stderr = os.Stdout, os.Stderr
-		if err := c.Run(); err != nil && ctx.Err() == nil {
-			fmt.Fprintln(os.Stderr, "the head is gone, and is looked for again:", err)
-		}
-		if err := waitFor(ctx, labPoll); err != nil {
-			break
-		}
-	}
-	if err := os.Remove(wire.DefaultSocket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// waitFor waits for a time, or until ctx ends.
-func waitFor(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
 // checkMachines says what is wrong with what is asked for.
 func (l lab) checkMachines(asked func(flag string) bool) error {
 	for _, flag := range []string{hostsFlag, cpusPerHostFlag, cpusAltogetherFlag, cpuListFlag, sitesFlag, memPerHostFlag} {
@@ -492,8 +453,8 @@ func (l lab) notMachines(instead string) error {
 // tryThis are commands that a user of the lab may begin with.
 func (l lab) tryThis() string {
 	if l.Machines == nil {
-		return "`pagurus hosts`, `pagurus run -n 4 -- hostname`"
+		return "`pagurus host ls`, `pagurus run -n 4 -- hostname`"
 	}
-	return "`pagurus hosts`, which root's commands here ask the head, " + string(hostName(head)) +
+	return "`pagurus host ls`, which root's commands here ask the head, " + string(hostName(head)) +
 		"; `pagurus lab exec host2 -- journalctl -u pagurus-agent`; `pagurus lab power host2 off`"
 }

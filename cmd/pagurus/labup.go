@@ -69,7 +69,10 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 		return err
 	}
 	std.say("checking how guests can run here")
-	if l.Accelerator, err = accelerator(ctx); err == nil && l.Machines != nil && !before {
+	if l.Accelerator, err = accelerator(ctx); l.Accelerator != fleet.KVM { // each agent finds out why, and tries again what did not answer
+		l.Accelerator = ""
+	}
+	if err == nil && l.Machines != nil && !before {
 		err = l.prepare(ctx, std)
 	}
 	switch {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/act/badlink"
+	"pagurus/cmd/pagurus/labnet"
 	"pagurus/show/cli"
 )
 
@@ -30,6 +31,7 @@ one buffer of the kernel: up to 64 KiB of a stream. Delays need a kernel with ne
 		Example: `  sudo pagurus lab link --loss 1%
   sudo pagurus lab link host1 host2 --loss 0.5% --delay 2ms
   sudo pagurus lab link                    # as before`,
+		ValidArgsFunction: completeLab(labnet.MaxHosts),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := trouble.Check(); err != nil {
 				return err

@@ -35,6 +35,12 @@ type streams struct {
 // say tells the user about progress.
 func (s streams) say(what string) { _, _ = fmt.Fprintln(s.err, "pagurus: "+what) }
 
+// source says what a directory is, if hosts can share it.
+func source(path string) string {
+	is, _, _ := machine.Source(path) // after an error it is not known
+	return is
+}
+
 func main() {
 	std := streams{os.Stdin, os.Stdout, os.Stderr}
 	os.Exit(cli.Say(std.err, execute(context.Background(), std)))
@@ -44,7 +50,7 @@ func execute(ctx context.Context, std streams) error { return command(std).Execu
 
 // command is the whole command line.
 func command(std streams) *cobra.Command {
-	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, In: std.in, Out: std.out, Err: std.err})
+	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, Source: source, Missing: missing, Mend: mend(std), In: std.in, Out: std.out, Err: std.err})
 	cli.AddNoun(root, imageNoun(std))
 	cli.AddGroup(root, "Guests:", tuneCommand(std.out))
 	cli.AddGroup(root, "This machine:", upCommand(std), controllerCommand(), agentCommand(), labCommand(std), doctorCommand())
@@ -56,8 +62,23 @@ func command(std streams) *cobra.Command {
 		cli.AddVerb(host, isolate())
 	}
 	measured := measuring.Streams{Out: std.out, Err: std.err, Version: version, Beside: roles.Beside}
-	root.AddCommand(versionCommand(std), demoCommand(std), sim.Command(std.out, std.say), measuring.Bench(measured), measuring.Trace(measured))
+	root.AddCommand(versionCommand(std), demoCommand(std), sim.Command(std.out, std.say, cli.Size), measuring.Bench(measured), measuring.Trace(measured))
+	completeImageFlags(root)
+	cli.Finish(root)
 	return root
+}
+
+// completeImageFlags has --image complete the images of this machine.
+func completeImageFlags(cmd *cobra.Command) {
+	if cmd.Flags().Lookup(imageFlag) != nil {
+		folder := roles.Images
+		_ = cmd.RegisterFlagCompletionFunc(imageFlag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+			return completeImages(&folder, 1)(cmd, nil, typed)
+		})
+	}
+	for _, sub := range cmd.Commands() {
+		completeImageFlags(sub)
+	}
 }
 
 func versionCommand(std streams) *cobra.Command {

@@ -29,7 +29,7 @@ func tuneCommand(out io.Writer) *cobra.Command {
 		Short:   "Show what guests mirror of their hosts",
 		Long:    "Guests mirror their hosts if they are started with `pagurus run --tune`.",
 		Example: "  pagurus tune show host1\n  pagurus run --tune hpc -n 8 -- ./a.out",
-		Args:    cli.NoArguments,
+		Args:    cli.OnlyVerbs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(showCommand(out))
@@ -55,8 +55,12 @@ agent also asks the guest itself, every half minute while nothing moves.`,
 		Example: `  pagurus tune show host1
   pagurus tune show host1 --cpus 8 --mem 16G --tune numa,pin
   pagurus tune show j3g0`,
-		Args: cli.Exactly(1, "a host or a guest"),
+		Args:              cli.Exactly(1, "one host or guest: `pagurus host ls` and `pagurus guest ls` list them"),
+		ValidArgsFunction: cli.CompleteHostOrGuest,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if least := fleet.VM.Traits().LeastMemoryBytes; w.memory < least {
+				return fmt.Errorf("--"+fleet.MemFlag+": a virtual machine has at least %s", view.Bytes(least))
+			}
 			where, err := cli.Controller(cmd.Flags(), wire.UserCredentials())
 			if err != nil {
 				return err
@@ -77,6 +81,8 @@ agent also asks the guest itself, every half minute while nothing moves.`,
 	cmd.Flags().IntVar(&w.cpus, cpusFlag, 0, "CPUs of the guest (default: as many as the host has cores)")
 	cli.Size(cmd.Flags(), &w.memory, fleet.MemFlag, "its memory")
 	cmd.Flags().StringVar(&w.tune, tuneFlag, "hpc", "what it mirrors, as in run --tune")
+	cli.NoLess(cmd.Flags(), cpusFlag, 1)
+	cli.JudgeTune(cmd.Flags(), tuneFlag)
 	return cmd
 }
 

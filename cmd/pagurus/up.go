@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"pagurus/act/daemon"
+	"pagurus/act/machine"
 	"pagurus/cmd/roles"
 	"pagurus/show/cli"
 )
@@ -57,6 +58,44 @@ func doctorCommand() *cobra.Command {
 		func(cmd *cobra.Command) error {
 			return become(roles.AgentProgram, cmd, roles.DoctorVerb, roles.CRIUVerb)
 		})
+}
+
+// missing asks the doctor what guests need and this machine lacks.
+func missing(ctx context.Context) (names []string, err error) {
+	path, err := roles.Beside(roles.AgentProgram)
+	if err != nil {
+		return nil, err
+	}
+	out, err := exec.CommandContext(ctx, path, roles.DoctorVerb, "--"+roles.QuickFlag, "--json").Output()
+	if exit := (*exec.ExitError)(nil); err != nil && !(errors.As(err, &exit) && len(out) > 0) { // it fails when something is missing
+		return nil, err
+	}
+	var found []machine.Finding
+	if err := json.Unmarshal(out, &found); err != nil {
+		return nil, fmt.Errorf("understanding the doctor: %w", err)
+	}
+	for _, f := range found {
+		if !f.OK && f.Needed {
+			names = append(names, f.Name)
+		}
+	}
+	return names, nil
+}
+
+// mend has the doctor install it.
+func mend(std streams) func(context.Context) error {
+	return func(ctx context.Context) error {
+		path, err := roles.Beside(roles.AgentProgram)
+		if err != nil {
+			return err
+		}
+		doctor := exec.CommandContext(ctx, path, roles.DoctorVerb, "--fix")
+		doctor.Stdout, doctor.Stderr = std.out, std.err
+		if exit := (*exec.ExitError)(nil); errors.As(doctor.Run(), &exit) {
+			return cli.Exit{Code: exit.ExitCode()} // it has said why
+		}
+		return nil
+	}
 }
 
 func upCommand(std streams) *cobra.Command {
@@ -124,12 +163,12 @@ const upPurpose = "`pagurus up`"
 // They print their own errors.
 func both(ctx context.Context, std streams, c roles.Controller, ofController, ofAgent []string) error {
 	// An existing controller would answer instead of ours.
-	lock, err := daemon.HoldLock(roles.Lock(c.Socket), upPurpose)
+	lock, err := roles.HoldLock(c.Socket, upPurpose)
 	if err == nil {
 		err = lock.Release()
 	}
 	if err != nil {
-		return fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
+		return err
 	}
 	// The kernel sends Pdeathsig when the starting thread ends.
 	runtime.LockOSThread()

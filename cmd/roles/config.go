@@ -54,6 +54,8 @@ func Tables() map[string]*pflag.FlagSet {
 	a.Add(agent)
 	cli.Locate(agent)
 	c.Add(controller, ":"+defaultPort)
+	cli.JudgeSet(agent)
+	cli.JudgeSet(controller)
 	return map[string]*pflag.FlagSet{AgentTable: agent, ControllerTable: controller}
 }
 
@@ -70,6 +72,7 @@ func keys(flags *pflag.FlagSet) (names []string) {
 // AddConfig defines the flag that chooses the configuration file.
 func AddConfig(flags *pflag.FlagSet) {
 	flags.String(configFlag, ConfigFile, "configuration file, with "+configFolder+"/*.toml beside it (or "+ConfigVariable+"; empty: none)")
+	cli.MayBeEmpty(flags, configFlag)
 }
 
 // Config is what configuration files say.

@@ -1,11 +1,14 @@
 package roles
 
 import (
+	"errors"
+	"fmt"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"pagurus/act/daemon"
 	"pagurus/show/cli"
 )
 
@@ -29,6 +32,7 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	flags.StringVar(&f.Listen, "listen", listen, "TCP address for agents and people on other machines; empty: none")
 	flags.StringVar(&f.Purpose, "purpose", "a controller", "")
 	_ = flags.MarkHidden("purpose")
+	cli.MayBeEmpty(flags, "socket", "etcd", "listen", "purpose")
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 }
@@ -37,10 +41,20 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 const InitVerb = "init"
 
 // InitCommand is the controller's command that makes its authority; run does it.
-func InitCommand(run func(cmd *cobra.Command, f Controller) error) *cobra.Command {
-	cmd := ControllerCommand(InitVerb, run)
+func InitCommand(run func(cmd *cobra.Command, f Controller, name string) error) *cobra.Command {
+	name := ""
+	cmd := ControllerCommand(InitVerb, func(cmd *cobra.Command, f Controller) error { return run(cmd, f, name) })
+	AddName(cmd.Flags(), &name)
 	cmd.Short, cmd.Long, cmd.Example = "Make the cluster's authority, unless it exists", "", "  pagurus-controller init"
 	return cmd
+}
+
+// NameFlag is what people call a new cluster.
+const NameFlag = "name"
+
+// AddName defines it.
+func AddName(flags *pflag.FlagSet, name *string) {
+	flags.StringVar(name, NameFlag, "", "what people call the cluster: whoami shows it, and certificates have it for good")
 }
 
 // Finish sets defaults that depend on other flags.
@@ -55,6 +69,15 @@ func (f *Controller) Finish() {
 
 // Lock is the lock file of a socket's one controller.
 func Lock(socket string) string { return socket + ".lock" }
+
+// HoldLock holds a socket's lock for a controller.
+func HoldLock(socket, purpose string) (*daemon.Lock, error) {
+	lock, err := daemon.HoldLock(Lock(socket), purpose)
+	if held := (daemon.Held{}); errors.As(err, &held) {
+		return nil, fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
+	}
+	return lock, err
+}
 
 // ControllerCommand is the command of a controller; it calls run.
 func ControllerCommand(use string, run func(cmd *cobra.Command, f Controller) error) *cobra.Command {

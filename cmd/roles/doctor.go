@@ -10,6 +10,7 @@ import (
 const (
 	DoctorVerb      = "doctor"
 	CRIUVerb        = "criu"        // of the doctor
+	QuickFlag       = "quick"       // of the doctor: it looks and tries nothing
 	AcceleratorVerb = "accelerator" // prints what guests on this machine run with
 )
 
@@ -32,6 +33,8 @@ and leaves nothing behind. It exits with 0 if everything needed works, otherwise
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, fix) },
 	}
 	cmd.Flags().BoolVar(&fix, "fix", false, "run the commands that fix what is missing")
+	cmd.Flags().Bool(QuickFlag, false, "look only, and try nothing")
+	_ = cmd.Flags().MarkHidden(QuickFlag)
 	cmd.AddCommand(&cobra.Command{
 		Use:     CRIUVerb,
 		Short:   "Bring a CRIU that can move containers to this machine, if it has none",

@@ -27,6 +27,7 @@ const (
 	snapshotsFlag = "snapshots"
 	ownerCPUFlag  = "owner-cpu"
 	addressFlag   = "address"
+	sharedFlag    = "shared"
 )
 
 // GroupFlag is the flag of the group of a host's guests.
@@ -62,6 +63,7 @@ type Agent struct {
 	Bandwidth   int64 // bytes a second of each leaving guest; 0: no limit
 	Memory      int64 // for guests; 0: the machine's less its reserve
 	Verbose     bool
+	Shared      []string // directories that hosts share anyway
 }
 
 // Add defines the flags of an agent.
@@ -85,8 +87,10 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	}
 	flags.StringVar(&f.OwnerCPU, ownerCPUFlag, string(owner.Machine), "which CPU use counts as the owner's: machine (all but Pagurus's), network (of processes in this network namespace) or cgroup:PATH")
 	cli.Size(flags, &f.Memory, "memory", "memory for guests (default: all but 1 GiB, or half of it if that is less)")
+	flags.StringSliceVar(&f.Shared, sharedFlag, nil, "directories that hosts share anyway, like /home,/scratch: containers see them directly where another host has the same ones")
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
+	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, "accelerator", GroupFlag)
 }
 
 // longestSite keeps tables readable.
@@ -104,6 +108,11 @@ func (f *Agent) Finish() error {
 	}
 	if len(f.Site) > longestSite || strings.ContainsFunc(f.Site, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return fmt.Errorf("--"+fleet.SiteFlag+" takes a name of at most %d printable characters", longestSite)
+	}
+	for _, dir := range f.Shared {
+		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
+			return fmt.Errorf("--"+sharedFlag+" %s: write the whole path of a directory, without .. or a / at its end", dir)
+		}
 	}
 	if f.FirstCore < 0 {
 		return errors.New("--" + firstCoreFlag + " must not be negative")
@@ -128,6 +137,7 @@ func folders(flags *pflag.FlagSet, run, state, images *string) {
 	flags.StringVar(run, fleet.RunFlag, Run, "folder for what lives as long as the machine is up")
 	flags.StringVar(state, "state", State, "folder for what stays")
 	flags.StringVar(images, "images", "", "folder of the images (default: images in --state)")
+	cli.MayBeEmpty(flags, "images")
 }
 
 // AgentCommand is the command of an agent; it calls run.

@@ -28,6 +28,7 @@ type Link struct {
 type Model struct {
 	kind      fleet.Kind    // of the guests
 	bandwidth float64       // bytes a second of an unlimited link
+	looked    float64       // bytes a second that are scanned
 	slack     float64       // bytes a second by which a copy stays below its limit
 	overrun   float64       // bytes a second by which a compressed copy exceeds its limit
 	overhead  time.Duration // of a move, except sending memory
@@ -92,6 +93,9 @@ func (m Model) usualRest() time.Duration {
 func (m Model) known() Model {
 	if m.bandwidth <= 0 {
 		m.bandwidth = usualBandwidth
+	}
+	if m.looked <= 0 {
+		m.looked = looked
 	}
 	if m.slack <= 0 {
 		m.slack = usualSlack
@@ -199,7 +203,7 @@ func (m Model) followOn(set curve, p fleet.Profile, l Link) course {
 	memory := math.Max(float64(p.MemoryBytes), float64(p.FilledBytes))
 	c.sent = filled(p, l.Limits)
 	// With a limit there is enough time to scan meanwhile.
-	round := math.Max(c.sent/c.bandwidth, c.sent/free+math.Max(memory, 0)/looked)
+	round := math.Max(c.sent/c.bandwidth, c.sent/free+math.Max(memory, 0)/cmp.Or(m.looked, looked))
 	took := round
 	switch l.Limits.Mode {
 	case fleet.StopAndCopy:

@@ -5,6 +5,7 @@ package desired
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -21,11 +22,12 @@ type State struct {
 	s      fleet.Snapshot
 	jobs   map[fleet.HostID][]fleet.JobID
 	guests map[fleet.HostID][]fleet.GuestID
+	shown  map[fleet.JobID]map[fleet.HostID]bool // hosts that show a job's files to its guests
 }
 
 // New groups a snapshot by host.
 func New(s fleet.Snapshot) *State {
-	a := &State{s: s, jobs: map[fleet.HostID][]fleet.JobID{}, guests: map[fleet.HostID][]fleet.GuestID{}}
+	a := &State{s: s, jobs: map[fleet.HostID][]fleet.JobID{}, guests: map[fleet.HostID][]fleet.GuestID{}, shown: map[fleet.JobID]map[fleet.HostID]bool{}}
 	for _, j := range Jobs(s) {
 		on := map[fleet.HostID]bool{}
 		if j.ShareHost != "" {
@@ -39,6 +41,9 @@ func New(s fleet.Snapshot) *State {
 			for _, host := range lifecycle.Places(g, Live(s, g)) {
 				on[host] = true
 				a.guests[host] = append(a.guests[host], id)
+				if !g.Kind.Traits().MountsFiles && j.Spec.Export != "" && host != j.ShareHost {
+					a.show(j.ID, host)
+				}
 			}
 		}
 		for host := range on {
@@ -65,6 +70,30 @@ func (a *State) Wanted(host fleet.HostID) fleet.Wanted {
 	return w
 }
 
+func (a *State) show(job fleet.JobID, host fleet.HostID) {
+	if a.shown[job] == nil {
+		a.shown[job] = map[fleet.HostID]bool{}
+	}
+	a.shown[job][host] = true
+}
+
+// clients adds the file clients of a job: one on each host that shows the job's files and
+// is not on the machine that has them. It depends on nothing that may change while guests
+// run there, such as what else the host shares: that would cut them off.
+func (a *State) clients(n *fleet.Network, j fleet.Job, host fleet.HostID) {
+	for _, id := range slices.Sorted(maps.Keys(a.shown[j.ID])) {
+		h := a.s.Hosts[id]
+		if h.Number == 0 || h.Facts.Machine == j.Spec.Machine {
+			continue
+		}
+		e := fleet.Endpoint{Addr: fleet.ClientAddr(h.Number), MAC: fleet.ClientMAC(h.Number), Host: id, VTEP: a.vtep(id), Mount: true}
+		n.Endpoints = append(n.Endpoints, e)
+		if id == host && h.Facts.Machine != "" {
+			n.Mount = &fleet.Mount{Addr: e.Addr, MAC: e.MAC}
+		}
+	}
+}
+
 // network returns one job's network as one host must know it.
 func (a *State) network(j fleet.Job, host fleet.HostID) fleet.Network {
 	n := fleet.Network{Job: j.ID, Subnet: j.Subnet}
@@ -89,8 +118,10 @@ func (a *State) network(j fleet.Job, host fleet.HostID) fleet.Network {
 		})
 	}
 	if j.ShareHost == host {
-		n.Share = &fleet.Share{Export: j.Spec.Export, UID: j.Spec.UID, GID: j.Spec.GID}
+		n.Share = &fleet.Share{Export: j.Spec.Export, UID: j.Spec.UID, GID: j.Spec.GID, Files: j.Spec.Files}
 	}
+	a.clients(&n, j, host)
+	slices.SortFunc(n.Endpoints, func(a, b fleet.Endpoint) int { return a.Addr.Compare(b.Addr) })
 	return n
 }
 

@@ -15,11 +15,15 @@ func Diagram() string {
 Printed from the tables in decide/lifecycle; "go test ./internal/archtest -update"
 prints it again.
 
-An order is answered with one of three outcomes. **done**: it has been carried
-out. **failed**: a promise that neither it nor an earlier try of it has had a
-lasting effect, nor ever will. **unknown**: no answer came. Every order may be
-carried out twice. A try is told from the next by Attempt, and a host refuses
-orders with a Gen older than one it has seen.
+An order is answered with one of these outcomes:
+
+`)
+	for _, o := range fleet.Outcomes {
+		fmt.Fprintf(&b, "- **%s**: %s.\n", o.Outcome, o.Says)
+	}
+	b.WriteString(`
+Every order may be carried out twice. A try is told from the next by Attempt, and
+a host refuses orders with a Gen older than one it has seen.
 
 ## Migration
 

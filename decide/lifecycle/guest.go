@@ -55,6 +55,9 @@ func Guest(g fleet.Guest, r fleet.Report) (fleet.Guest, bool, error) {
 	if to == fleet.GuestEnded {
 		g.Cause = ending(g, r)
 	}
+	if r.Remains != nil && g.Remains == nil { // a later one is of an attempt to stop what ended
+		g.Remains = r.Remains
+	}
 	g.State, g.Attempt, g.Since = to, attempt, r.At
 	return g, true, nil
 }

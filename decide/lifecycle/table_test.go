@@ -285,3 +285,21 @@ func TestDiagramNamesEveryState(t *testing.T) {
 		}
 	}
 }
+
+// The document explains every outcome that a table answers, and no other.
+func TestDiagramExplainsEveryOutcome(t *testing.T) {
+	answered := map[fleet.Outcome]bool{}
+	for _, a := range migrationArrows {
+		answered[a.on] = true
+	}
+	text := Diagram()
+	for _, o := range fleet.Outcomes {
+		if !answered[o.Outcome] || !strings.Contains(text, "- **"+string(o.Outcome)+"**: ") {
+			t.Errorf("%s: answered by a migration: %v", o.Outcome, answered[o.Outcome])
+		}
+		delete(answered, o.Outcome)
+	}
+	if len(answered) > 0 {
+		t.Errorf("not explained: %v", answered)
+	}
+}

@@ -93,11 +93,5 @@ func Invalid(r *fleet.Rules) string {
 	if r == nil {
 		return "the request has no rules in it; pagurus and its controller may be of different versions, see `pagurus version`"
 	}
-	if _, known := Named(string(r.Vacate)); !known && r.Vacate != "" {
-		return fmt.Sprintf("there is no policy %q; `pagurus policy ls` lists them", r.Vacate)
-	}
-	if _, known := placement.Named(r.Placement); !known {
-		return fmt.Sprintf("unknown placement %q; use spread or longest-idle", r.Placement)
-	}
-	return ""
+	return r.Refused()
 }

@@ -5,9 +5,7 @@
 package owners
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -80,14 +78,6 @@ func ExplainVacating(h fleet.Host, r fleet.Rules, at time.Time) []string {
 	return out
 }
 
-// Limits of a policy. The kernel keeps 15 bytes of a program's name.
-const (
-	longestIdle    = 30 * 24 * time.Hour
-	mostExclusive  = 64
-	longestProgram = 15
-	day            = 24 * time.Hour
-)
-
 // AmendHost applies a request about a host's owner, or says why not, for people.
 func AmendHost(h fleet.Host, r fleet.Request) (out fleet.Host, reason string) {
 	switch r.Verb {
@@ -99,7 +89,7 @@ func AmendHost(h fleet.Host, r fleet.Request) (out fleet.Host, reason string) {
 		if r.Policy == nil {
 			return h, "the request has no policy in it; pagurus and its controller may be of different versions, see `pagurus version`"
 		}
-		if reason := invalid(*r.Policy); reason != "" {
+		if reason := r.Policy.Refused(); reason != "" {
 			return h, reason
 		}
 		claimed := h.Policy.Claimed // only Claim and Release set this
@@ -107,32 +97,4 @@ func AmendHost(h fleet.Host, r fleet.Request) (out fleet.Host, reason string) {
 		h.Policy.Claimed = claimed
 	}
 	return h, ""
-}
-
-// invalid says what is wrong with a policy and how to fix it.
-func invalid(p fleet.OwnerPolicy) string {
-	bad := func(t time.Duration) bool { return t < 0 || t > day }
-	switch {
-	case p.Vacate != "" && p.Vacate != fleet.Evacuate && p.Vacate != fleet.Suspend && p.Vacate != fleet.Stay:
-		return fmt.Sprintf("unknown action %q for guests when the owner stays; use --"+fleet.VacateFlag+" %s, %s or %s", p.Vacate, fleet.Evacuate, fleet.Suspend, fleet.Stay)
-	case p.Nowhere != "" && (p.Nowhere != fleet.Suspend && p.Nowhere != fleet.Stay || p.Vacate != "" && p.Vacate != fleet.Evacuate):
-		return fmt.Sprintf("guests that %s cannot %q where they find no room; use --"+fleet.VacateFlag+" %s,%s or %s,%s", cmp.Or(p.Vacate, "follow the cluster's policy"), p.Nowhere,
-			fleet.Evacuate, fleet.Suspend, fleet.Evacuate, fleet.Stay)
-	case p.IdleAfter < 0 || p.IdleAfter > longestIdle:
-		return fmt.Sprintf("an owner cannot count as gone after %s; give --"+fleet.IdleAfterFlag+" something from 1s to %s", p.IdleAfter, longestIdle)
-	case bad(p.Hours.From) || bad(p.Hours.To):
-		return "hours are times of one day; give --" + fleet.HoursFlag + " something like 19:00-07:00"
-	case p.Cap < 0 || p.Cap > 1:
-		return fmt.Sprintf("guests cannot have %g %% of the CPUs; give --"+fleet.CapFlag+" something from 1%% to 100%%", 100*p.Cap)
-	case p.Preset != "" && !slices.Contains(presence.Presets(), p.Preset):
-		return fmt.Sprintf("there is no preset %q; use %s", p.Preset, strings.Join(presence.Presets(), " or "))
-	case len(p.Exclusive) > mostExclusive:
-		return fmt.Sprintf("%d programs are more than the %d that can be watched; name fewer", len(p.Exclusive), mostExclusive)
-	}
-	for _, name := range p.Exclusive {
-		if name == "" || len(name) > longestProgram || strings.ContainsAny(name, "/\x00\n") {
-			return fmt.Sprintf("%q cannot be the name of a running program; give the name that `ps -o comm` shows, at most %d characters", name, longestProgram)
-		}
-	}
-	return ""
 }

@@ -42,30 +42,6 @@ func TestKindLeftOpen(t *testing.T) {
 	}
 }
 
-// A container gets its files from its host: it goes where they are, or where the host can
-// fetch them.
-func TestContainersGoWhereTheFilesAre(t *testing.T) {
-	ask := Ask{Kind: fleet.Container, Files: "here"}
-	for _, c := range []struct {
-		machine string
-		fetches bool
-		fits    bool
-	}{{"here", false, true}, {"there", false, false}, {"there", true, true}} {
-		h := host("host1", 1<<30)
-		h.Facts.Machine = c.machine
-		h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.Container: {Files: c.fetches}, fleet.VM: {}}
-		v := NewSurvey(snapshot(h), nil)
-		if why := Unfit(v, &h, ask); (why == "") != c.fits {
-			t.Errorf("%+v: %q", c, why)
-		}
-		vm := ask
-		vm.Kind = fleet.VM
-		if why := Unfit(v, &h, vm); why != "" {
-			t.Errorf("a vm at %+v: %q", c, why)
-		}
-	}
-}
-
 func TestKindsAreSaidOnceWhereTheyAreAlike(t *testing.T) {
 	vm, container := Choice{Reason: "a vm, since KVM works there; it has the most room"}, Choice{Reason: "a container, since; room"}
 	for want, chosen := range map[string][]Choice{

@@ -26,13 +26,15 @@ type Ask struct {
 	NoArrivals bool           // exclude hosts that are already a move's target
 	Alive      *Source        // set for a guest that must keep running when it moves
 	Affinity   *Affinity      // its preferred site; nil: none
+
+	Directories []fleet.Directory // the job's, on that machine
 }
 
 // Leaving is the placement question for a running guest.
 func Leaving(s fleet.Snapshot, g fleet.Guest) Ask {
 	needs, known := s.Hosts[g.Home].Facts.Abilities[g.Kind]
 	return Ask{
-		Need: g.Need, Kind: g.Kind, Files: s.Jobs[g.Job].Spec.Machine,
+		Need: g.Need, Kind: g.Kind, Files: s.Jobs[g.Job].Spec.Machine, Directories: s.Jobs[g.Job].Spec.Directories(),
 		Alive: &Source{Host: g.Home, Needs: needs, Known: known, Shape: g.Shape},
 	}
 }
@@ -175,8 +177,8 @@ func Unfit(v *Survey, h *fleet.Host, a Ask) string {
 	if reason := unable(able, has, a); reason != "" {
 		return reason
 	}
-	if !a.Kind.Traits().MountsFiles && a.Files != h.Facts.Machine && !able.Files {
-		return "has no way to the job's files, which are on another machine"
+	if reason := unreached(h, a); reason != "" {
+		return reason
 	}
 	if level := sees(able, a); level != "" && (h.Facts.Topology == nil || !topology.Holds(*h.Facts.Topology, level)) {
 		return fmt.Sprintf("has no CPU of level %s, which the guest sees", level)

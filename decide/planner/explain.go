@@ -78,7 +78,7 @@ func (e *explainer) guest(g fleet.Guest) []string {
 		if g.Cause != "" {
 			say("Why it ended: %s.", g.Cause)
 		}
-		return out
+		return append(out, remains(g)...)
 	}
 	say("Its home is %s: %s.", g.Home, cmp.Or(g.Reason, "nothing was noted when it was placed"))
 	if quiet := placement.Silence(e.s, g.Home, e.s.At); quiet > 0 {
@@ -232,11 +232,12 @@ func (e *explainer) job(j fleet.Job) []string {
 		say("%s.", result(j))
 	}
 	if j.State == fleet.JobEnded {
-		return out
+		return append(out, e.shortOfMemory(j)...)
 	}
-	say("Its files (%s) are served by %s, on network %d.", j.Spec.Export, j.ShareHost, j.Subnet)
+	say("Its files (%s) are served by %s, on network %d.", strings.Join(directories(j.Spec), ", "), j.ShareHost, j.Subnet)
+	out = append(out, e.reached(j)...)
 	if quiet := placement.Silence(e.s, j.ShareHost, e.s.At); quiet > 0 {
-		say("%s has not been heard from for %s; programs that use files wait. Start the agent there again.", j.ShareHost, quiet.Round(time.Second))
+		say("%s has not been heard from for %s; programs that use files wait, and go on when it is back. Start the agent there again.", j.ShareHost, quiet.Round(time.Second))
 	}
 	at := map[fleet.HostID][]string{}
 	waiting := 0
@@ -310,8 +311,11 @@ func (e *explainer) host(h fleet.Host) []string {
 		k := t.Kind
 		if a, ok := h.Facts.Abilities[k]; ok && a.Trouble != "" {
 			say("It cannot run guests of kind %s: %s.", k, a.Trouble)
+		} else if ok && a.Emulated != "" {
+			say("Its guests of kind %s are emulated, many times slower: %s.", k, a.Emulated)
 		}
 	}
+	out = append(out, filesOf(h.Facts)...)
 	out = append(out, owners.ExplainVacating(h, e.s.Cluster.Rules, e.s.At)...)
 	out = append(out, owners.Explain(state.NewIndex(e.s, e.p.Policy), h)...)
 	for _, t := range h.Facts.Troubles {

@@ -21,7 +21,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	if before, asked := d.asked(r); asked {
 		return before, nil
 	}
-	if reason := invalidLimits(r.Limits); reason != "" {
+	if reason := r.Limits.Refused(); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	guests, err := d.named(r)

@@ -9,12 +9,8 @@ import (
 	"pagurus/fleet"
 )
 
-// Limits of members.
-const (
-	mostTokenUses = 10_000
-	mostTokenLife = 365 * 24 * time.Hour
-	mostLogins    = 16 // of one user; the oldest makes room
-)
+// mostLogins is how many logins one user may have; the oldest makes room.
+const mostLogins = 16
 
 // changeMembers answers requests about tokens, users and those who join.
 func (d *draft) changeMembers(r fleet.Request) (fleet.Answer, error) {
@@ -41,20 +37,15 @@ func (d *draft) addToken(r fleet.Request) (fleet.Answer, error) {
 	if before, again := d.Tokens.Find(t.ID); again && before.Hash != t.Hash {
 		return refuse(r, "there is a token %s already; create another", t.ID)
 	}
+	if reason := t.Refused(d.at); reason != "" {
+		return refuse(r, "%s", reason)
+	}
 	u, known := d.Users.Find(t.User)
 	switch {
-	case t.Role != fleet.HostRole && t.Role != fleet.UserRole && t.Role != fleet.AdminRole:
-		return refuse(r, "%q is not a role: give --role host, user or admin", t.Role)
-	case t.Role == fleet.HostRole && t.User != "":
-		return refuse(r, "a token for hosts is nobody's login; leave out --user")
 	case t.Role != fleet.HostRole && !known:
-		return refuse(r, "a token for a login needs a user of the cluster: add one with `pagurus user add NAME`, then give --user NAME")
+		return refuse(r, "a token for a login needs a user of the cluster: add one with `pagurus user add %s`", t.User)
 	case t.Role == fleet.AdminRole && u.Role != fleet.AdminRole:
 		return refuse(r, "%s is not an administrator; `pagurus user role %s admin` makes them one", u.ID, u.ID)
-	case t.Uses < 1 || t.Uses > mostTokenUses:
-		return refuse(r, "a token cannot have %d uses; give --uses from 1 to %d", t.Uses, mostTokenUses)
-	case !t.Expires.After(d.at) || t.Expires.After(d.at.Add(mostTokenLife)):
-		return refuse(r, "a token cannot live for %s; give --ttl from 1m to %s", t.Expires.Sub(d.at).Round(time.Second), mostTokenLife)
 	}
 	t.Since = d.at
 	for _, old := range d.base.Tokens { // those that have expired are of no use to anybody
@@ -77,12 +68,12 @@ func (d *draft) dropToken(r fleet.Request) (fleet.Answer, error) {
 
 // setUser adds a user or changes one; logins stay.
 func (d *draft) setUser(r fleet.Request) (fleet.Answer, error) {
-	if r.User == nil || !hostName.MatchString(string(r.User.ID)) {
-		return refuse(r, "a user needs a name of at most 63 letters, digits, dots and hyphens")
+	if r.User == nil {
+		return refuse(r, "no user is named; `pagurus user add NAME` adds one")
 	}
 	u := *r.User
-	if u.Role != fleet.UserRole && u.Role != fleet.AdminRole {
-		return refuse(r, "%q is not the role of a user: give user or admin", u.Role)
+	if reason := u.Refused(); reason != "" {
+		return refuse(r, "%s", reason)
 	}
 	for _, host := range u.Owns {
 		if _, known := d.Hosts.Find(host); !known {
@@ -182,8 +173,8 @@ func (d *draft) enrol(r fleet.Request) (fleet.Answer, error) {
 
 // enrolHost writes down a host that joins, or says why it cannot.
 func (d *draft) enrolHost(id fleet.HostID, e fleet.Enrolment, t fleet.JoinToken) (reason string) {
-	if !hostName.MatchString(string(id)) {
-		return fmt.Sprintf("%q cannot be the name of a host; give one of letters, digits, dots and hyphens with --%s", id, fleet.HostFlag)
+	if reason := id.Refused(); reason != "" {
+		return reason
 	}
 	if e.Machine == "" {
 		return "the machine has no identity: `systemd-machine-id-setup` makes one in /etc/machine-id"
@@ -201,12 +192,16 @@ func (d *draft) enrolHost(id fleet.HostID, e fleet.Enrolment, t fleet.JoinToken)
 	}
 	if !t.SameID {
 		for _, other := range d.base.Hosts {
+			if other.Credential.Key == e.Key {
+				return fmt.Sprintf("this machine is host %s already: join as that, or have it removed first with `pagurus host remove %s`", other.ID, other.ID)
+			}
 			if m := other.Credential.Machine; m != "" && m == e.Machine {
 				return fmt.Sprintf("host %s has the same machine identity: if this is a copy of its disk, run `rm /etc/machine-id && systemd-machine-id-setup` here and join again", other.ID)
 			}
 		}
 	}
 	h := lifecycle.Enlist(id, d.at)
+	h.Number = d.hostNumber()
 	h.Credential = fleet.Credential{Key: e.Key, Machine: e.Machine, Address: e.Address, Joined: d.at}
 	d.Hosts.Put(id, h)
 	return ""

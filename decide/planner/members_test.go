@@ -61,7 +61,7 @@ func TestHostsEnrol(t *testing.T) {
 		"nobody's login":          func(k *fleet.JoinToken) { k.User = "ada" },
 		"--uses from 1":           func(k *fleet.JoinToken) { k.Uses = 0 },
 		"--ttl from":              func(k *fleet.JoinToken) { k.Expires = m.s.At },
-		"--ttl from 1m to":        func(k *fleet.JoinToken) { k.Expires = m.s.At.Add(2 * mostTokenLife) },
+		"--ttl from 1m to":        func(k *fleet.JoinToken) { k.Expires = m.s.At.Add(2 * 366 * 24 * time.Hour) },
 		"needs a user":            func(k *fleet.JoinToken) { k.Role = fleet.UserRole },
 		"needs a user of":         func(k *fleet.JoinToken) { k.Role, k.User = fleet.AdminRole, "none" },
 		"a token for hosts is no": func(k *fleet.JoinToken) { k.User = "x" },

@@ -27,6 +27,12 @@ func (d *draft) evaluateOwners() {
 		if h.Facts.Address != "" && h.Facts.Address != h.Address {
 			h.Address, changed = h.Facts.Address, true
 		}
+		if h.Facts.Boot != "" && h.Facts.Boot != h.Boot {
+			if h.Boot != "" {
+				h.Booted = d.at
+			}
+			h.Boot, changed = h.Facts.Boot, true
+		}
 		if changed {
 			d.Hosts.Put(id, h)
 		}
@@ -41,7 +47,7 @@ func (d *draft) evaluateOwners() {
 	}
 }
 
-// attended returns the hosts to check: their address changed, their owner is present
+// attended returns the hosts to check: their address or boot changed, their owner is present
 // beside guests, or they drain, perhaps for an owner who has gone.
 func (d *draft) attended() []fleet.HostID {
 	ids := slices.Concat(d.l.Readdressed(), d.l.Attended(), d.l.Draining())

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"fmt"
 	"slices"
 
 	"pagurus/decide/desired"
@@ -35,6 +36,9 @@ func (d *draft) align() {
 // report applies a report to its state machine. A report on no outstanding order is stale
 // and changes nothing.
 func (d *draft) report(r fleet.Report) error {
+	if d.rebooted(r) {
+		r.Cause = fmt.Sprintf("%s was rebooted", r.Order.Host)
+	}
 	if r.Order.Migration == "" && r.Order.Verb != fleet.Run && r.Order.Verb != fleet.End {
 		return d.reportGuest(r)
 	}
@@ -43,6 +47,25 @@ func (d *draft) report(r fleet.Report) error {
 		return d.reportMigration(r)
 	}
 	return d.reportJob(r)
+}
+
+// rebooted reports whether an order failed because its host was rebooted after its subject had
+// come there: the agent says only that it is not there.
+func (d *draft) rebooted(r fleet.Report) bool {
+	if r.Outcome != fleet.Failed && r.Outcome != fleet.Gone {
+		return false
+	}
+	id := r.Order.Guest
+	if id == "" {
+		id = desired.GuestID(r.Order.Job, 0) // in which its program ran
+	}
+	since := d.Guests.At(id).Since
+	if r.Order.Migration != "" {
+		since = d.Migrations.At(r.Order.Migration).Since
+	}
+	h := d.base.Hosts[r.Order.Host]
+	unseen := h.Boot != "" && h.Facts.Boot != "" && h.Facts.Boot != h.Boot
+	return unseen || h.Booted.After(since)
 }
 
 func (d *draft) reportMigration(r fleet.Report) error {

@@ -2,7 +2,6 @@ package planner
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 
 	"pagurus/decide/access"
@@ -12,9 +11,6 @@ import (
 	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
-
-// hostName matches valid names: usable as a DNS label, a file name and a table column.
-var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
 // request answers what a person or program asks.
 func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
@@ -112,8 +108,8 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 	if r.Grace != nil {
 		grace = *r.Grace
 	}
-	if grace < 0 || grace > fleet.MostGrace {
-		return refuse(r, "a job's program cannot have %s to end; give it from 0s to %s", grace, fleet.MostGrace)
+	if reason := fleet.RefusedGrace(grace); reason != "" {
+		return refuse(r, "%s", reason)
 	}
 	if !placement.Heard(d.base.Hosts[d.Guests.At(desired.GuestID(j.ID, 0)).Home], d.base.At) {
 		grace = 0 // no guest agent can tell the program
@@ -182,7 +178,7 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 	if leave != r.Limits {
 		return refuse(r, "%s", onlyDrainFlags())
 	}
-	if reason := invalidLimits(leave); reason != "" {
+	if reason := leave.Refused(); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
@@ -270,13 +266,25 @@ func (d *draft) namedHost(r fleet.Request) (fleet.Host, error) {
 // join adds a host whose agent connects for the first time. A known host is unchanged: a
 // restarted agent must not undo a drain.
 func (d *draft) join(r fleet.Request) (fleet.Answer, error) {
-	if !hostName.MatchString(string(r.Host)) {
-		return refuse(r, "%q cannot be the name of a host; give the agent one of letters, digits, dots and hyphens with --%s", r.Host, fleet.HostFlag)
+	if reason := r.Host.Refused(); reason != "" {
+		return refuse(r, "%s", reason)
 	}
-	if _, known := d.Hosts.Find(r.Host); !known {
-		d.Hosts.Put(r.Host, lifecycle.Enlist(r.Host, d.at))
+	h, known := d.Hosts.Find(r.Host)
+	if !known {
+		h = lifecycle.Enlist(r.Host, d.at)
+	}
+	if h.Number == 0 { // also of a host that an earlier Pagurus knew
+		h.Number = d.hostNumber()
+		d.Hosts.Put(r.Host, h)
 	}
 	return fleet.Answer{}, nil
+}
+
+// hostNumber gives a number that no host has had.
+func (d *draft) hostNumber() uint32 {
+	c := d.counters()
+	c.LastHost++
+	return c.LastHost
 }
 
 // forget removes a host that never comes back.

@@ -30,6 +30,13 @@ func TestSubmitRefuses(t *testing.T) {
 		"the directory \"/home/me/a\\nb\" cannot be shared with guests, because its name has a quotation mark or a control character; start the job in another one":                                             func(r *fleet.Request) { r.Spec.Dir = "/home/me/a\nb" },
 		"the directory \"/home/\\\"me\" cannot be shared with guests, because its name has a quotation mark or a control character; start the job in another one":                                               func(r *fleet.Request) { r.Spec.Dir, r.Spec.Export = "/home/\"me", "" },
 		"the working directory's path has 5001 bytes; start the job in one whose path has 4095 or fewer":                                                                                                        func(r *fleet.Request) { r.Spec.Dir, r.Spec.Export = "/"+strings.Repeat("d", 5000), "" },
+		"17 directories are more than the 16 that a job may have beside its own; name one above several of them with --files":                                                                                   func(r *fleet.Request) { r.Spec.Files = make([]fleet.Directory, 17) },
+		"the directory \"data\" cannot be shared with guests; name an absolute path that is not / and has no .. in it with --files":                                                                             func(r *fleet.Request) { r.Spec.Files = []fleet.Directory{{Path: "data"}} },
+		"the directory \"/a\\nb\" cannot be shared with guests, because its name has a quotation mark or a control character; rename it":                                                                        func(r *fleet.Request) { r.Spec.Files = []fleet.Directory{{Path: "/a\nb"}} },
+		"of the directories /home/me and /home/me/data one is inside the other; leave out --files /home/me/data, or share what is above both with --export":                                                     func(r *fleet.Request) { r.Spec.Files = []fleet.Directory{{Path: "/home/me/data"}} },
+		"of the directories /data and /data one is inside the other; leave out --files /data, or share what is above both with --export":                                                                        func(r *fleet.Request) { r.Spec.Files = []fleet.Directory{{Path: "/data"}, {Path: "/data"}} },
+		"of the directories /home/me and /home one is inside the other; leave out --files /home, or share what is above both with --export":                                                                     func(r *fleet.Request) { r.Spec.Files = []fleet.Directory{{Path: "/home"}} },
+		"the directories' paths have 4098 bytes together; name directories whose paths have 4095 or fewer":                                                                                                      func(r *fleet.Request) { r.Spec.Files = []fleet.Directory{{Path: "/" + strings.Repeat("d", 4089)}} },
 		"you are in 1025 groups, and a job's user can be in at most 1024; submit it as another user":                                                                                                            func(r *fleet.Request) { r.Spec.Groups = make([]uint32, 1025) },
 		"the arguments, the environment and the working directory take 49 KiB, and a guest accepts 48; put some of them into a file":                                                                            func(r *fleet.Request) { r.Spec.Args = append(r.Spec.Args, strings.Repeat("x", 48<<10)) },
 		"the arguments, the environment and the working directory take 61 KiB, and a guest accepts 48; put some of them into a file":                                                                            func(r *fleet.Request) { r.Spec.Env = []string{"X=" + strings.Repeat("<", 10<<10)} },
@@ -62,19 +69,19 @@ func TestWhatIsTakenFits(t *testing.T) {
 	const message = 64<<10 - 1<<10 // the rest of the message takes less than a KiB
 	w := newWorld(t, "host1")
 	r := submission(1)
-	r.Spec.Args = append(r.Spec.Args, strings.Repeat("x", ProgramBytes-200))
+	r.Spec.Args = append(r.Spec.Args, strings.Repeat("x", fleet.ProgramBytes-200))
 	w.must(r)
 	s := r.Spec
-	program, err := json.Marshal(fleet.Program{ID: "j1", Args: s.Args, Env: s.Env, Dir: s.Dir, MPI: true, Ranks: MostRanks, Trace: true})
+	program, err := json.Marshal(fleet.Program{ID: "j1", Args: s.Args, Env: s.Env, Dir: s.Dir, MPI: true, Ranks: fleet.MostRanks, Trace: true})
 	if err != nil || len(program) > message {
 		t.Errorf("a program of %d bytes, %v", len(program), err)
 	}
-	u := fleet.Setup{Guest: "j1000000g249", Hostname: "guest249", Export: strings.Repeat("<", PathBytes), MPI: "openmpi"}
-	for range MostGroups {
+	u := fleet.Setup{Guest: "j1000000g249", Hostname: "guest249", Export: strings.Repeat("<", fleet.PathBytes), MPI: "openmpi"}
+	for range fleet.MostGroups {
 		u.Groups = append(u.Groups, 1<<32-1)
 	}
 	for i := range fleet.MaxGuestsPerJob {
-		u.Peers = append(u.Peers, fleet.Peer{Hostname: fleet.GuestName(i), Addr: fleet.MaxSubnet.GuestAddr(i), MAC: fleet.MaxSubnet.GuestMAC(i), Slots: MostRanks})
+		u.Peers = append(u.Peers, fleet.Peer{Hostname: fleet.GuestName(i), Addr: fleet.MaxSubnet.GuestAddr(i), MAC: fleet.MaxSubnet.GuestMAC(i), Slots: fleet.MostRanks})
 	}
 	setup, err := json.Marshal(u)
 	if err != nil || len(setup) > message {

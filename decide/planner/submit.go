@@ -76,7 +76,7 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 
 // place chooses a host for every guest of a job, considering earlier choices.
 func (d *draft) place(r fleet.Request, s fleet.JobSpec) ([]placement.Choice, error) {
-	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Files: s.Machine}
+	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Files: s.Machine, Directories: s.Directories()}
 	asks, all := slices.Repeat([]placement.Ask{a}, s.Guests), make([]fleet.Guest, s.Guests)
 	for i := range all {
 		all[i].Index = i

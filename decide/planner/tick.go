@@ -78,7 +78,7 @@ func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 	}
 	for _, p := range waits {
 		out := d.at.Sub(p.since)
-		if cause := d.whyUnknown(p.order, out); cause != "" {
+		if cause := d.whyUnknown(p.order, d.listened(p.since)); cause != "" {
 			late = append(late, fleet.Report{At: d.at, Order: p.order, Outcome: fleet.Unknown, Cause: cause})
 			continue
 		}
@@ -99,8 +99,17 @@ func again(o fleet.Order, out time.Duration) bool {
 	return out >= pace && out < pace+window
 }
 
-// whyUnknown says why an order that is outstanding for so long will not be answered;
-// empty: it may be.
+// listened is for how long the controller could have heard an answer to what was asked at
+// since: not while it stood still, did not run, or before its clock was set back.
+func (d *draft) listened(since time.Time) time.Duration {
+	if d.base.LedSince.After(since) || since.After(d.at) {
+		since = d.base.LedSince
+	}
+	return d.at.Sub(since)
+}
+
+// whyUnknown says why an order for whose answer the controller has listened so long will not
+// be answered; empty: it may be.
 func (d *draft) whyUnknown(o fleet.Order, out time.Duration) string {
 	switch o.Verb {
 	case fleet.Watch, fleet.Run, fleet.End:

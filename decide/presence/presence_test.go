@@ -1,6 +1,7 @@
 package presence
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -279,7 +280,7 @@ func TestPresets(t *testing.T) {
 	boinc.is(fleet.OwnerReturning, fleet.OwnerPresent)
 	boinc.pass(3 * time.Minute)
 	boinc.is(fleet.OwnerLeaving, fleet.OwnerAbsent)
-	for _, p := range append(Presets(), "", "no such") {
+	for _, p := range append(slices.Clone(fleet.Presets), "", "no such") {
 		if s := Of(fleet.OwnerPolicy{Preset: p, IdleAfter: time.Second}); s.IdleAfter != time.Second || s.LeavingAfter > time.Second || s.InputWithin > time.Second {
 			t.Errorf("%q with an owner who is gone after a second: %+v", p, s)
 		}
@@ -358,5 +359,12 @@ func TestAnything(t *testing.T) {
 		if w.watch.in != fleet.OwnerAbsent {
 			t.Fatalf("seed %d: after minutes of silence the owner is %s", seed, w.watch.in)
 		}
+	}
+}
+
+// The presets that a policy may name are those that there are.
+func TestPresetsThatFleetNames(t *testing.T) {
+	if named := slices.Sorted(slices.Values(append(slices.Clone(fleet.Presets), ""))); !slices.Equal(named, slices.Sorted(maps.Keys(presets))) {
+		t.Errorf("fleet names %q, there are %q", named, slices.Sorted(maps.Keys(presets)))
 	}
 }

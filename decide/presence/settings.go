@@ -1,7 +1,6 @@
 package presence
 
 import (
-	"slices"
 	"time"
 
 	"pagurus/fleet"
@@ -56,18 +55,6 @@ var presets = map[string]Settings{
 		InputWithin: 3 * time.Minute, BusyShare: 0.25, BusyShareAway: 0.5, WaitingMost: never, StarvedMost: never, Battery: true,
 		IdleAfter: 3 * time.Minute,
 	},
-}
-
-// Presets names the presets other than our own.
-func Presets() []string {
-	var out []string
-	for name := range presets {
-		if name != "" {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // Of returns a policy's settings. An unknown preset is our own: the agent may be older

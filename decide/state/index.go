@@ -22,7 +22,7 @@ type Index struct {
 
 	homes       map[fleet.HostID][]fleet.GuestID // guests that have not ended, by Home
 	draining    map[fleet.HostID]bool
-	readdressed map[fleet.HostID]bool            // hosts whose reported address is not the stored one
+	readdressed map[fleet.HostID]bool            // hosts whose reported address or boot is not the stored one
 	attended    map[fleet.HostID]bool            // hosts with guests that must yield to a present owner, unless they may just stay
 	suspended   map[fleet.GuestID]bool           // guests to be suspended for an owner
 	requeued    map[fleet.JobID]bool             // jobs to be requeued
@@ -91,6 +91,18 @@ func (l *Index) Share() fleet.Snapshot {
 
 // At sets the time.
 func (l *Index) At(at time.Time) { l.snap.At = at }
+
+// Led sets the time since which hosts can be heard. Those that were heard later were heard
+// before the clock was set back.
+func (l *Index) Led(since time.Time) {
+	l.snap.LedSince = since
+	for id, h := range l.snap.Hosts {
+		if h.Facts.SeenAt.After(since) {
+			h.Facts.SeenAt = since
+			l.Learn(id, h.Facts)
+		}
+	}
+}
 
 // Reload replaces the cluster by the stored snapshot. Facts of remaining hosts stay.
 func (l *Index) Reload(s fleet.Snapshot) {
@@ -270,7 +282,7 @@ func list[K, V comparable](m map[K][]V, k K, v V, by int) {
 
 func (l *Index) host(h *fleet.Host) {
 	set(l.draining, h.ID, h.State == fleet.HostDraining)
-	set(l.readdressed, h.ID, h.Facts.Address != "" && h.Facts.Address != h.Address)
+	set(l.readdressed, h.ID, h.Facts.Address != "" && h.Facts.Address != h.Address || h.Facts.Boot != "" && h.Facts.Boot != h.Boot)
 	set(l.attended, h.ID, attended(h) && len(l.homes[h.ID]) > 0)
 }
 

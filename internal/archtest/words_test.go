@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +28,10 @@ var replaced = map[string]string{
 
 // bare are verbs that say nothing as the whole name of a function or method: settleJob, not settle.
 var bare = []string{"look", "take", "settle", "begin", "follow", "hold", "keep", "note"}
+
+// shortForm is a command that messages and documents write with its noun and verb:
+// pagurus job ls. Users may type either.
+var shortForm = regexp.MustCompile(`pagurus (jobs|guests|hosts|moves|images|users|tokens|policies)\b`)
 
 // checkWords forbids replaced words in a file's path, its names, texts and comments, and
 // bare verbs as names of functions.
@@ -53,6 +58,9 @@ func checkWords(s source) []breach {
 			find(n.Pos(), words(n.Name))
 		case *ast.BasicLit:
 			find(n.Pos(), plainWords(n.Value))
+			if form := shortForm.FindString(n.Value); form != "" && !s.test() {
+				out = append(out, breach{"word", s.fset.Position(n.Pos()).String(), s.path + ":" + form, form + " is written as noun and verb, like pagurus job ls"})
+			}
 		case *ast.FuncDecl:
 			if name := strings.ToLower(n.Name.Name); slices.Contains(bare, name) {
 				out = append(out, breach{"word", s.fset.Position(n.Pos()).String(), s.dir() + ":" + n.Name.Name, n.Name.Name + " does not say what it acts on"})
@@ -88,6 +96,9 @@ func TestDocumentsUseTodaysWords(t *testing.T) {
 				t.Fatal(err)
 			}
 			for n, line := range strings.Split(string(text), "\n") {
+				if form := shortForm.FindString(line); form != "" {
+					t.Errorf("%s:%d: %s is written as noun and verb, like pagurus job ls", name, n+1, form)
+				}
 				for _, w := range plainWords(line) {
 					if now := replaced[w]; now != "" {
 						t.Errorf("%s:%d: %s is now called %s", name, n+1, w, now)
@@ -107,6 +118,8 @@ func TestWordsFindWhatBreaksThem(t *testing.T) {
 		{"act/x/x.go", "package x; var hostDebt int", "act/x/x.go:debt"},
 		{"act/x/x.go", "package x; const c = `is owed`", "act/x/x.go:owed"},
 		{"act/x/x.go", "package x // the lookout", "act/x/x.go:lookout"},
+		{"act/x/x.go", "package x; const c = `see pagurus jobs`", "act/x/x.go:pagurus jobs"},
+		{"act/x/x.go", "package x; const c = `see pagurus job ls`", ""},
 		{"act/x/x.go", "package x // allowed indoors", ""},
 	} {
 		s, err := parse(c.path, []byte(c.src))

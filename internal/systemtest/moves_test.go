@@ -12,7 +12,7 @@ import (
 	"pagurus/fleet"
 )
 
-// move is a move of one guest in `pagurus moves --json`.
+// move is a move of one guest in `pagurus move ls --json`.
 type move struct {
 	ID    fleet.MoveID      `json:"id"`
 	Parts []fleet.Migration `json:"parts"`

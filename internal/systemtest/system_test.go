@@ -165,7 +165,7 @@ const untilLimit = 90 * time.Second
 
 // until runs a shell command repeatedly until it succeeds:
 //
-//	until 'pagurus jobs --json | grep -q running'
+//	until 'pagurus job ls --json | grep -q running'
 func until(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: until 'COMMAND'")

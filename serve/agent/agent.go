@@ -64,6 +64,7 @@ type Config struct {
 	GuestAgent func(fleet.GuestID, Linker) GuestAgent // if it is also an io.Closer, it is closed when the guest leaves
 	Overlay    Overlay
 	Shares     Shares
+	Clients    Clients // nil: no guest needs any
 	Images     Images
 	Owner      *monitor.Monitor // nil: the host has no owner
 	Classes    Classes          // nil: no service classes

@@ -124,10 +124,11 @@ func TestRestartFindsEverything(t *testing.T) {
 		if n := r.d.count("start j1g0"); n != 1 {
 			t.Errorf("started %d times", n)
 		}
-		r.d.words = "Power down"
+		r.d.remains = &fleet.Remains{Why: "it switched itself off", Console: []string{"Power down"}}
 		r.d.end("j1g0")
-		if rep := r.expect(hold.Order, fleet.Done); !strings.Contains(rep.Cause, "its last output: Power down") {
-			t.Errorf("cause %q", rep.Cause)
+		rep := r.expect(hold.Order, fleet.Done)
+		if want := "guest j1g0 ended by itself on host1: it switched itself off; its last console line: Power down"; rep.Cause != want || rep.Remains == nil {
+			t.Errorf("cause %q, remains %v", rep.Cause, rep.Remains)
 		}
 	})
 }

@@ -68,6 +68,9 @@ type Teller interface {
 	// LastWords is the last output of a guest that is here or has ended by itself, for
 	// people. Empty if there is none.
 	LastWords(fleet.GuestID) string
+	// Ending is what is known of a guest that ended by itself, also after another agent's
+	// life, until Stop; or of one that is here and had too little memory. nil: nothing.
+	Ending(fleet.GuestID) *fleet.Remains
 }
 
 // Profiler is a driver that can profile its guests' memory.
@@ -149,6 +152,14 @@ type Shares interface {
 	// Failure says why a job's files are not served, after more than one try. nil: they are
 	// served, or may be soon. It does not wait.
 	Failure(fleet.JobID) error
+}
+
+// Clients are the host's file clients, which mount jobs' files for guests that do not mount
+// them themselves.
+type Clients interface {
+	// KeepClients removes the clients of all networks but these, with what they have mounted. It is
+	// called before Overlay removes the networks.
+	KeepClients(context.Context, []fleet.Network) error
 }
 
 // Images provides the images that guests run.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +62,19 @@ func TestEndCarriesTheLastWords(t *testing.T) {
 		}
 		if got := string(r.c.spool["j1stdout"]); got != "saved" {
 			t.Errorf("stdout %q", got)
+		}
+	})
+}
+
+// TestProgramOfADeadGuestFailsWithItsEnd: a guest died while no agent was here. The order to
+// carry its program may be answered first, and then alone gives the job's failure.
+func TestProgramOfADeadGuestFailsWithItsEnd(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.d.remains = &fleet.Remains{Why: "it switched itself off"}
+		run := task(fleet.Run, 1)
+		r.send(run)
+		if rep := r.expect(run.Order, fleet.Failed); !strings.HasSuffix(rep.Cause, "guest is not on this host: it switched itself off") {
+			t.Errorf("cause %q", rep.Cause)
 		}
 	})
 }

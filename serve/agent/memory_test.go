@@ -28,6 +28,7 @@ type memoryDriver struct {
 	guests    map[fleet.GuestID]*memoryGuest
 	cache     int64                                        // of every guest: clean page cache in bytes
 	words     string                                       // of every guest: last words
+	remains   *fleet.Remains                               // of every guest
 	obstacles []string                                     // of every guest
 	layout    *fleet.Layout                                // of every guest
 	calls     []string                                     // "start j1g0", in order
@@ -177,6 +178,8 @@ func (d *memoryDriver) Link(context.Context, fleet.GuestID) (io.ReadWriteCloser,
 }
 
 func (d *memoryDriver) LastWords(fleet.GuestID) string { return d.words }
+
+func (d *memoryDriver) Ending(fleet.GuestID) *fleet.Remains { return d.remains }
 
 func (d *memoryDriver) Ended(g fleet.GuestID) <-chan struct{} {
 	d.mu.Lock()

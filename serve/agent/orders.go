@@ -76,7 +76,7 @@ func (a *Agent) watchGuest(ctx context.Context, w *taskRun) (fleet.Report, error
 		return fleet.Report{}, errSilent
 	}
 	if !here {
-		return fleet.Report{}, fmt.Errorf("holding guest %s on %s: %w%s", g, a.Host, ErrAbsent, a.lastWords(w))
+		return fleet.Report{Remains: a.remains(w)}, fmt.Errorf("holding guest %s on %s: %w%s", g, a.Host, ErrAbsent, a.lastWords(w))
 	}
 	a.classify(w)
 	a.wake(w.slot, w.task)
@@ -99,7 +99,7 @@ func (a *Agent) watchGuest(ctx context.Context, w *taskRun) (fleet.Report, error
 	if err := a.undisturbed(ctx, w.slot); err != nil {
 		return fleet.Report{}, errSilent
 	}
-	return fleet.Report{Cause: fmt.Sprintf("guest %s ended by itself on %s%s", g, a.Host, a.lastWords(w))}, nil
+	return fleet.Report{Cause: fmt.Sprintf("guest %s ended by itself on %s%s", g, a.Host, a.lastWords(w)), Remains: a.remains(w)}, nil
 }
 
 // gateLimit is how long a guest may be suspended after its copy before the switch order
@@ -218,8 +218,9 @@ func (a *Agent) stop(ctx context.Context, w *taskRun) (fleet.Report, error) {
 			a.Log.Warn("guest did not shut down by itself", "guest", w.slot.guest, "cause", err)
 		}
 	}
+	left := a.remains(w)
 	r, err := a.destroy(ctx, w)
-	r.Traces = traces
+	r.Traces, r.Remains = traces, left
 	return r, err
 }
 

@@ -42,7 +42,7 @@ func (a *Agent) carry(ctx context.Context, w *taskRun, first func(context.Contex
 		return fleet.Report{}, vague{err}
 	}
 	if !here {
-		return fleet.Report{}, fmt.Errorf("running job %s in guest %s on %s: %w", w.task.Job.ID, g, a.Host, ErrAbsent)
+		return fleet.Report{}, fmt.Errorf("running job %s in guest %s on %s: %w%s", w.task.Job.ID, g, a.Host, ErrAbsent, a.lastWords(w))
 	}
 	go func() {
 		select {

@@ -39,18 +39,18 @@ func (a *Agent) start(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if err == nil || w.cancelled() {
 		return fleet.Report{}, err
 	}
-	words := ""
+	words, r := "", fleet.Report{Remains: a.remains(w)} // before Stop removes them
 	if errors.Is(err, errNoBoot) {
-		words = a.lastWords(w) // before Stop removes them
+		words = a.lastWords(w)
 	}
 	err = fmt.Errorf("setting up guest %s on %s: %w%s", g, a.Host, err, words)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ownRunLimit)
 	defer cancel()
 	_, undo := a.destroy(ctx, w)
 	if undo != nil {
-		return fleet.Report{}, vague{errors.Join(err, undo)}
+		return r, vague{errors.Join(err, undo)}
 	}
-	return fleet.Report{}, err
+	return r, err
 }
 
 // fetch makes the guest's image present. It retries, because a broken connection should not
@@ -143,7 +143,7 @@ func setupOf(t fleet.Task, now time.Time) fleet.Setup {
 		Guest: g.ID, Hostname: fleet.GuestName(g.Index), Index: g.Index,
 		Addr: j.Subnet.GuestAddr(g.Index), Prefix: fleet.SubnetPrefixBits,
 		MAC: j.Subnet.GuestMAC(g.Index), MTU: guestMTU,
-		Export: j.Spec.Export, UID: j.Spec.UID, GID: j.Spec.GID, Groups: j.Spec.Groups,
+		Export: j.Spec.Export, Files: j.Spec.Files, UID: j.Spec.UID, GID: j.Spec.GID, Groups: j.Spec.Groups,
 		MPI: j.MPI, Clock: now,
 	}
 	if j.Spec.Export != "" {
@@ -156,17 +156,4 @@ func setupOf(t fleet.Task, now time.Time) fleet.Setup {
 		})
 	}
 	return s
-}
-
-// lastWords gives the guest's last output as the end of a sentence.
-func (a *Agent) lastWords(w *taskRun) string {
-	t, ok := w.driver.(Teller)
-	if !ok {
-		return ""
-	}
-	said := t.LastWords(w.slot.guest)
-	if said == "" {
-		return ""
-	}
-	return "; its last output: " + said
 }

@@ -98,6 +98,9 @@ func (a *Agent) match(ctx context.Context) {
 	if joined != wanted {
 		ctx, cancel := context.WithTimeout(ctx, applyLimit)
 		defer cancel()
+		if a.Clients != nil { // before their networks go
+			a.trouble("unmounting the jobs' files", a.Clients.KeepClients(ctx, wanted.Networks))
+		}
 		err := a.Overlay.Apply(ctx, wanted.Networks)
 		a.trouble("making the jobs' networks", err)
 		if err == nil {

@@ -87,6 +87,7 @@ type Controller struct {
 	heard          []fleet.Report // not yet committed: more are coming, or the store failed
 	failing        bool           // the store refused heard: each tick tries again
 	told           time.Time      // when watchers were last updated
+	turned         time.Time      // when the loop last turned
 	changed        bool           // facts have come since then
 	trouble        string         // the store's last error, so that it is logged once
 	stalls         stalls
@@ -147,6 +148,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 			return errors.New("another controller leads now")
 		case do := <-c.events:
+			c.awake()
 			do(ctx)
 			for range len(c.events) { // events that came meanwhile
 				(<-c.events)(ctx)
@@ -156,9 +158,27 @@ func (c *Controller) Run(ctx context.Context) error {
 				c.hear(ctx)
 			}
 		case <-tick.C:
+			c.awake()
 			c.tick(ctx)
 		}
 	}
+}
+
+// stoodStill is a pause of the loop that is longer than any of its own work: the process was
+// stopped, its machine suspended, its store or disk hung, or its clock was set.
+const stoodStill = 5 * time.Second
+
+// awake notices that the controller stood still. Hosts could not be heard in between, so their
+// silence, and the time that they have to answer, count from now on. It reads the clock with
+// now, which goes on while a machine is suspended; a monotonic one does not.
+func (c *Controller) awake() {
+	at := now()
+	pause := at.Sub(c.turned)
+	if !c.turned.IsZero() && pause.Abs() > stoodStill {
+		c.Log.Warn("the controller stood still or its clock was set; hosts have time to be heard again", "for", pause.Round(time.Second))
+		c.loop.Index.Led(at)
+	}
+	c.turned = at
 }
 
 // now is the time as stored: no location, no monotonic clock.

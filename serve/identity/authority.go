@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"pagurus/internal/note"
@@ -58,12 +59,19 @@ type Authority struct {
 // OpenAuthority loads the authority in dir, or makes it once. Its files are readable by
 // their owner alone. A key without its certificate is one that was never used, and is
 // replaced; a certificate without its key is an error.
-func OpenAuthority(dir string) (*Authority, error) {
+func OpenAuthority(dir string) (*Authority, error) { return OpenNamed(dir, "") }
+
+// OpenNamed is OpenAuthority, and a new authority's certificate has the cluster's name. An
+// existing authority keeps the name that it has.
+func OpenNamed(dir, name string) (*Authority, error) {
 	pair, err := loadPair(filepath.Join(dir, AuthorityFile), filepath.Join(dir, AuthorityKeyFile))
 	if errors.Is(err, fs.ErrNotExist) && !exists(filepath.Join(dir, AuthorityFile)) {
-		if err = makeAuthority(dir); err == nil {
+		if err = makeAuthority(dir, name); err == nil {
 			pair, err = loadPair(filepath.Join(dir, AuthorityFile), filepath.Join(dir, AuthorityKeyFile))
 		}
+	}
+	if at := (*fs.PathError)(nil); err != nil && (!errors.As(err, &at) || errors.Is(err, fs.ErrNotExist)) && !errors.As(err, new(*openToOthers)) {
+		err = fmt.Errorf("%w: put back %s and %s from a copy; without them every machine has to join anew, a new cluster in another --state folder", err, AuthorityFile, AuthorityKeyFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the cluster's authority in %s: %w", dir, err)
@@ -85,7 +93,7 @@ func loadPair(certificate, key string) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	secret, err := os.ReadFile(key)
+	secret, err := readKey(key)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
@@ -96,6 +104,25 @@ func loadPair(certificate, key string) (tls.Certificate, error) {
 	return pair, nil
 }
 
+// openToOthers: others than its owner may read a key or write it.
+type openToOthers struct{ path string }
+
+func (e *openToOthers) Error() string {
+	return fmt.Sprintf("others than its owner may open the key %s: run `chmod go= %s`, and if others could have read it, join or log in with a new one", e.path, e.path)
+}
+
+// readKey reads a key, unless others may.
+func readKey(path string) ([]byte, error) {
+	about, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if about.Mode().Perm()&0o077 != 0 {
+		return nil, &openToOthers{path}
+	}
+	return os.ReadFile(path)
+}
+
 func pool(c *x509.Certificate) *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AddCert(c)
@@ -104,7 +131,7 @@ func pool(c *x509.Certificate) *x509.CertPool {
 
 // makeAuthority writes the key first: without a certificate it counts for nothing, and
 // the next start makes both again.
-func makeAuthority(dir string) error {
+func makeAuthority(dir, name string) error {
 	key, secret, err := newKey()
 	if err != nil {
 		return err
@@ -114,6 +141,9 @@ func makeAuthority(dir string) error {
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: "Pagurus cluster authority"},
 		NotBefore: now.Add(-ClockSkew), NotAfter: now.Add(authorityLifetime),
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+	}
+	if name != "" {
+		form.Subject.Organization = []string{name}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, form, form, key.Public(), key)
 	if err != nil {
@@ -160,6 +190,13 @@ func (a *Authority) Fingerprint() string { return fingerprint(a.certificate.Raw)
 
 // Certificate is the authority's certificate as PEM.
 func (a *Authority) Certificate() []byte { return certificatePEM(a.certificate.Raw) }
+
+// Name is what people call the cluster; empty: nothing.
+func (a *Authority) Name() string { return nameOf(a.certificate) }
+
+func nameOf(authority *x509.Certificate) string {
+	return strings.Join(authority.Subject.Organization, " ")
+}
 
 // Domain names the cluster in identities.
 func (a *Authority) Domain() string { return domain(a.certificate) }

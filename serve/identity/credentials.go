@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -42,7 +43,7 @@ func ReadLogin(dir string) (Login, error) {
 		return Login{}, nil
 	}
 	if err != nil {
-		return Login{}, fmt.Errorf("read who is logged in: %w: `pagurus logout` removes it", err)
+		return Login{}, damaged(dir, err)
 	}
 	return l, nil
 }
@@ -78,7 +79,11 @@ func Request(dir string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a key: %w", err)
 	}
-	return request(secret)
+	csr, err := request(secret)
+	if err != nil {
+		return nil, fmt.Errorf("%s is damaged (%w): remove it and join or log in with a new token; a host has to be removed from the cluster before, with `pagurus host remove`", path, err)
+	}
+	return csr, nil
 }
 
 func request(secret []byte) ([]byte, error) {
@@ -100,6 +105,12 @@ func request(secret []byte) ([]byte, error) {
 // Save stores what the controller answered to a request. After an error the folder holds
 // no half of it: Load needs the certificate, which comes last.
 func Save(dir string, certificate, authority []byte, l Login) error {
+	if before, err := os.ReadFile(filepath.Join(dir, clusterFile)); err == nil && !bytes.Equal(before, authority) {
+		// Another cluster's certificate must not end up with this one's authority.
+		if err := os.Remove(filepath.Join(dir, certificateFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("keep credentials: %w", err)
+		}
+	}
 	if err := note.Replace(filepath.Join(dir, loginFile), l); err != nil {
 		return fmt.Errorf("keep credentials: %w", err)
 	}
@@ -129,22 +140,44 @@ func Load(dir string) (*Credentials, error) {
 		return nil, fmt.Errorf("%w in %s", ErrNotJoined, dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read credentials: %w", err)
+		return nil, damaged(dir, err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, clusterFile))
 	if err != nil {
-		return nil, fmt.Errorf("read credentials: %w", err)
+		return nil, damaged(dir, err)
 	}
 	authority, err := readCertificate(text)
 	if err != nil {
-		return nil, fmt.Errorf("read credentials: %s: %w", filepath.Join(dir, clusterFile), err)
+		return nil, damaged(dir, fmt.Errorf("%s: %w", filepath.Join(dir, clusterFile), err))
 	}
 	c := &Credentials{dir: dir, authority: authority, roots: pool(authority), pair: pair}
 	if _, err := c.Subject(); err != nil {
-		return nil, fmt.Errorf("read credentials in %s: %w", dir, err)
+		return nil, damaged(dir, err)
 	}
 	return c, nil
 }
+
+// damaged says what to do about credentials that cannot be read. The key stays what it was,
+// so joining again with it is joining once.
+func damaged(dir string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("only their owner may read the credentials in %s: %w", dir, err)
+	}
+	if open := (*openToOthers)(nil); errors.As(err, &open) {
+		return err
+	}
+	return fmt.Errorf("the credentials in %s are damaged (%w): `pagurus join` or `pagurus login` again with a token writes them anew", dir, err)
+}
+
+// Of reports whether the credentials are those of the cluster whose authority has a
+// fingerprint.
+func (c *Credentials) Of(print string) bool { return fingerprint(c.authority.Raw) == print }
+
+// Cluster is what people call the cluster; empty: nothing.
+func (c *Credentials) Cluster() string { return nameOf(c.authority) }
+
+// ErrForeign is wrapped by the error of a handshake with what is not the token's controller.
+var ErrForeign = errors.New("it is not the controller that the token is of")
 
 func readCertificate(text []byte) (*x509.Certificate, error) {
 	block, _ := pem.Decode(text)
@@ -219,7 +252,7 @@ func Joining(print string) *tls.Config {
 				_, err := leaf.Verify(x509.VerifyOptions{Roots: pool(c), DNSName: ServerName, CurrentTime: leaf.NotBefore})
 				return err
 			}
-			return errors.New("it is not the controller that the token is of: was the token made by another cluster?")
+			return ErrForeign
 		},
 	}
 }

@@ -203,7 +203,7 @@ func TestJoining(t *testing.T) {
 	if shown, err := shake(t, a, Joining(token.Fingerprint)); err != nil || shown != nil {
 		t.Error(shown, err)
 	}
-	if _, err := shake(t, authority(t), Joining(token.Fingerprint)); err == nil || !strings.Contains(err.Error(), "another cluster") {
+	if _, err := shake(t, authority(t), Joining(token.Fingerprint)); !errors.Is(err, ErrForeign) {
 		t.Error(err)
 	}
 }
@@ -272,6 +272,9 @@ func TestFolders(t *testing.T) {
 	if _, err := Load(dir); err == nil || errors.Is(err, ErrNotJoined) {
 		t.Error(err)
 	}
+	if _, err := Load(dir); !strings.Contains(err.Error(), "`pagurus join`") {
+		t.Errorf("it does not say what to do: %v", err)
+	}
 	for range 2 {
 		if err := Remove(dir); err != nil {
 			t.Error(err)
@@ -279,5 +282,63 @@ func TestFolders(t *testing.T) {
 	}
 	if all, err := os.ReadDir(dir); err != nil || len(all) != 0 {
 		t.Error(all, err)
+	}
+}
+
+// A key that others may read, one that is half written and an authority of which half is gone
+// are refused with what to do about it.
+func TestBadKeys(t *testing.T) {
+	refused := func(what string, err error, parts ...string) {
+		t.Helper()
+		for _, part := range parts {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %v does not say %q", what, err, part)
+			}
+		}
+	}
+	dir := member(t, authority(t), Subject{Host, "a"}, time.Now())
+	key := filepath.Join(dir, keyFile)
+	if err := os.Chmod(key, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(dir)
+	refused("a key for all", err, "`chmod go= "+key+"`")
+	if err := os.WriteFile(key, []byte("-----BEGIN PRIV"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Request(dir)
+	refused("half a key", err, key+" is damaged", "pagurus host remove")
+	home := t.TempDir()
+	if _, err := OpenAuthority(home); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(home, AuthorityKeyFile)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = OpenAuthority(home)
+	refused("no key", err, AuthorityKeyFile, "from a copy")
+}
+
+// Credentials of another cluster are replaced whole: at no time its certificate stands beside
+// this cluster's authority.
+func TestReplaced(t *testing.T) {
+	dir := member(t, authority(t), Subject{Host, "a"}, time.Now())
+	if err := os.Mkdir(filepath.Join(dir, "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, loginFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "in the way"), filepath.Join(dir, loginFile)); err != nil { // the first file cannot be written
+		t.Fatal(err)
+	}
+	if err := Save(dir, []byte("certificate"), authority(t).Certificate(), Login{}); err == nil {
+		t.Fatal("a file was written where a folder is")
+	}
+	if _, err := Load(dir); !errors.Is(err, ErrNotJoined) {
+		t.Errorf("half of two clusters was loaded: %v", err)
 	}
 }

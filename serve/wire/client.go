@@ -13,11 +13,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -90,6 +92,8 @@ type Client struct {
 	base    string // scheme and host of every URL
 	http    *http.Client
 
+	here atomic.Pointer[netip.Addr] // from which the last connection went; nil: none, or on the socket
+
 	credentials *identity.Credentials // nil: on the socket
 	token       string                // of one that joins
 }
@@ -97,6 +101,7 @@ type Client struct {
 // Limits of the client.
 const (
 	connectLimit  = 5 * time.Second
+	shakeLimit    = 15 * time.Second             // for TLS; what answers may not be a controller
 	answerLimit   = streamLimit + 20*time.Second // until an answer begins
 	keepIdle      = time.Minute
 	problemBytes  = 64 << 10
@@ -114,7 +119,7 @@ func Dial(c Config) (*Client, error) {
 		if path == "" {
 			return nil, fmt.Errorf("%q is not a controller address: the path of the socket is missing", c.Address)
 		}
-		client.base, client.http = "http://"+identity.ServerName, over("unix", path, nil)
+		client.base, client.http = "http://"+identity.ServerName, client.over("unix", path, nil)
 		return client, nil
 	}
 	if _, _, err := net.SplitHostPort(c.Address); err != nil {
@@ -127,22 +132,45 @@ func Dial(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client.base, client.credentials, client.http = "https://"+identity.ServerName, credentials, overTLS(c.Address, credentials.Client())
+	client.base, client.credentials, client.http = "https://"+identity.ServerName, credentials, client.overTLS(c.Address, credentials.Client())
 	return client, nil
 }
 
+// Here is this machine's address from which the last connection to the controller went; not
+// valid before the first, and on the socket.
+func (c *Client) Here() netip.Addr {
+	if here := c.here.Load(); here != nil {
+		return *here
+	}
+	return netip.Addr{}
+}
+
+// lostAfter notices within some 15 seconds that a peer is gone: after this machine was
+// suspended or has got another address, nothing else ends a connection that waits for an answer.
+var lostAfter = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 3 * time.Second, Count: 3}
+
 // over makes an HTTP client for one address.
-func over(network, address string, config *tls.Config) *http.Client {
-	dialer := &net.Dialer{Timeout: connectLimit}
+func (c *Client) over(network, address string, config *tls.Config) *http.Client {
+	dialer := &net.Dialer{Timeout: connectLimit, KeepAliveConfig: lostAfter}
 	return &http.Client{Transport: &http.Transport{
-		ResponseHeaderTimeout: answerLimit, IdleConnTimeout: keepIdle, MaxIdleConnsPerHost: 8, TLSClientConfig: config,
+		TLSHandshakeTimeout: shakeLimit, ResponseHeaderTimeout: answerLimit, IdleConnTimeout: keepIdle, MaxIdleConnsPerHost: 8, TLSClientConfig: config,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, network, address)
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			if at, err := netip.ParseAddrPort(conn.LocalAddr().String()); err == nil {
+				from := at.Addr().Unmap()
+				c.here.Store(&from)
+			}
+			return conn, nil
 		},
 	}}
 }
 
-func overTLS(address string, config *tls.Config) *http.Client { return over("tcp", address, config) }
+func (c *Client) overTLS(address string, config *tls.Config) *http.Client {
+	return c.over("tcp", address, config)
+}
 
 // Close lets idle connections go.
 func (c *Client) Close() error {
@@ -333,6 +361,7 @@ func (c *Client) connect(ctx context.Context, path string) (*websocket.Conn, err
 	if r != nil && r.StatusCode != http.StatusSwitchingProtocols {
 		return nil, c.problem(r)
 	}
+	c.http.CloseIdleConnections() // they may be as dead, from an address that is gone
 	return nil, c.explained(err)
 }
 
@@ -400,8 +429,16 @@ func (c *Client) explained(err error) error {
 		return err
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("not allowed to open the controller's socket at %s: %w", c.address, err)
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+	case strings.HasPrefix(c.address, "unix:") && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)):
 		return fmt.Errorf("%w at %s: start one with `pagurus up` or `pagurus lab up`", ErrNoController, c.address)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w at %s: check the address, and that `pagurus controller` runs there and listens for other machines", ErrNoController, c.address)
+	}
+	if name := (*net.DNSError)(nil); errors.As(err, &name) {
+		return fmt.Errorf("%w at %s: the name %s is not found: check it, or write the machine's IP address", ErrNoController, c.address, name.Name)
+	}
+	if late := (net.Error)(nil); errors.As(err, &late) && late.Timeout() && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w at %s in time: check the address, and the network between", ErrNoController, c.address)
 	}
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err // its URL is not what the user wrote

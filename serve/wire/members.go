@@ -68,9 +68,15 @@ type renewing struct {
 	Request string `json:"request"`
 }
 
+// Who is how a caller is known, and to which cluster.
+type Who struct {
+	fleet.Caller
+	Cluster string `json:"cluster,omitempty"` // what people call it; empty: nothing
+}
+
 // whoAmI is how a caller is known.
 func (s *server) whoAmI(id Peer, w http.ResponseWriter, _ *http.Request) error {
-	return reply(w, id.Caller)
+	return reply(w, Who{id.Caller, s.Cluster})
 }
 
 // join is the only call for which nothing but a token is needed.
@@ -87,13 +93,20 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	// The controller's machine serves the files of jobs: only itself may claim to be it.
-	ip := net.ParseIP(hostOf(r.RemoteAddr))
-	foreign := j.Host != "" && j.Machine == s.Machine && (ip == nil || !ip.IsLoopback())
+	foreign := j.Host != "" && j.Machine == s.Machine && !fromHere(r)
 	joined, err := s.Members.Join(r.Context(), token, j, foreign)
 	if err != nil {
 		return err
 	}
 	return reply(w, joined)
+}
+
+// fromHere reports whether a request comes from this machine: from loopback, or from the
+// very address that it came to. No kernel takes a packet from outside that says so.
+func fromHere(r *http.Request) bool {
+	ip := net.ParseIP(hostOf(r.RemoteAddr))
+	to, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return ip != nil && (ip.IsLoopback() || to != nil && ip.Equal(net.ParseIP(hostOf(to.String()))))
 }
 
 func (s *server) renew(id Peer, w http.ResponseWriter, r *http.Request) error {
@@ -185,6 +198,12 @@ func Enrol(ctx context.Context, address, token, folder string, j Joining) (Joine
 	if err != nil {
 		return none, err
 	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return none, fmt.Errorf("%q is not a controller address: write HOST:PORT, like head:7461", address)
+	}
+	if err := joinedBefore(folder, t, j.Host); err != nil {
+		return none, err
+	}
 	request, err := identity.Request(folder)
 	if err != nil {
 		return none, err
@@ -201,10 +220,31 @@ func Enrol(ctx context.Context, address, token, folder string, j Joining) (Joine
 	return joined, identity.Save(folder, []byte(joined.Certificate), []byte(joined.Authority), l)
 }
 
+// joinedBefore refuses to make another host of a machine that is one: its guests run for the
+// first, and its certificate would be overwritten. Credentials that cannot be read bind nobody.
+func joinedBefore(folder string, t identity.Token, name fleet.HostID) error {
+	before, err := identity.Load(folder)
+	if err != nil || name == "" { // a login may be replaced
+		return nil
+	}
+	who, err := before.Subject()
+	leave := fmt.Sprintf("have it removed there with `pagurus host remove %s`, then `rm -r %s` here and join again", who.Name, folder)
+	switch {
+	case err != nil || who.Role != identity.Host:
+		return nil
+	case !before.Of(t.Fingerprint):
+		return fmt.Errorf("this machine is host %s of another cluster: to leave that, %s", who.Name, leave)
+	case who.Name != string(name):
+		return fmt.Errorf("this machine is host %s of this cluster already: to rename it, %s", who.Name, leave)
+	}
+	return nil
+}
+
 // join asks the controller at address for a certificate.
 func join(ctx context.Context, address string, token identity.Token, j Joining) (Joined, error) {
 	var out Joined
-	c := &Client{address: address, base: "https://" + identity.ServerName, token: token.String(), http: overTLS(address, identity.Joining(token.Fingerprint))}
+	c := &Client{address: address, base: "https://" + identity.ServerName, token: token.String()}
+	c.http = c.overTLS(address, identity.Joining(token.Fingerprint))
 	defer c.http.CloseIdleConnections()
 	b, err := json.Marshal(j)
 	if err != nil {
@@ -220,12 +260,22 @@ type Login = identity.Login
 // ReadLogin reads the login in a folder. No login is not an error.
 func ReadLogin(folder string) (Login, error) { return identity.ReadLogin(folder) }
 
+// ClusterOf is the name of the cluster that the credentials in a folder are for; empty: it has
+// none, or there are none.
+func ClusterOf(folder string) string {
+	c, err := identity.Load(folder)
+	if err != nil {
+		return ""
+	}
+	return c.Cluster()
+}
+
 // RemoveLogin removes the credentials in a folder. No credentials are not an error.
 func RemoveLogin(folder string) error { return identity.Remove(folder) }
 
 // WhoAmI says as whom the controller knows this client.
-func (c *Client) WhoAmI(ctx context.Context) (fleet.Caller, error) {
-	var by fleet.Caller
+func (c *Client) WhoAmI(ctx context.Context) (Who, error) {
+	var by Who
 	err := c.call(ctx, http.MethodGet, "/v1/whoami", nil, &by)
 	return by, err
 }
@@ -263,7 +313,13 @@ func (c *Client) Renew(ctx context.Context) error {
 func certificateTrouble(err error, address string) string {
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
+	var otherName x509.HostnameError
+	var noTLS tls.RecordHeaderError
 	switch {
+	case errors.Is(err, identity.ErrForeign):
+		return fmt.Sprintf("what answers at %s is not the controller that the token is of: check the address, or get a token of that cluster; `pagurus token create` makes one", address)
+	case errors.As(err, &otherName), errors.As(err, &noTLS), errors.Is(err, http.ErrSchemeMismatch):
+		return fmt.Sprintf("what answers at %s is not a Pagurus controller: check the address and the port", address)
 	case errors.As(err, &unknown):
 		return fmt.Sprintf("the controller at %s is not the one that these credentials are for: log in or join again with a token of it", address)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:

@@ -73,6 +73,7 @@ type About struct {
 type ServeConfig struct {
 	Listeners  []net.Listener // of ListenUnix and ListenTLS
 	Members    Members        // nil: the kernel alone says who calls, and no machine can join
+	Cluster    string         // what people call the cluster
 	Machine    string         // this machine's identity, as fleet.Facts.Machine of a host here
 	Controller Controller
 	Streams    Streams

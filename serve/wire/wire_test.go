@@ -110,7 +110,9 @@ type served struct {
 	*world
 	socket, addr string
 	authority    *identity.Authority
-	most         int // connections of one user; 0: as always
+	most         int           // connections of one user; 0: as always
+	ahead        time.Duration // what its clock is ahead of others
+	joins        []bool        // of each that joined, whether it claims this machine from elsewhere
 	stop         func()
 }
 
@@ -293,7 +295,8 @@ func TestMembersOverTLS(t *testing.T) {
 			t.Error("served in clear")
 		}
 	}
-	stranger := &Client{address: s.addr, base: "https://" + identity.ServerName, http: overTLS(s.addr, identity.Joining(s.authority.Fingerprint()))}
+	stranger := &Client{address: s.addr, base: "https://" + identity.ServerName}
+	stranger.http = stranger.overTLS(s.addr, identity.Joining(s.authority.Fingerprint()))
 	if _, err := stranger.Snapshot(ctx); status(t, err) != http.StatusUnauthorized || !strings.Contains(err.Error(), "pagurus login") {
 		t.Errorf("stranger: %v", err)
 	}
@@ -310,7 +313,7 @@ func TestAnotherCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := join(ctx, other.addr, token, Joining{}); err == nil || !strings.Contains(err.Error(), "another cluster") {
+	if _, err := join(ctx, other.addr, token, Joining{}); err == nil || !strings.Contains(err.Error(), "is not the controller that the token is of") {
 		t.Errorf("a token of another cluster: %v", err)
 	}
 	if _, err := Dial(Config{Address: other.addr, Credentials: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "pagurus login "+other.addr) {
@@ -364,9 +367,10 @@ func (s *served) Identify(_ context.Context, c *x509.Certificate, from string) (
 
 func (s *served) Local(p Peer) Peer { return p }
 
-func (s *served) Join(_ context.Context, _ identity.Token, j Joining, _ bool) (Joined, error) {
+func (s *served) Join(_ context.Context, _ identity.Token, j Joining, foreign bool) (Joined, error) {
+	s.joins = append(s.joins, foreign)
 	c, err := s.authority.Sign([]byte(j.Request), identity.Subject{Role: identity.Host, Name: string(j.Host)}, time.Now())
-	return Joined{Certificate: string(c), Authority: string(s.authority.Certificate()), At: time.Now()}, err
+	return Joined{Certificate: string(c), Authority: string(s.authority.Certificate()), At: time.Now().Add(s.ahead)}, err
 }
 
 func (s *served) Renew(_ context.Context, p Peer, request []byte) (Renewed, error) {

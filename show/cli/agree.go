@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -22,28 +23,29 @@ type ownerFlags struct {
 	programs                     []string
 }
 
-// asCluster is the value of --vacate that leaves it to the cluster.
-const asCluster = "cluster"
+const (
+	asCluster  = "cluster" // the value of --vacate that leaves it to the cluster
+	ownPreset  = "own"     // the value of --preset for Pagurus's own
+	presetFlag = "preset"
+)
 
 // Add defines the flags of a command.
 func (f *ownerFlags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.owner, ownerFlag, "", "yes: this machine has an owner; no: it has none")
-	flags.StringVar(&f.vacate, fleet.VacateFlag, "", "what guests do when the owner stays: evacuate, suspend, stay, or cluster (default: as pagurus policy show says); with ,stay behind evacuate or cluster, guests that cannot leave keep running instead of being suspended")
+	flags.StringVar(&f.vacate, fleet.VacateFlag, "", "what happens to guests when the owner stays: evacuate, suspend, stay, or cluster, which is the default (pagurus policy show says what that is). Guests that cannot leave are suspended; evacuate,stay and cluster,stay let them run on")
 	Duration(flags, &f.idleAfter, fleet.IdleAfterFlag, "the owner counts as gone after this time without a sign (default: the preset's, 15m)")
 	flags.StringVar(&f.hours, fleet.HoursFlag, "", "when guests may run, by the host's clock, like 19:00-07:00; at other times the owner counts as there (all: always)")
 	Share(flags, &f.cap, fleet.CapFlag, "share of the CPUs that all guests may use while the owner is there, like 50% (0: what the owner leaves)")
-	flags.StringVar(&f.preset, "preset", "", "the thresholds and times for the sensors: condor, boinc, or own")
+	flags.StringVar(&f.preset, presetFlag, "", "the thresholds and times for the sensors: condor, boinc, or own")
 	flags.StringSliceVar(&f.programs, "exclusive", nil, "while one of these programs runs, the owner counts as there")
-	for name, words := range map[string][]string{
-		ownerFlag: {"yes", "no"}, fleet.VacateFlag: {string(fleet.Evacuate), string(fleet.Suspend), string(fleet.Stay), asCluster, "evacuate,stay", "cluster,stay"}, "preset": {"own", "condor", "boinc"},
-	} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
-	}
+	OneOf(cmd, ownerFlag, "yes", "no")
+	OneOf(cmd, fleet.VacateFlag, string(fleet.Evacuate), string(fleet.Suspend), string(fleet.Stay), asCluster,
+		"evacuate,stay", "evacuate,suspend", "cluster,stay", "cluster,suspend")
+	OneOf(cmd, presetFlag, append([]string{ownPreset}, fleet.Presets...)...)
 }
 
-// Amend changes the parts that the flags name. The controller checks whether they make
-// sense.
+// Amend changes the parts that the flags name, if they make sense.
 func (f ownerFlags) Amend(flags *pflag.FlagSet, p *fleet.OwnerPolicy) (changed bool, err error) {
 	flags.Visit(func(flag *pflag.Flag) {
 		part := true
@@ -51,9 +53,6 @@ func (f ownerFlags) Amend(flags *pflag.FlagSet, p *fleet.OwnerPolicy) (changed b
 		switch flag.Name {
 		case ownerFlag:
 			p.Owned = f.owner == "yes"
-			if f.owner != "yes" && f.owner != "no" {
-				bad = fmt.Errorf("--"+ownerFlag+" takes yes or no, not %q", f.owner)
-			}
 		case fleet.VacateFlag:
 			first, nowhere, _ := strings.Cut(f.vacate, ",")
 			if p.Vacate, p.Nowhere = fleet.Vacate(first), fleet.Vacate(nowhere); first == asCluster {
@@ -65,8 +64,8 @@ func (f ownerFlags) Amend(flags *pflag.FlagSet, p *fleet.OwnerPolicy) (changed b
 			p.Hours, bad = parseHours(f.hours)
 		case fleet.CapFlag:
 			p.Cap = f.cap
-		case "preset":
-			if p.Preset = f.preset; f.preset == "own" {
+		case presetFlag:
+			if p.Preset = f.preset; f.preset == ownPreset {
 				p.Preset = ""
 			}
 		case "exclusive":
@@ -79,6 +78,9 @@ func (f ownerFlags) Amend(flags *pflag.FlagSet, p *fleet.OwnerPolicy) (changed b
 			err = bad
 		}
 	})
+	if reason := p.Refused(); err == nil && changed && reason != "" {
+		err = errors.New(reason)
+	}
 	return changed, err
 }
 

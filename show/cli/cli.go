@@ -36,7 +36,11 @@ const (
 // Options configures the command line.
 type Options struct {
 	Version string
-	Machine func() (string, error) // this machine's ID, as fleet.Facts.Machine of a host with the same files
+	Machine func() (string, error)                  // this machine's ID, as fleet.Facts.Machine of a host with the same files
+	Missing func(context.Context) ([]string, error) // what guests need and this machine lacks
+	Mend    func(context.Context) error             // installs it, and says how far it is
+	Args    []string                                // the command line without the program; nil: this process's
+	Source  func(path string) string                // what a directory is, if hosts can share it, as fleet.Directory.Source; nil: not known
 	In      io.Reader
 	Out     io.Writer
 	Err     io.Writer
@@ -56,8 +60,9 @@ func Root(o Options) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pagurus",
 		Short: "Run MPI programs in guests that move between hosts while they run",
-		Long: `Pagurus runs unmodified MPI programs in small virtual machines spread over
-hosts, and moves those guests from host to host while the program runs.`,
+		Long: `Pagurus runs unmodified MPI programs in guests spread over hosts, and moves the guests
+from host to host while the program runs. Guests are small virtual machines or
+containers.`,
 		Example: `  pagurus lab up                        # a cluster of three hosts on this machine
   pagurus run -n 4 -- ./a.out           # like mpirun, in guests
   pagurus guest ls                      # where they are
@@ -73,7 +78,7 @@ hosts, and moves those guests from host to host while the program runs.`,
 	for _, n := range append(a.nouns(), a.memberNouns()...) {
 		AddNoun(root, n)
 	}
-	AddGroup(root, "Any of these:", a.explainCommand())
+	AddGroup(root, "Jobs, guests, hosts and moves:", a.explainCommand())
 	root.AddCommand(manCommand(root))
 	return root
 }
@@ -86,7 +91,12 @@ func Program(root *cobra.Command, o Options) {
 	root.SetOut(o.Out)
 	root.SetErr(o.Err)
 	root.SetVersionTemplate("pagurus {{.Version}}\n")
-	root.SetFlagErrorFunc(flagError)
+	typed := os.Args[1:]
+	if o.Args != nil {
+		typed = o.Args
+		root.SetArgs(typed)
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err, typed) })
 	Locate(root.PersistentFlags())
 }
 
@@ -104,7 +114,11 @@ func usage(cmd *cobra.Command, what string) error {
 	if strings.HasSuffix(what, "?") {
 		return Exit{Code: code, Err: fmt.Errorf("%s See `%s --help`", what, cmd.CommandPath())}
 	}
-	return Exit{Code: code, Err: fmt.Errorf("%s: see `%s --help`", what, cmd.CommandPath())}
+	between := ": " // one colon is enough
+	if strings.Contains(what, ": ") {
+		between = "; "
+	}
+	return Exit{Code: code, Err: fmt.Errorf("%s%ssee `%s --help`", what, between, cmd.CommandPath())}
 }
 
 // own gives an error the exit code 125, for commands that otherwise exit with the program's
@@ -143,7 +157,7 @@ func Say(w io.Writer, err error) int {
 		e = Exit{Code: exitFailed, Err: err}
 	}
 	if e.Err != nil {
-		_, _ = fmt.Fprintf(w, "pagurus: %s\n", strings.TrimSpace(e.Err.Error()))
+		_, _ = fmt.Fprintf(w, "pagurus: %s\n", strings.TrimSpace(e.Err.Error())+advice(e.Err))
 	}
 	return e.Code
 }

@@ -419,7 +419,7 @@ func TestBadCommandLines(t *testing.T) {
 		says string
 	}{
 		{"run -n 1", 125, "no program"},
-		{"run -n 0 true", 125, "rank"},
+		{"run -n 0 true", 125, "-n: 0 is too few: write 1 or more"},
 		{"run -np 4 true", 125, "-n 4"},
 		{"run -N 2 true", 125, "--guests"},
 		{"run --oversubscribe -n 2 true", 125, "leave --oversubscribe out"},
@@ -430,8 +430,8 @@ func TestBadCommandLines(t *testing.T) {
 		{"run --hostfile hosts true", 125, "--on host1,host2"},
 		{"run -H mars true", 125, "mars"},
 		{"run -x =y true", 125, "NAME"},
-		{"run --kind docker true", 125, "vm, container, auto"},
-		{"run --class best true", 125, "gold, normal, bronze"},
+		{"run --kind docker true", 125, "vm, container or auto"},
+		{"run --class best true", 125, "gold, normal or bronze"},
 		{"run -n 2 --guests 3 true", 125, "--guests"},
 		{"run --mem lots true", 125, "lots"},
 		{"run --cap 150% true", 125, "150%"},
@@ -539,7 +539,7 @@ func TestQuantities(t *testing.T) {
 		"host policy host1 --cap NaN":   `--cap: "NaN" is not a share`,
 		"cancel j1 --grace -1s":         `--grace: "-1s" is not a duration`,
 		"drain host1 --timeout shortly": `--timeout: "shortly" is not a duration`,
-		"run -n many true":              `--ranks: "many" is not a number`,
+		"run -n many true":              `-n: "many" is not a number`,
 	} {
 		if got := w.pagurus("", strings.Fields(args)...); got.code == 0 || !strings.Contains(got.err, says) {
 			t.Errorf("%s: %+v, want %s", args, got, says)

@@ -113,6 +113,53 @@ func (a *app) completeSites(cmd *cobra.Command, _ []string, _ string) ([]string,
 	})
 }
 
+// completeUsers completes a command's one user, or a flag that takes one.
+func (a *app) completeUsers(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.offer(cmd, func(c view.Cluster) (words []string) {
+		for _, u := range c.Users {
+			words = append(words, string(u.ID)+"\t"+string(u.Role))
+		}
+		return words
+	})
+}
+
+// completeTokens completes a command's one join token.
+func (a *app) completeTokens(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.offer(cmd, func(c view.Cluster) (words []string) {
+		for _, t := range c.Tokens {
+			words = append(words, string(t.ID)+"\tfor a "+string(t.Role))
+		}
+		return words
+	})
+}
+
+// CompleteJob completes the one job of a command that is not of this package.
+func CompleteJob(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return (&app{flags: cmd.Flags()}).completeJobs(anyJob)(cmd, args, typed)
+}
+
+// CompleteHost does the same for one host.
+func CompleteHost(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return (&app{flags: cmd.Flags()}).completeHostArgument(cmd, args, typed)
+}
+
+// CompleteHostOrGuest does the same for one host or guest.
+func CompleteHostOrGuest(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return (&app{flags: cmd.Flags()}).offer(cmd, func(c view.Cluster) []string { return append(hostWords(c), guestWords(c)...) })
+}
+
 func hostWords(c view.Cluster) (words []string) {
 	for _, h := range c.Hosts {
 		words = append(words, string(h.ID)+"\t"+string(h.State)+", "+view.Count(len(h.GuestIDs), "guest"))

@@ -45,7 +45,7 @@ var (
 )
 
 // flagError says what is wrong with a flag, what to type instead, and where to read more.
-func flagError(cmd *cobra.Command, err error) error {
+func flagError(cmd *cobra.Command, err error, typed []string) error {
 	text := err.Error()
 	if cmd.Name() == "run" {
 		if says := habit(text); says != "" {
@@ -59,7 +59,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			text += ", did you mean --" + near + "?"
 		}
 	}
-	return usage(cmd, orElse(badValue(err), text))
+	return usage(cmd, orElse(badValue(err, typed), text))
 }
 
 // habit says what to type instead of a flag of mpirun; empty for other errors.

@@ -67,6 +67,10 @@ sign of the owner for --idle-after, the host is the cluster's again.`,
 
 // policy changes a host's policy, or prints it.
 func (a *app) policy(ctx context.Context, flags *pflag.FlagSet, f ownerFlags, id fleet.HostID) error {
+	changed, err := f.Amend(flags, &fleet.OwnerPolicy{}) // before anybody is asked
+	if err != nil {
+		return err
+	}
 	c, err := a.read(ctx)
 	if err != nil {
 		return err
@@ -75,8 +79,7 @@ func (a *app) policy(ctx context.Context, flags *pflag.FlagSet, f ownerFlags, id
 	if !ok {
 		return unknownHost(id)
 	}
-	changed, err := f.Amend(flags, &h.Policy)
-	if err != nil {
+	if _, err := f.Amend(flags, &h.Policy); err != nil {
 		return err
 	}
 	if changed {

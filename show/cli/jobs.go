@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -252,6 +254,14 @@ func between(least, most int, what string) cobra.PositionalArgs {
 		if len(args) < least || len(args) > most {
 			return usage(cmd, "name "+what)
 		}
-		return nil
+		return namesAll(cmd, args)
 	}
+}
+
+// namesAll refuses arguments that are empty, as those of a script whose variable is not set.
+func namesAll(cmd *cobra.Command, args []string) error {
+	if i := slices.IndexFunc(args, func(arg string) bool { return strings.TrimSpace(arg) == "" }); i >= 0 {
+		return usage(cmd, fmt.Sprintf("argument %d of `%s` is empty: give a name, or leave it out", i+1, cmd.CommandPath()))
+	}
+	return nil
 }

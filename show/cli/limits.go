@@ -36,8 +36,7 @@ func (f *limitFlags) add(cmd *cobra.Command, of []fleet.LimitFlag) {
 		switch at := l.Field(&f.given).(type) {
 		case *string:
 			flags.StringVar(at, l.Flag, limitAuto, l.Help)
-			choices := append([]string{limitAuto}, l.Choices...)
-			_ = cmd.RegisterFlagCompletionFunc(l.Flag, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
+			OneOf(cmd, l.Flag, append([]string{limitAuto}, l.Choices...)...)
 		case *int64:
 			Rate(flags, at, l.Flag, l.Help)
 		case *time.Duration:
@@ -51,17 +50,13 @@ func drainFlags() []fleet.LimitFlag {
 	return slices.DeleteFunc(slices.Clone(fleet.LimitFlags), func(l fleet.LimitFlag) bool { return !l.Drain })
 }
 
-// limits is what was asked for. Whether there is such a choice is for the controller
-// to say.
+// limits is what was asked for, if it makes sense by itself.
 func (f *limitFlags) limits(cmd *cobra.Command) (fleet.Limits, error) {
 	out := f.given
 	for _, l := range f.takes {
 		switch v := l.Field(&out).(type) {
 		case *string:
-			switch *v {
-			case "":
-				return out, usage(cmd, fmt.Sprintf("--%s is empty: give %s, or leave it out", l.Flag, limitAuto))
-			case limitAuto:
+			if *v == limitAuto {
 				*v = ""
 			}
 		case *time.Duration:
@@ -69,6 +64,9 @@ func (f *limitFlags) limits(cmd *cobra.Command) (fleet.Limits, error) {
 				return out, usage(cmd, fmt.Sprintf("--%s %s %s", l.Flag, *v, l.LeastWhy))
 			}
 		}
+	}
+	if reason := out.Refused(); reason != "" {
+		return out, usage(cmd, reason)
 	}
 	return out, nil
 }

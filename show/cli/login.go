@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,35 +37,77 @@ func (f *tokenFlags) Add(flags *pflag.FlagSet) {
 
 func (f tokenFlags) read() (string, error) {
 	switch {
+	case f.text != "" && f.file != "":
+		return "", fmt.Errorf("both --%s and --%s are given: leave one of them out", tokenFlag, tokenFileFlag)
 	case f.text != "":
 		return f.text, nil
 	case f.file == "":
 		return "", fmt.Errorf("give --%s or --%s: an administrator makes a token with `pagurus token create`", tokenFlag, tokenFileFlag)
 	}
-	text, err := os.ReadFile(f.file)
+	file, err := os.Open(f.file)
 	if err != nil {
 		return "", fmt.Errorf("reading the token: %w", err)
 	}
+	defer func() { _ = file.Close() }()
+	if about, err := file.Stat(); err == nil && about.IsDir() {
+		return "", fmt.Errorf("--%s %s is a folder: name the file in it that holds the token", tokenFileFlag, f.file)
+	}
+	text, err := io.ReadAll(io.LimitReader(file, longestToken+1)) // it may be a device without an end
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("reading the token: %w", err)
+	case strings.TrimSpace(string(text)) == "":
+		return "", fmt.Errorf("%s is empty: write the line into it that `pagurus token create` prints", f.file)
+	case len(text) > longestToken:
+		return "", fmt.Errorf("%s is too long for a token: write nothing into it but the line that `pagurus token create` prints", f.file)
+	}
 	return strings.TrimSpace(string(text)), nil
 }
+
+// oneAddress requires the address of a controller.
+func oneAddress(cmd *cobra.Command, args []string) error {
+	if err := Exactly(1, "the controller's address, HEAD:PORT")(cmd, args); err != nil {
+		return err
+	}
+	if host, port, err := net.SplitHostPort(args[0]); err != nil || host == "" || port == "" {
+		return usage(cmd, fmt.Sprintf("%q is not the address of a controller: write it like head:7461", args[0]))
+	}
+	return nil
+}
+
+// longestToken is more than the file of a token has.
+const longestToken = 4 << 10
 
 func (a *app) joinCommand() *cobra.Command {
 	var token tokenFlags
 	var j wire.Joining
 	name, _ := os.Hostname()
 	folder := ""
+	var mend mending
 	cmd := &cobra.Command{
 		Use:   "join HEAD:PORT",
 		Short: "Make this machine a host of a cluster",
 		Long: `Join shows a token to the cluster's controller and keeps the certificate that this
 machine gets for it. The key is made here and never leaves. Joining again with the same
-key is joining once. Then start the agent; it needs no token.`,
-		Example: "  sudo pagurus join head:7461 --token TOKEN\n  sudo pagurus agent",
-		Args:    Exactly(1, "one address, HEAD:PORT"),
+key is joining once. Then start the agent; it needs no token.
+
+It says what guests need and this machine lacks, and on a terminal asks whether to install it, as
+` + "`pagurus doctor --fix`" + ` does.`,
+		Example: "  sudo pagurus join head:7461 --token TOKEN\n  sudo pagurus join head:7461 --token-file token --fix\n  sudo pagurus agent",
+		Args:    oneAddress,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if os.Geteuid() != 0 && !cmd.Flags().Changed(credentialsFlag) {
+				return fmt.Errorf("a host's certificate is root's: try `sudo pagurus join %s`, with the same flags", args[0])
+			}
+			if reason := fleet.HostID(name).Refused(); reason != "" {
+				return usage(cmd, reason)
+			}
 			text, err := token.read()
 			if err != nil {
 				return err
+			}
+			if l, err := wire.ReadLogin(folder); err == nil && l.Host != "" && !cmd.Flags().Changed(fleet.HostFlag) {
+				name = string(l.Host) // as it joined before
 			}
 			if j.Machine, err = a.Machine(); err != nil {
 				return err
@@ -75,13 +119,17 @@ key is joining once. Then start the agent; it needs no token.`,
 			if a.json {
 				return a.printJSON(wire.Login{Controller: args[0], Host: j.Host})
 			}
-			_, err = fmt.Fprintf(a.Out, "%s joined the cluster of %s; start its agent with `pagurus agent`\n", name, args[0])
-			return err
+			if _, err = fmt.Fprintf(a.Out, "%s joined the cluster %sof %s; start its agent with `pagurus agent`\n", name, named(wire.ClusterOf(folder)), args[0]); err != nil {
+				return err
+			}
+			return a.lacks(cmd.Context(), mend)
 		},
 	}
 	token.Add(cmd.Flags())
+	mend.Add(cmd)
 	cmd.Flags().StringVar(&name, fleet.HostFlag, name, "this host's name in the cluster")
 	cmd.Flags().StringVar(&j.Address, "address", "", "this host's IP address on the network that hosts share, if it calls the controller from another")
+	Judge(cmd.Flags(), "address", IP)
 	cmd.Flags().StringVar(&folder, credentialsFlag, filepath.Join("/var/lib/pagurus", HostCredentials), "folder for the certificate and its key")
 	return cmd
 }
@@ -95,7 +143,7 @@ func (a *app) loginCommand() *cobra.Command {
 Commands of this account then ask that controller, until ` + "`pagurus logout`" + `. On the
 controller's own machine nobody needs it: its socket knows you.`,
 		Example: "  pagurus login head:7461 --token-file token\n  pagurus whoami",
-		Args:    Exactly(1, "one address, HEAD:PORT"),
+		Args:    oneAddress,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := token.read()
 			if err != nil {
@@ -108,7 +156,7 @@ controller's own machine nobody needs it: its socket knows you.`,
 			if a.json {
 				return a.printJSON(wire.Login{Controller: args[0], User: joined.User})
 			}
-			_, err = fmt.Fprintf(a.Out, "logged in to %s as %s\n", args[0], joined.User)
+			_, err = fmt.Fprintf(a.Out, "logged in to %s%s as %s\n", named(wire.ClusterOf(a.credentials())), args[0], joined.User)
 			return err
 		},
 	}
@@ -150,7 +198,7 @@ func (a *app) logoutCommand() *cobra.Command {
 func (a *app) whoamiCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "whoami",
-		Short:   "Say as whom the controller knows you",
+		Short:   "Show who you are to the controller",
 		Example: "  pagurus whoami",
 		Args:    NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -165,15 +213,19 @@ func (a *app) whoamiCommand() *cobra.Command {
 			if a.json {
 				return a.printJSON(by)
 			}
+			of := ""
+			if by.Cluster != "" {
+				of = ", of the cluster " + by.Cluster
+			}
 			if by.Host != "" {
-				_, err = fmt.Fprintf(a.Out, "host %s\n", by.Host)
+				_, err = fmt.Fprintf(a.Out, "host %s%s\n", by.Host, of)
 				return err
 			}
 			name, role := orElse(string(by.User), fmt.Sprintf("uid %d", by.UID)), fleet.UserRole
 			if by.Admin {
 				role = fleet.AdminRole
 			}
-			_, err = fmt.Fprintf(a.Out, "%s (%s), jobs run as uid %d, gid %d\n", name, role, by.UID, by.GID)
+			_, err = fmt.Fprintf(a.Out, "%s (%s), jobs run as uid %d, gid %d%s\n", name, role, by.UID, by.GID, of)
 			return err
 		},
 	}

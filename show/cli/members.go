@@ -43,23 +43,30 @@ func (a *app) createTokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make a join token and print it",
-		Long: `Create prints a token, which is nowhere else. Whoever has it may join with it as often
-and as long as it says: machines with ` + "`pagurus join`" + `, a user with ` + "`pagurus login`" + `.`,
+		Long: `Create prints a token. It is shown only now: the controller keeps no copy. Whoever has it
+may join, as often as --uses says and until --ttl is over: machines with ` + "`pagurus join`" + `,
+a user with ` + "`pagurus login`" + `.`,
 		Example: "  pagurus token create --role host --uses 20 --site room2\n  pagurus token create --role user --user ada",
 		Args:    NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			t.Role, t.Expires = fleet.Role(role), time.Now().Add(ttl)
+			now := time.Now()
+			t.Role, t.Expires = fleet.Role(role), now.Add(ttl)
+			if reason := t.Refused(now); reason != "" {
+				return usage(cmd, reason)
+			}
 			return a.createToken(cmd.Context(), t)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&role, "role", role, "host, user or admin")
 	f.StringVar((*string)(&t.User), "user", "", "whose login it is; for the roles user and admin")
-	f.IntVar(&t.Uses, "uses", 1, "how often it lets somebody in")
-	Duration(f, &ttl, "ttl", "how long it is good for")
+	f.IntVar(&t.Uses, "uses", 1, "how often somebody may join by it")
+	Duration(f, &ttl, "ttl", "how long it is valid")
 	f.StringVar(&t.Site, fleet.SiteFlag, "", "site of the hosts that join by it")
 	f.BoolVar(&t.SameID, "same-machine", false, "let several hosts of one machine join by it; for labs")
-	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"host", "user", "admin"}, cobra.ShellCompDirectiveNoFileComp))
+	OneOf(cmd, "role", string(fleet.HostRole), string(fleet.UserRole), string(fleet.AdminRole))
+	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
+	_ = cmd.RegisterFlagCompletionFunc(fleet.SiteFlag, a.completeSites)
 	return cmd
 }
 
@@ -81,8 +88,9 @@ func (a *app) createToken(ctx context.Context, t fleet.JoinToken) error {
 func (a *app) removeTokenCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm TOKEN", Aliases: []string{"remove"}, Short: "Remove a join token; who has joined by it stays",
-		Example: "  pagurus token rm 3f9c0a61d2",
-		Args:    Exactly(1, "the ID of one token"),
+		Example:           "  pagurus token rm 3f9c0a61d2",
+		Args:              Exactly(1, "one token by its ID: `pagurus token ls` lists them"),
+		ValidArgsFunction: a.completeTokens,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.DropToken, Token: &fleet.JoinToken{ID: fleet.TokenID(args[0])}})
 			return err
@@ -98,10 +106,10 @@ func (a *app) addUserCommand() *cobra.Command {
 		Use:   "add NAME",
 		Short: "Add a user, or change one",
 		Long: `Add makes a user known to the cluster. The user's jobs run as one uid and gid on all
-hosts: those that the name has on this machine, or those given. Root's are only taken
-when they are given. A token for the user's login: ` + "`pagurus token create --role user --user NAME`" + `.`,
+hosts: those that NAME has on this machine, or those given. A user whose uid is root's needs
+--uid. A token for the user's login: ` + "`pagurus token create --role user --user NAME`" + `.`,
 		Example: "  pagurus user add ada\n  pagurus user add grace --uid 1007 --gid 100 --owns office3",
-		Args:    Exactly(1, "the name of one user"),
+		Args:    Exactly(1, "one user, as in `pagurus user add ada`"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			u, err := account(args[0], uid, gid)
 			if err != nil {
@@ -114,15 +122,19 @@ when they are given. A token for the user's login: ` + "`pagurus token create --
 			for _, host := range owns {
 				u.Owns = append(u.Owns, fleet.HostID(host))
 			}
+			if reason := u.Refused(); reason != "" {
+				return usage(cmd, reason)
+			}
 			_, err = a.ask(cmd.Context(), fleet.Request{Verb: fleet.SetUser, User: &u})
 			return err
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&uid, "uid", -1, "as whom the user's jobs run (default: the uid of NAME here)")
-	f.IntVar(&gid, "gid", -1, "and as which group (default: the group of NAME here)")
+	f.IntVar(&uid, "uid", -1, "uid of the user's jobs on all hosts (default: that of NAME on this machine)")
+	f.IntVar(&gid, "gid", -1, "gid of the user's jobs on all hosts (default: that of NAME on this machine)")
 	f.BoolVar(&admin, "admin", false, "the user may act on everything")
 	f.StringSliceVar(&owns, "owns", nil, "hosts that belong to the user, who may claim them and set their policy")
+	_ = cmd.RegisterFlagCompletionFunc("owns", a.completeHosts)
 	return cmd
 }
 
@@ -173,7 +185,21 @@ func (a *app) userRoleCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "role NAME user|admin", Short: "Change what a user may do",
 		Example: "  pagurus user role ada admin",
-		Args:    Exactly(2, "a user and a role"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := Exactly(2, "a user and a role, as in `pagurus user role ada admin`")(cmd, args); err != nil {
+				return err
+			}
+			if reason := (fleet.User{ID: fleet.UserID(args[0]), Role: fleet.Role(args[1])}).Refused(); reason != "" {
+				return usage(cmd, reason)
+			}
+			return nil
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 1 {
+				return []string{string(fleet.UserRole), string(fleet.AdminRole)}, cobra.ShellCompDirectiveNoFileComp
+			}
+			return a.completeUsers(cmd, args, typed)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			u, err := a.known(cmd.Context(), args[0])
 			if err != nil {
@@ -189,8 +215,9 @@ func (a *app) userRoleCommand() *cobra.Command {
 func (a *app) removeUserCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME", Aliases: []string{"remove"}, Short: "Remove a user with all logins; the user's jobs go on",
-		Example: "  pagurus user rm grace",
-		Args:    Exactly(1, "the name of one user"),
+		Example:           "  pagurus user rm grace",
+		Args:              Exactly(1, "one user: `pagurus user ls` lists them"),
+		ValidArgsFunction: a.completeUsers,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.DropUser, User: &fleet.User{ID: fleet.UserID(args[0])}})
 			if err == nil {

@@ -58,7 +58,13 @@ func (a *app) migrateCommand() *cobra.Command {
   pagurus move show $(pagurus migrate j3g1)`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (f.job == "") {
-				return usage(cmd, "name one or more guests, `pagurus guest ls` lists them, or a job with --"+jobFlag)
+				return usage(cmd, "name guests, `pagurus guest ls` lists them, or a job with --"+jobFlag+", and not both")
+			}
+			if f.to != "" && f.site != "" {
+				return usage(cmd, "a move goes to one host, --"+toFlag+", or to any host of one site, --"+toSiteFlag+": leave one of them out")
+			}
+			if err := namesAll(cmd, args); err != nil {
+				return err
 			}
 			return idleWait(cmd, f.wait, f.dry)
 		},
@@ -85,13 +91,13 @@ func (a *app) migrateCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.job, jobFlag, "", "move all guests of this job")
 	flags.StringVar(&f.to, toFlag, "", "the host to move to (default: the controller chooses)")
-	flags.StringVar(&f.site, "to-site", "", "the site to move to: the controller chooses a host there")
+	flags.StringVar(&f.site, toSiteFlag, "", "the site to move to: the controller chooses a host there")
 	f.limits.add(cmd, fleet.LimitFlags)
 	dryRun(flags, &f.dry)
 	flags.BoolVar(&f.wait, waitFlag, false, "show the move until it is over")
-	Duration(flags, &f.limit, "timeout", "wait no longer than this; the move continues")
+	waitLimit(flags, &f.limit, "wait no longer than this; the move continues")
 	_ = cmd.RegisterFlagCompletionFunc(toFlag, a.completeHosts)
-	_ = cmd.RegisterFlagCompletionFunc("to-site", a.completeSites)
+	_ = cmd.RegisterFlagCompletionFunc(toSiteFlag, a.completeSites)
 	_ = cmd.RegisterFlagCompletionFunc(jobFlag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return a.completeJobs(openJob)(cmd, nil, typed)
 	})

@@ -107,9 +107,9 @@ func attend(ctx context.Context, limit time.Duration) (context.Context, context.
 func timedOut(err error, limit time.Duration, then string) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("not finished after %s; it continues: %s", view.Took(limit), then)
+		return fmt.Errorf("not finished after %s, and it goes on: %s", view.Took(limit), then)
 	case errors.Is(err, context.Canceled):
-		return Exit{Code: exitInterrupted, Err: fmt.Errorf("no longer waiting; it continues: %s", then)}
+		return Exit{Code: exitInterrupted, Err: fmt.Errorf("no longer waiting, and it goes on: %s", then)}
 	}
 	return err
 }
@@ -129,13 +129,15 @@ With --wait it shows the moves until the host is empty, and exits with 1 when on
 guests are left that cannot leave. It waits for guests that still start, and for
 those whose move was cancelled and is tried again. With --json it prints each move at the
 end. With --dry-run it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.` + transferHelp,
-		Example:           "  pagurus drain host1 --wait && sudo reboot\n  pagurus drain host1 --bandwidth 200M",
-		Args:              Exactly(1, oneHost),
-		ValidArgsFunction: a.completeHostArgument,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := idleWait(cmd, wait, dry); err != nil {
+		Example: "  pagurus drain host1 --wait && sudo reboot\n  pagurus drain host1 --bandwidth 200M",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := Exactly(1, oneHost)(cmd, args); err != nil {
 				return err
 			}
+			return idleWait(cmd, wait, dry)
+		},
+		ValidArgsFunction: a.completeHostArgument,
+		RunE: func(cmd *cobra.Command, args []string) error {
 			host := fleet.HostID(args[0])
 			given, err := bounds.limits(cmd)
 			if err != nil {
@@ -157,7 +159,7 @@ end. With --dry-run it says what that would cost, like ` + "`pagurus predict --h
 		},
 	}
 	cmd.Flags().BoolVar(&wait, waitFlag, false, "show the moves until the host is empty")
-	Duration(cmd.Flags(), &limit, "timeout", "wait no longer than this; the host stays draining")
+	waitLimit(cmd.Flags(), &limit, "wait no longer than this; the host stays draining")
 	bounds.add(cmd, drainFlags())
 	dryRun(cmd.Flags(), &dry)
 	return cmd
@@ -296,7 +298,7 @@ not removed and keeps draining. It may join again with a new token.`,
 			return err
 		},
 	}
-	Duration(cmd.Flags(), &limit, "timeout", "wait no longer than this; the host stays draining")
+	waitLimit(cmd.Flags(), &limit, "wait no longer than this; the host stays draining")
 	return cmd
 }
 
@@ -353,7 +355,7 @@ func (a *app) explain(ctx context.Context, id string) ([]string, error) {
 	} else if _, ok := cluster.Host(fleet.HostID(id)); ok {
 		about.Host = fleet.HostID(id)
 	} else {
-		return nil, fmt.Errorf("there is no guest, job, host or move %q: `pagurus guest ls`, and the same with job, host and move, lists them", id)
+		return nil, fmt.Errorf("there is no guest, job, host or move %q: `pagurus job ls`, `guest ls`, `host ls` and `move ls` list them", id)
 	}
 	c, err := a.dial()
 	if err != nil {

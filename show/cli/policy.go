@@ -22,10 +22,15 @@ leaving follow it within a second.`,
 		Args:              Exactly(1, "a policy: `pagurus policy ls` lists them"),
 		ValidArgsFunction: completePolicies,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.setPolicy(cmd.Context(), fleet.Rules{Vacate: fleet.Vacate(args[0]), Placement: placement})
+			rules := fleet.Rules{Vacate: fleet.Vacate(args[0]), Placement: placement}
+			if reason := rules.Refused(); reason != "" {
+				return usage(cmd, reason)
+			}
+			return a.setPolicy(cmd.Context(), rules)
 		},
 	}
 	cmd.Flags().StringVar(&placement, "placement", "", "how hosts are chosen: spread (most room first) or longest-idle (owner away longest first) (default: the policy's own)")
+	OneOf(cmd, "placement", fleet.Placements()...)
 	return cmd
 }
 
@@ -38,6 +43,11 @@ func (a *app) showPolicyCommand() *cobra.Command {
 		Args:              AtMost(1, "one policy: `pagurus policy ls` lists them"),
 		ValidArgsFunction: completePolicies,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				if reason := (fleet.Rules{Vacate: fleet.Vacate(args[0])}).Refused(); reason != "" {
+					return usage(cmd, reason)
+				}
+			}
 			return a.showPolicy(cmd.Context(), args)
 		},
 	}

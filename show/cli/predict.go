@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -40,7 +41,13 @@ every move keeps its prediction beside its cost. --score shows how good they are
 			if named != 1 {
 				return usage(cmd, "name one guest, or --"+jobFlag+", --"+fleet.HostFlag+" or --"+scoreFlag)
 			}
-			return nil
+			switch {
+			case host != "" && to != "":
+				return usage(cmd, "with a host the controller chooses the targets: --"+toFlag+" goes with a guest or --"+jobFlag)
+			case score && to != "":
+				return usage(cmd, "--"+scoreFlag+" is about past moves: leave --"+toFlag+" out")
+			}
+			return namesAll(cmd, args)
 		},
 		ValidArgsFunction: a.completeGuests,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,8 +55,6 @@ every move keeps its prediction beside its cost. --score shows how good they are
 			switch {
 			case score:
 				return a.score(cmd.Context())
-			case host != "" && to != "":
-				return usage(cmd, "with a host the controller chooses the targets: --"+toFlag+" goes with a guest or --"+jobFlag)
 			case host != "":
 				r = fleet.Request{Verb: fleet.Drain, Host: fleet.HostID(host)}
 			case len(args) == 1:
@@ -74,12 +79,26 @@ func dryRun(flags *pflag.FlagSet, dry *bool) {
 	flags.BoolVar(dry, dryRunFlag, false, "predict what it would cost, and do nothing")
 }
 
-// idleWait refuses to wait for a mere prediction.
+// idleWait refuses to wait for a mere prediction, and to bound a wait that there is not.
 func idleWait(cmd *cobra.Command, wait, dry bool) error {
 	if wait && dry {
 		return usage(cmd, "with --"+dryRunFlag+" there is nothing that --"+waitFlag+" could wait for: leave one of them out")
 	}
+	if cmd.Flags().Changed(timeoutFlag) && !wait {
+		return usage(cmd, "--"+timeoutFlag+" is how long --"+waitFlag+" waits: add --"+waitFlag+", or leave it out")
+	}
 	return nil
+}
+
+// waitLimit adds the flag that bounds a wait.
+func waitLimit(flags *pflag.FlagSet, limit *time.Duration, usage string) {
+	Duration(flags, limit, timeoutFlag, usage)
+	Judge(flags, timeoutFlag, func(s string) error {
+		if d, err := ParseDuration(s); err == nil && d == 0 {
+			return fmt.Errorf("%s is no time to wait: give something like 5m", s)
+		}
+		return nil
+	})
 }
 
 // predict prints a request's predicted effect.

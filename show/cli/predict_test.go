@@ -68,7 +68,7 @@ func TestPredict(t *testing.T) {
 			t.Errorf("%v asked %+v", c.args, r)
 		}
 	}
-	if got := w.pagurus("", "predict", "--score"); !strings.Contains(got.out, "total time  12     8 %           1.02               92 %") || !strings.Contains(got.out, "of 13 moves that converged or did not, 12 did") {
+	if got := w.pagurus("", "predict", "--score"); !strings.Contains(got.out, "total time  12     8 %           1.02               92 %") || !strings.Contains(got.out, "of 13 moves, 12 converged, or did not, as predicted") {
 		t.Errorf("%q", got.out)
 	}
 	for _, bad := range [][]string{{"predict"}, {"predict", "j1g0", "--host", "host1"}, {"predict", "--host", "host1", "--to", "host2"}, {"predict", "none"}} {

@@ -26,12 +26,13 @@ type runFlags struct {
 	class                string
 	cap                  float64
 	tune                 string
-	on, env              []string
+	on, env, files       []string
 	detach, verbose      bool
 	trace, noTrace       bool
 	mirrored             fleet.Tune // tune, parsed
 	environment          []string   // env, parsed
 	directory, exportDir string
+	directories          []fleet.Directory // files, parsed
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -57,10 +58,14 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 		Example: `  pagurus run -n 4 -- ./a.out input.txt
   pagurus run -n 8 --guests 4 --mem 1G --image mpich -- ./solver
   pagurus run -n 2 --on host1,host2 --env OMP_NUM_THREADS=1 -- ./a.out < deck
+  pagurus run -n 4 --files /scratch/ada --files /data:ro -- ./a.out /data/mesh
   job=$(pagurus run -n 4 --detach -- ./a.out); pagurus logs -f $job; pagurus wait $job`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage(cmd, "no program is named: write it after the flags, as in `pagurus run -n 4 -- ./a.out`")
+			}
+			if says := severalPrograms(f.ranks, args); says != "" {
+				return usage(cmd, says)
 			}
 			return nil
 		},
@@ -68,12 +73,15 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(args); err != nil {
+				return own(err)
+			}
 			return own(a.run(cmd.Context(), &f, args))
 		},
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // arguments after PROGRAM are the program's
-	flags.IntVarP(&f.ranks, "ranks", "n", 1, "ranks to start")
+	flags.IntVarP(&f.ranks, ranksFlag, "n", 1, "ranks to start")
 	flags.IntVar(&f.guests, fleet.GuestsFlag, 0, "guests to spread the ranks over (default: one on every usable host, no more than ranks)")
 	Size(flags, &f.memory, fleet.MemFlag, "memory of each guest")
 	flags.IntVar(&f.cpus, cpusFlag, 0, "virtual CPUs of each guest (default: one for each of its ranks, as far as hosts have them)")
@@ -85,6 +93,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.StringSliceVarP(&f.on, onFlag, "H", nil, "start on these hosts only")
 	flags.StringArrayVarP(&f.env, envFlag, "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
 	flags.StringVar(&f.export, fleet.ExportFlag, "", "directory the guests see at the same path: the current one (default) or one above it")
+	flags.StringArrayVar(&f.files, fleet.FilesFlag, nil, "DIR or DIR:ro, another directory the guests see at the same path; :ro is to read only; may be repeated")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
 	flags.BoolVar(&f.trace, "trace", true, "have ranks count their MPI calls and gaps: 'pagurus job show' prints them")
 	flags.BoolVar(&f.noTrace, fleet.NoTraceFlag, false, "do not trace: saves about 70 ns a call")
@@ -93,16 +102,27 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 		_ = cmd.RegisterFlagCompletionFunc(name, with) // fails only for an unknown flag
 	}
 	complete(onFlag, a.completeHosts)
-	complete(classFlag, cobra.FixedCompletions(classes, cobra.ShellCompDirectiveNoFileComp))
-	complete(kindFlag, cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
+	f.judge(cmd)
 	return cmd
+}
+
+// judge has the flags refuse what no job can have.
+func (f *runFlags) judge(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	OneOf(cmd, classFlag, classes...)
+	OneOf(cmd, kindFlag, kinds...)
+	NoLess(flags, ranksFlag, 1)
+	NoLess(flags, fleet.GuestsFlag, 1)
+	NoLess(flags, cpusFlag, 1)
+	JudgeTune(flags, tuneFlag)
+	Judge(flags, envFlag, func(s string) error {
+		_, err := environment([]string{s}, os.LookupEnv)
+		return err
+	})
 }
 
 // run submits the job and, unless it is detached, stays until its end.
 func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
-	if err := f.check(); err != nil {
-		return err
-	}
 	cluster, err := a.read(ctx)
 	if err != nil {
 		return err
@@ -172,22 +192,19 @@ func (a *app) submit(ctx context.Context, r fleet.Request, signals chan os.Signa
 }
 
 // check checks what needs no cluster.
-func (f *runFlags) check() error {
+func (f *runFlags) check(args []string) error {
 	var err error
-	if f.ranks < 1 {
-		return fmt.Errorf("-n %d: a job has at least 1 rank", f.ranks)
+	if f.guests > f.ranks {
+		return fmt.Errorf("--"+fleet.GuestsFlag+" %d: it must be between 1 and the number of ranks (%d)", f.guests, f.ranks)
 	}
-	if f.guests < 0 || f.guests > f.ranks {
-		return fmt.Errorf("--"+fleet.GuestsFlag+" must be between 1 and the number of ranks (%d)", f.ranks)
+	if f.mirrored, err = ParseTune(f.tune); err != nil {
+		return fmt.Errorf("--"+tuneFlag+": %w", err)
 	}
-	if f.cpus < 0 {
-		return fmt.Errorf("--"+cpusFlag+" %d: a guest has at least 1 CPU", f.cpus)
-	}
-	if err := f.checkGuests(); err != nil {
-		return err
+	if f.mirrored.On() && fleet.Kind(f.kind).Known() && !fleet.Kind(f.kind).Traits().Tunable {
+		return errors.New("--" + tuneFlag + " is only for virtual machines: containers see the host as it is")
 	}
 	if f.environment, err = environment(f.env, os.LookupEnv); err != nil {
-		return err
+		return fmt.Errorf("--"+envFlag+": %w", err)
 	}
 	if f.directory, err = workingDirectory(); err != nil {
 		return err
@@ -198,7 +215,30 @@ func (f *runFlags) check() error {
 			return fmt.Errorf("--"+fleet.ExportFlag+": %w", err)
 		}
 	}
-	return checkExport(f.exportDir, f.directory)
+	if err := checkExport(f.exportDir, f.directory); err != nil {
+		return err
+	}
+	if f.directories, err = moreDirectories(f.files, f.exportDir); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(args, func(arg string) bool { return !utf8.ValidString(arg) }); i >= 0 {
+		return fmt.Errorf("the argument %q is not UTF-8 and would reach the program changed: give it in a file", args[i])
+	}
+	job := f.job(args)
+	job.Guests, job.Need.CPUs = max(job.Guests, 1), max(job.Need.CPUs, 1) // as long as nobody knows how many fit
+	if reason := job.Refused(); reason != "" {
+		return errors.New(reason)
+	}
+	return nil
+}
+
+// job is what the flags say of the job.
+func (f *runFlags) job(args []string) fleet.JobSpec {
+	return fleet.JobSpec{
+		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir,
+		Ranks: f.ranks, Guests: f.guests, Need: fleet.Resources{CPUs: f.cpus, MemoryBytes: f.memory},
+		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.cap, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
+	}
 }
 
 // Values of flags that take one of a few words.
@@ -206,23 +246,6 @@ var (
 	kinds   = append(fleet.KindNames(), string(fleet.Auto))
 	classes = []string{string(fleet.Gold), string(fleet.Normal), string(fleet.Bronze)}
 )
-
-// checkGuests checks the flags about each guest.
-func (f *runFlags) checkGuests() (err error) {
-	if !slices.Contains(kinds, f.kind) {
-		return fmt.Errorf("--"+kindFlag+" %s: write one of %s", f.kind, strings.Join(kinds, ", "))
-	}
-	if f.class != "" && !slices.Contains(classes, f.class) {
-		return fmt.Errorf("--"+classFlag+" %s: write one of %s", f.class, strings.Join(classes, ", "))
-	}
-	if f.mirrored, err = ParseTune(f.tune); err != nil {
-		return fmt.Errorf("--"+tuneFlag+" %w", err)
-	}
-	if f.mirrored.On() && fleet.Kind(f.kind).Known() && !fleet.Kind(f.kind).Traits().Tunable {
-		return errors.New("--" + tuneFlag + " is only for virtual machines: containers see the host as it is")
-	}
-	return nil
-}
 
 // workingDirectory gives the current directory without symbolic links, because guests do not
 // see links above it.
@@ -279,19 +302,15 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 			return fleet.JobSpec{}, unknownHost(on[i])
 		}
 	}
-	if i := slices.IndexFunc(args, func(arg string) bool { return !utf8.ValidString(arg) }); i >= 0 {
-		return fleet.JobSpec{}, fmt.Errorf("the argument %q is not UTF-8 and would reach the program changed: give it in a file", args[i])
-	}
 	machine, err := a.Machine()
 	if err != nil {
 		return fleet.JobSpec{}, err
 	}
-	guests, cpus := shape(f, usable(c, on, fleet.Kind(f.kind)))
-	return fleet.JobSpec{
-		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir, Machine: machine,
-		Ranks: f.ranks, Guests: guests, Need: fleet.Resources{CPUs: cpus, MemoryBytes: f.memory},
-		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.cap, On: on, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
-	}, nil
+	job := f.job(args)
+	job.Machine, job.On = machine, on
+	job.Source, job.Files = a.source(f.exportDir), a.sources(f.directories)
+	job.Guests, job.Need.CPUs = shape(f, usable(c, on, fleet.Kind(f.kind)))
+	return job, nil
 }
 
 // usable lists the hosts that could start a guest of the kind now.
@@ -349,12 +368,12 @@ func environment(given []string, lookup func(string) (string, bool)) ([]string, 
 	for _, e := range given {
 		name, _, assigned := strings.Cut(e, "=")
 		if name == "" {
-			return nil, fmt.Errorf("--"+envFlag+" %q has no name: write NAME=VALUE, or NAME for yours", e)
+			return nil, fmt.Errorf("%q has no name: write NAME=VALUE, or NAME for yours", e)
 		}
 		if !assigned {
 			value, ok := lookup(name)
 			if !ok {
-				return nil, fmt.Errorf("--"+envFlag+" %s: it is not set here: write %s=VALUE", name, name)
+				return nil, fmt.Errorf("%s is not set here: write %s=VALUE", name, name)
 			}
 			e = name + "=" + value
 		}

@@ -26,7 +26,7 @@ processes that still run are killed. Cancel returns when the controller has acce
 it; ` + "`pagurus wait JOB`" + ` waits for the end.
 
 A second cancel can only shorten the grace time: with --grace 0s the job ends at once.
- Under Open MPI a rank that ends with an exit code other than 0, or without
+Under Open MPI a rank that ends with an exit code other than 0, or without
 MPI_Finalize, makes mpirun end the others a second or two later.`,
 		Example: `  pagurus cancel j3 && pagurus wait j3
   pagurus cancel --grace 2m j3    # its program needs time to save its state
@@ -34,6 +34,9 @@ MPI_Finalize, makes mpirun end the others a second or two later.`,
 		Args:              AtLeast(1, someJob),
 		ValidArgsFunction: a.completeJobs(openJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if reason := fleet.RefusedGrace(grace); reason != "" {
+				return usage(cmd, reason)
+			}
 			for _, id := range args {
 				answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.Cancel, Job: fleet.JobID(id), Grace: &grace})
 				if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,8 @@ type quantity[T comparable] struct {
 }
 
 func (q *quantity[T]) Type() string { return q.kind }
+
+func (q *quantity[T]) reads() {} // so that JudgeFlags leaves it alone
 
 func (q *quantity[T]) String() string {
 	if q.given != "" {
@@ -60,23 +63,32 @@ func Share(flags *pflag.FlagSet, value *float64, name, usage string) {
 
 // Duration defines a flag for a time span.
 func Duration(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
-	flags.Var(&quantity[time.Duration]{value: value, kind: "duration", parse: ParseDuration, text: shortDuration}, name, usage)
+	flags.Var(Span(value), name, usage)
 }
+
+// Span is the value of a flag for a time span, also for package flag.
+func Span(value *time.Duration) pflag.Value {
+	return &quantity[time.Duration]{value: value, kind: "duration", parse: ParseDuration, text: shortDuration}
+}
+
+// sizeText is a size: a number, a unit, and how people end units.
+var sizeText = regexp.MustCompile(`^([0-9.]+)(?:([KMGT])(?:I?B)?|B)?$`)
 
 // ParseBytes reads a size as people write it: 512M, 1.5G, 2GiB, 1048576. The
 // units are powers of 1024.
 func ParseBytes(s string) (int64, error) {
-	text := strings.ToUpper(strings.TrimSpace(s))
-	text = strings.TrimSuffix(strings.TrimSuffix(text, "B"), "I")
-	unit := 1.0
-	if n := len(text); n > 0 {
-		if i := strings.IndexByte("KMGT", text[n-1]); i >= 0 {
-			unit, text = math.Pow(1024, float64(i+1)), text[:n-1]
-		}
+	bad := fmt.Errorf("%q is not a size: write it like 512M or 1.5G", s)
+	part := sizeText.FindStringSubmatch(strings.ToUpper(strings.TrimSpace(s)))
+	if part == nil {
+		return 0, bad
 	}
-	n, err := strconv.ParseFloat(text, 64)
+	unit := math.Pow(1024, float64(strings.Index(" KMGT", part[2])))
+	if part[2] == "" {
+		unit = 1
+	}
+	n, err := strconv.ParseFloat(part[1], 64)
 	if err != nil || !(n*unit >= 1) || n*unit >= math.MaxInt64 {
-		return 0, fmt.Errorf("%q is not a size: write it like 512M or 1.5G", s)
+		return 0, bad
 	}
 	return int64(n * unit), nil
 }
@@ -103,13 +115,30 @@ func ParseShare(s string) (float64, error) {
 	return v, nil
 }
 
-// ParseDuration reads a time span: 30s, 5m, 1h30m. Negative ones are refused.
+// daysText is a time span that begins with days.
+var daysText = regexp.MustCompile(`^([0-9]+)d(.*)$`)
+
+// mostDays keeps a time span within what a time.Duration holds.
+const mostDays = 36500
+
+// ParseDuration reads a time span: 30s, 5m, 1h30m, 2d. Negative ones are refused.
 func ParseDuration(s string) (time.Duration, error) {
-	d, err := time.ParseDuration(strings.TrimSpace(s))
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q is not a duration: write it like 30s, 5m or 1h30m", s)
+	text, whole := strings.TrimSpace(s), time.Duration(0)
+	bad := fmt.Errorf("%q is not a duration: write it like 30s, 5m, 1h30m or 2d", s)
+	if part := daysText.FindStringSubmatch(text); part != nil {
+		n, err := strconv.Atoi(part[1])
+		if err != nil || n > mostDays {
+			return 0, bad
+		}
+		if whole, text = time.Duration(n)*24*time.Hour, part[2]; text == "" {
+			return whole, nil
+		}
 	}
-	return d, nil
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || whole+d < 0 {
+		return 0, bad
+	}
+	return whole + d, nil
 }
 
 // bytesText writes a size for ParseBytes, as short as possible.
@@ -121,8 +150,12 @@ func bytesText(n int64) string {
 	return strconv.FormatInt(n, 10) + unit
 }
 
-// shortDuration leaves out the parts that are zero: 30m, not 30m0s.
+// shortDuration leaves out the parts that are zero: 30m, not 30m0s; and 30d, not 720h.
 func shortDuration(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d > day && d%day == 0 {
+		return fmt.Sprintf("%dd", d/day)
+	}
 	text := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {
 		if strings.HasSuffix(text, zero) {
@@ -132,13 +165,31 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-// badValue says what is wrong with a flag's value; empty if err is not about that.
-func badValue(err error) string {
+// badValue says what is wrong with a flag's value, and names the flag as it was typed; empty
+// if err is not about that.
+func badValue(err error, typed []string) string {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
 		return ""
 	}
-	return fmt.Sprintf("--%s: %s", bad.GetFlag().Name, WrongValue(bad.GetFlag(), bad.GetValue(), bad.Unwrap()))
+	f := bad.GetFlag()
+	return fmt.Sprintf("%s: %s", asTyped(f, typed), WrongValue(f, bad.GetValue(), bad.Unwrap()))
+}
+
+// asTyped names a flag as the first of some arguments does that names it: -n or --ranks.
+func asTyped(f *pflag.Flag, typed []string) string {
+	for _, arg := range typed {
+		long, isLong := strings.CutPrefix(arg, "--")
+		name, _, _ := strings.Cut(long, "=")
+		short, isShort := strings.CutPrefix(arg, "-")
+		switch {
+		case isLong && name == f.Name:
+			return "--" + f.Name
+		case isShort && !isLong && f.Shorthand != "" && strings.HasPrefix(short, f.Shorthand):
+			return "-" + f.Shorthand
+		}
+	}
+	return "--" + f.Name
 }
 
 // WrongValue says what is wrong with a value that a flag's Set refused because of cause.

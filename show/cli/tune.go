@@ -1,11 +1,25 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"pagurus/fleet"
 )
+
+// JudgeTune has a flag refuse what guests cannot mirror.
+func JudgeTune(flags *pflag.FlagSet, name string) {
+	Judge(flags, name, func(s string) error {
+		if s == "" {
+			return errors.New("its value is empty: write hpc, off, or a list of numa, hugepages and pin")
+		}
+		_, err := ParseTune(s)
+		return err
+	})
+}
 
 // ParseTune reads what guests should mirror of their hosts: "hpc", "off", or some of
 // "numa,hugepages,pin".

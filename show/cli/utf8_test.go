@@ -3,8 +3,6 @@ package cli
 import (
 	"strings"
 	"testing"
-
-	"pagurus/show/view"
 )
 
 // TestNotUTF8: a job whose directory or argument would have another name in guests is
@@ -18,7 +16,8 @@ func TestNotUTF8(t *testing.T) {
 	if err := checkExport("/home/café", "/home/café/run"); err != nil {
 		t.Error(err)
 	}
-	_, err := (&app{}).spec(&runFlags{}, view.Cluster{}, []string{"program", "caf\xe9"})
+	t.Chdir(t.TempDir())
+	err := (&runFlags{ranks: 1}).check([]string{"program", "caf\xe9"})
 	if err == nil || !strings.Contains(err.Error(), `"caf\xe9" is not UTF-8`) {
 		t.Errorf("an argument: %v", err)
 	}

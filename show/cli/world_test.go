@@ -267,8 +267,9 @@ func (w *world) pagurusInto(out io.Writer, input string, args ...string) outcome
 	defer cancel()
 	var err safe
 	root := Root(Options{Version: "test", Machine: func() (string, error) { return "machine", nil },
-		In: strings.NewReader(input), Out: out, Err: &err})
-	root.SetArgs(append([]string{"--controller", "unix:" + w.socket}, args...))
+		Args: append([]string{"--controller", "unix:" + w.socket}, args...),
+		In:   strings.NewReader(input), Out: out, Err: &err})
+	Finish(root)
 	code := Say(&err, root.ExecuteContext(ctx))
 	if ctx.Err() != nil {
 		w.t.Errorf("%v did not come to an end", args)
@@ -286,8 +287,9 @@ type begun struct {
 // beginCommand starts a command line against the world.
 func (w *world) beginCommand(args ...string) *begun {
 	b := &begun{t: w.t, code: make(chan int, 1)}
-	root := Root(Options{Version: "test", Machine: func() (string, error) { return "machine", nil }, In: strings.NewReader(""), Out: &b.out, Err: &b.err})
-	root.SetArgs(append([]string{"--controller", "unix:" + w.socket}, args...))
+	root := Root(Options{Version: "test", Machine: func() (string, error) { return "machine", nil }, Args: append([]string{"--controller", "unix:" + w.socket}, args...),
+		In: strings.NewReader(""), Out: &b.out, Err: &b.err})
+	Finish(root)
 	go func() { b.code <- Say(&b.err, root.ExecuteContext(w.t.Context())) }()
 	return b
 }

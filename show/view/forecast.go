@@ -30,7 +30,7 @@ func (f Forecast) Table() Table {
 				fmt.Sprintf("%s would converge with %s", m.Guest, p.Help))
 		}
 		if p.Mapping >= mappingSaid && p.Profile != nil {
-			t.Notes = append(t.Notes, fmt.Sprintf("%s has %s of that downtime for its %d memory mappings alone, whatever --max-stall says", m.Guest, Took(p.Mapping), p.Profile.Mappings))
+			t.Notes = append(t.Notes, fmt.Sprintf("%s: its %[3]d memory mappings alone take %[2]s of that downtime, whatever --max-stall says", m.Guest, Took(p.Mapping), p.Profile.Mappings))
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -46,7 +46,7 @@ func (f Forecast) Basis() string {
 	if len(f.Migrations) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("In brackets where nine in ten are expected to lie, going by %s.", Clean(f.Migrations[0].Prediction.Basis))
+	return fmt.Sprintf("In brackets: the range that holds nine of ten outcomes, going by %s.", Clean(f.Migrations[0].Prediction.Basis))
 }
 
 func between[T time.Duration | int64](r fleet.Range[T], words func(T) string) string {
@@ -57,7 +57,7 @@ func between[T time.Duration | int64](r fleet.Range[T], words func(T) string) st
 func CalibrationTable(c fleet.Calibration) Table {
 	t := Table{
 		Columns: []string{"QUANTITY", "MOVES", "MEDIAN ERROR", "OUTCOME/PREDICTED", "IN 90 % INTERVAL"},
-		Empty:   "No move yet that was predicted and has arrived.",
+		Empty:   "No move has arrived yet that was predicted.",
 	}
 	if c.Moves > 0 {
 		for _, q := range []struct {
@@ -68,7 +68,7 @@ func CalibrationTable(c fleet.Calibration) Table {
 		}
 	}
 	if c.Verdicts > 0 {
-		t.Notes = append(t.Notes, fmt.Sprintf("of %s that converged or did not, %d did as predicted", Count(c.Verdicts, "move"), c.Right))
+		t.Notes = append(t.Notes, fmt.Sprintf("of %s, %d converged, or did not, as predicted", Count(c.Verdicts, "move"), c.Right))
 	}
 	return t
 }

@@ -17,9 +17,9 @@ func IsolationText(h fleet.Host) (lines []string) {
 	case q == nil:
 		return []string{fmt.Sprintf("CPUs %s of %s should be isolated; its agent has not reported yet", h.IsolatedCPUs, h.ID)}
 	case q.Unable != "" && len(h.IsolatedCPUs) > 0:
-		lines = append(lines, fmt.Sprintf("%s cannot keep CPUs %s for guests: %s", h.ID, h.IsolatedCPUs, q.Unable))
+		lines = append(lines, fmt.Sprintf("%s cannot isolate CPUs %s: %s", h.ID, h.IsolatedCPUs, q.Unable))
 	case q.Trouble != "":
-		lines = append(lines, fmt.Sprintf("the cores of %s are not as asked: %s", h.ID, q.Trouble))
+		lines = append(lines, fmt.Sprintf("the CPUs of %s are not isolated as requested: %s", h.ID, q.Trouble))
 	}
 	if len(q.CPUs) > 0 {
 		which := fmt.Sprintf("CPUs %s of %s are", q.CPUs, h.ID)

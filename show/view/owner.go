@@ -120,15 +120,15 @@ func (c Cluster) PolicyText(h Host) string {
 	if !p.Owned && !p.Claimed {
 		return fmt.Sprintf("%s has no owner", h.ID)
 	}
-	words := []string{"guests " + string(p.Vacate) + " when its owner stays"}
+	words := []string{"guests " + become(p.Vacate) + " when its owner stays"}
 	if p.Vacate == "" {
 		words[0] = "when its owner stays, the cluster's policy applies: " + string(c.Rules.Chosen().Name)
 	}
 	if p.Nowhere != "" {
-		words = append(words, "those that cannot leave "+string(p.Nowhere))
+		words = append(words, "those that cannot leave "+become(p.Nowhere))
 	}
 	if p.Preset != "" {
-		words = append(words, "sensors judged as "+p.Preset+" does")
+		words = append(words, "the sensors are judged as "+p.Preset+" does")
 	}
 	if p.IdleAfter > 0 {
 		words = append(words, "the owner is gone after "+Age(p.IdleAfter)+" without a sign")
@@ -143,9 +143,20 @@ func (c Cluster) PolicyText(h Host) string {
 		words = append(words, "the owner is there while one of these runs: "+strings.Join(p.Exclusive, ", "))
 	}
 	if p.Claimed {
-		words = append(words, "claimed by hand")
+		words = append(words, "the owner has claimed it by hand")
 	}
 	return fmt.Sprintf("%s has an owner: %s", h.ID, strings.Join(words, "; "))
+}
+
+// become is what guests do by an action.
+func become(v fleet.Vacate) string {
+	switch v {
+	case fleet.Suspend:
+		return "are suspended"
+	case fleet.Evacuate:
+		return "leave"
+	}
+	return string(v)
 }
 
 // Hours writes a time range of the day as parseHours reads it.

@@ -42,13 +42,13 @@ func TestPolicyText(t *testing.T) {
 	}
 	h.Policy = fleet.OwnerPolicy{Owned: true, Nowhere: fleet.Stay, Preset: "boinc", IdleAfter: 15 * time.Minute, Cap: 0.5, Claimed: true, Exclusive: []string{"blender"},
 		Hours: fleet.Hours{From: 19*time.Hour + 30*time.Minute, To: 7 * time.Hour}}
-	for _, want := range []string{"the cluster's policy", "predictive", "those that cannot leave stay", "boinc", "15m", "19:30-07:00", "50 %", "blender", "claimed by hand"} {
+	for _, want := range []string{"the cluster's policy", "predictive", "those that cannot leave stay", "boinc", "15m", "19:30-07:00", "50 %", "blender", "claimed it by hand"} {
 		if got := c.PolicyText(h); !strings.Contains(got, want) {
 			t.Errorf("%q is not in %q", want, got)
 		}
 	}
 	h.Policy.Vacate = fleet.Suspend
-	if got := c.PolicyText(h); !strings.Contains(got, "guests suspend when its owner stays") {
+	if got := c.PolicyText(h); !strings.Contains(got, "guests are suspended when its owner stays") {
 		t.Error(got)
 	}
 }

@@ -57,7 +57,7 @@ type call struct {
 	destroy    func(*rpc.CriuNotify, error) bool      // called before CRIU is told to undo at a step at which it ignores that; true: everything it made is gone, and CRIU may be killed; may be nil
 	beforeKill func()                                 // called before CRIU is killed; may be nil
 	mortal     bool                                   // CRIU is killed when this process dies
-	shared     string                                 // the folder that Leave was given
+	shared     []JobFolder                            // the folders that Leave was given
 	about      int                                    // the first process of a container that lives on if the call fails; 0: none
 
 	// The fields of a CRIU that was started.
@@ -326,7 +326,7 @@ func (c *call) why(first string, said *os.File) error {
 	}
 	sentence, rough := explain(log, first)
 	if rough && c.about != 0 {
-		if found := Obstacles(c.about, int64(c.opts.GetGhostLimit()), c.shared); len(found) > 0 {
+		if found := Obstacles(c.about, int64(c.opts.GetGhostLimit()), c.shared...); len(found) > 0 {
 			sentence = strings.Join(found, "; ")
 		}
 	}

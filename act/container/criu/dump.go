@@ -35,6 +35,8 @@ type DumpSpec struct {
 // Dumping is a dump whose CRIU has been started and waits. Starting CRIU takes as long as
 // some steps of a dump, and the processes need not be suspended for it.
 type Dumping struct {
+	Kept []KeptName // set by Leave; to be removed if the guest goes on here
+
 	spec   DumpSpec
 	call   *call
 	config *os.File      // configuration for CRIU; nil: there is none yet

@@ -17,9 +17,9 @@ import (
 // given its first process: everything that CRIU would certainly refuse to dump, each with
 // a remedy. It only reads files of /proc, which takes a few milliseconds and stops no
 // process. It misses what only a dump can find, so an empty list is no guarantee.
-// ghostBytes is the limit of the planned DumpSpec. shared is the folder in the container
+// ghostBytes is the limit of the planned DumpSpec. shared are the folders in the container
 // that Leave will be given.
-func Obstacles(pid int, ghostBytes int64, shared string) []string {
+func Obstacles(pid int, ghostBytes int64, shared ...JobFolder) []string {
 	all, err := Processes(pid)
 	if err != nil {
 		return nil // the process is gone: there is nothing to move
@@ -27,10 +27,7 @@ func Obstacles(pid int, ghostBytes int64, shared string) []string {
 	found := queues(pid)
 	first := spaces(pid)
 	mounts := mountsOf(pid)
-	var same *job
-	if shared != "" {
-		same, _ = placeOf(pid, shared) // if the folder is gone, so is the container
-	}
+	same, _ := placesOf(pid, shared) // if a folder is gone, so is the container
 	for _, p := range all {
 		s := readSubject(p)
 		if s.mounts = mounts; !sameMounts(p, pid) {
@@ -58,7 +55,7 @@ type subject struct {
 	tracer int
 	mounts map[string]bool // identifiers of the mounts in its namespace, also outside a root of its own
 	ghost  int64           // limit of open deleted files that are moved, in bytes
-	same   *job            // files that the target has, too; nil: none
+	same   jobs            // files that the target has, too
 }
 
 func readSubject(pid int) subject {
@@ -317,8 +314,14 @@ func (s subject) file(number, what string) string {
 	if says := s.pipeOfJob(path, what); says != "" {
 		return says
 	}
-	if _, ours := s.same.nameless(s.pid, path, what); ours {
-		if _, _, err := unix.NameToHandleAt(unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW); err != nil {
+	if _, job := s.same.nameless(s.pid, path, what); job != nil {
+		if job.Crosses {
+			return crossing(s.name, strings.TrimSuffix(what, deleted))
+		}
+		if _, _, err := unix.NameToHandleAt(unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW); err != nil || job.Remote && st.Nlink == 0 {
+			if _, err := os.Lstat(path); err != nil {
+				return "" // the process has ended, or has closed it
+			}
 			return stuck(s.name, strings.TrimSuffix(what, deleted))
 		}
 		return ""

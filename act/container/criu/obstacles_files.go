@@ -21,12 +21,16 @@ func counted(who string, pid int, number string) string {
 // The target has the same pipe with its content, which CRIU would add a second time.
 func (s subject) pipeOfJob(path, name string) string {
 	st, err := statx(path)
-	if s.same == nil || err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO || device64(st) != s.same.device {
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
 		return ""
 	}
-	mounts, err := mountsAt(s.pid, s.same.at)
-	if err != nil || !slices.Contains(mounts, st.Mnt_id) {
-		return ""
+	for _, j := range s.same {
+		if device64(st) != j.device {
+			continue
+		}
+		if mounts, err := mountsAt(s.pid, j.At); err == nil && slices.Contains(mounts, st.Mnt_id) {
+			return fmt.Sprintf("%s has the named pipe %s open, which is one of the job's files: let it close the pipe, or make it in /tmp", s.name, printable(name))
+		}
 	}
-	return fmt.Sprintf("%s has the named pipe %s open, which is one of the job's files: let it close the pipe, or make it in /tmp", s.name, printable(name))
+	return ""
 }

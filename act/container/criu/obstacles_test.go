@@ -31,17 +31,17 @@ func TestObstacles(t *testing.T) {
 	} {
 		t.Run(c.open, func(t *testing.T) {
 			b := newBox(t, 0)
-			if got := Obstacles(b.pid, 0, ""); len(got) > 0 {
+			if got := Obstacles(b.pid, 0); len(got) > 0 {
 				t.Fatalf("before, Obstacles says %q", got)
 			}
 			if got := b.ask("open " + c.open); got != "ok" {
 				t.Fatal(got)
 			}
-			found := strings.Join(Obstacles(b.pid, 0, ""), "\n")
+			found := strings.Join(Obstacles(b.pid, 0), "\n")
 			if !strings.Contains(found, c.found) || c.found == "" && found != "" {
 				t.Errorf("Obstacles says %q", found)
 			}
-			if all := strings.Join(Obstacles(b.pid, 1<<30, ""), "\n"); c.open == "large ghost" && all != "" {
+			if all := strings.Join(Obstacles(b.pid, 1<<30), "\n"); c.open == "large ghost" && all != "" {
 				t.Errorf("of a dump that takes large files along Obstacles says %q", all)
 			}
 			err := b.dump(t.Context(), DumpSpec{Images: b.images(), Running: true})
@@ -71,7 +71,7 @@ func TestOutside(t *testing.T) {
 	defer f.Close()
 	b := newBox(t, 0, f)
 	const want = "/etc/hostname open, as descriptor 3, which lies outside the container"
-	if got := Obstacles(b.pid, 0, ""); len(got) == 0 || !strings.Contains(got[0], want) {
+	if got := Obstacles(b.pid, 0); len(got) == 0 || !strings.Contains(got[0], want) {
 		t.Errorf("Obstacles says %q", got)
 	}
 	if err := b.dump(t.Context(), DumpSpec{Images: b.images(), Running: true}); err == nil || !strings.Contains(err.Error(), want) {
@@ -101,10 +101,10 @@ func TestSharedSegment(t *testing.T) {
 		t.Fatal(err, end)
 	}
 	has := func() bool {
-		return strings.Contains(strings.Join(Obstacles(os.Getpid(), 0, ""), "\n"), "System V memory")
+		return strings.Contains(strings.Join(Obstacles(os.Getpid(), 0), "\n"), "System V memory")
 	}
 	if !has() {
-		t.Errorf("Obstacles says %q", Obstacles(os.Getpid(), 0, ""))
+		t.Errorf("Obstacles says %q", Obstacles(os.Getpid(), 0))
 	}
 	if err := unix.SysvShmDetach(memory); err != nil {
 		t.Fatal(err)

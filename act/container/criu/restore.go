@@ -43,6 +43,8 @@ type RestoreSpec struct {
 type Restoring struct {
 	Lazy bool // as in RestoreSpec; may be set as late as before Do
 
+	Kept []KeptName // set by OpenLeftOut; to be removed when the guest has the files open here
+
 	spec RestoreSpec
 	call *call
 	over chan struct{} // closed when CRIU has ended

@@ -2,6 +2,7 @@ package criu
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,21 +26,25 @@ const (
 	regularPeriod    = 14
 )
 
-// Trust removes from a dump's images the sizes, modes and checksums of the files mounted at a
-// folder, so that CRIU does not check them. The target has the very same files, and other users
+// Trust removes from a dump's images the sizes, modes and checksums of the files mounted at
+// folders, so that CRIU does not check them. The target has the very same files, and other users
 // of these files may change them while the container is suspended. All other files are copies,
-// and CRIU checks them as usual. pid is the container's first process. If at is empty there are
-// no such files.
-func Trust(images string, pid int, at string) error {
-	if at == "" {
+// and CRIU checks them as usual. pid is the container's first process.
+func Trust(images string, pid int, folders []JobFolder) error {
+	if len(folders) == 0 {
 		return nil
 	}
-	mounts, err := mountsAt(pid, at)
+	var mounts []uint64
+	var err error
+	for _, f := range folders {
+		at, failed := mountsAt(pid, f.At)
+		mounts, err = append(mounts, at...), errors.Join(err, failed)
+	}
 	if err == nil {
 		err = rewrite(filepath.Join(images, "files.img"), func(entry []byte) ([]byte, error) { return trusting(entry, mounts) })
 	}
 	if err != nil {
-		return fmt.Errorf("remove from the images what others may change of the files in %s: %w", at, err)
+		return fmt.Errorf("remove from the images what others may change of the job's files: %w", err)
 	}
 	return nil
 }

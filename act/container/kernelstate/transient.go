@@ -34,17 +34,16 @@ func Vforks(pid int) error {
 	return nil
 }
 
-// Locks returns an error while a process of a container has an exclusive lock on a file below a
-// folder. pid is the container's first process, and below is the folder's path in the container.
-// The container must be suspended, because later locks are not seen. If below is empty there are
-// no such files.
+// Locks returns an error while a process of a container has an exclusive lock on a file below
+// folders. pid is the container's first process, and below are the folders' paths in the container.
+// The container must be suspended, because later locks are not seen.
 //
 // The frozen processes keep their locks until the target has answered. There CRIU restores locks
 // by calls that wait for the current holder: each would wait for the other. Releasing the locks
 // here first would not help: another process could take one in the middle of the protected work.
 // Shared locks can move.
-func Locks(pid int, below string) error {
-	if found := Locked(pid, below); len(found) > 0 {
+func Locks(pid int, below ...string) error {
+	if found := Locked(pid, below...); len(found) > 0 {
 		return fmt.Errorf("%s: %w", found[0], criu.ErrTransient)
 	}
 	return nil
@@ -55,8 +54,8 @@ func Locks(pid int, below string) error {
 const locksLast = 100 * time.Millisecond
 
 // LastingLocks returns the locks of Locked that still exist a moment later.
-func LastingLocks(ctx context.Context, pid int, below string) []string {
-	found := Locked(pid, below)
+func LastingLocks(ctx context.Context, pid int, below ...string) []string {
+	found := Locked(pid, below...)
 	if len(found) == 0 {
 		return nil
 	}
@@ -64,12 +63,12 @@ func LastingLocks(ctx context.Context, pid int, below string) []string {
 	case <-ctx.Done():
 	case <-time.After(locksLast):
 	}
-	again := Locked(pid, below)
+	again := Locked(pid, below...)
 	return slices.DeleteFunc(found, func(says string) bool { return !slices.Contains(again, says) })
 }
 
 // Locked returns, for people, all errors of which Locks returns the first.
-func Locked(pid int, below string) (found []string) {
+func Locked(pid int, below ...string) (found []string) {
 	seen := map[string]bool{}
 	each(pid, below, func(l lock) {
 		if !l.shared && !seen[l.file] {
@@ -84,7 +83,7 @@ func Locked(pid int, below string) (found []string) {
 // Release releases the shared locks of a container's processes that never run here again, where
 // that is possible from outside. Otherwise, when a process unlocks the file at the target,
 // others still could not lock it until the processes here are ended.
-func Release(pid int, below string) {
+func Release(pid int, below ...string) {
 	each(pid, below, func(l lock) {
 		if l.kind != byFlock && l.kind != byOFD { // only the process itself can release POSIX locks
 			return
@@ -121,12 +120,11 @@ type lock struct {
 	shared          bool   // it is a shared lock
 }
 
-// each finds all locks of a container's processes on files below a folder.
-func each(pid int, below string, f func(lock)) {
-	if below == "" {
+// each finds all locks of a container's processes on files below folders.
+func each(pid int, below []string, f func(lock)) {
+	if len(below) == 0 {
 		return
 	}
-	below = filepath.Clean(below)
 	for _, process := range host.Family(pid) {
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", process))
 		if err != nil {
@@ -135,7 +133,7 @@ func each(pid int, below string, f func(lock)) {
 		for _, e := range entries {
 			at := fmt.Sprintf("/proc/%d/fd/%s", process, e.Name())
 			path, err := os.Readlink(at)
-			if err != nil || path != below && !strings.HasPrefix(path, below+"/") {
+			if err != nil || !within(path, below) {
 				continue
 			}
 			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", process, e.Name()))
@@ -149,6 +147,14 @@ func each(pid int, below string, f func(lock)) {
 			}
 		}
 	}
+}
+
+// within reports whether a path is one of these folders or below one.
+func within(path string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(f string) bool {
+		f = filepath.Clean(f)
+		return path == f || strings.HasPrefix(path, f+"/")
+	})
 }
 
 // nameless reports whether an open file has lost its name: the target then gets its own copy.

@@ -84,12 +84,18 @@ func (f folder) status(name string) (words []string, err error) {
 
 // areas lists the process's private memory as CRIU defines it: private and anonymous
 // mappings. The list is empty if the process has ended. Each row holds areas with no
-// other mapping between them.
+// other mapping between them. Areas are in order and do not overlap: the kernel does not
+// read the list at once, so mappings that are joined meanwhile are listed again as parts of a
+// larger one.
 func (f folder) areas() (rows [][]area, err error) {
-	apart := true
+	apart, done := true, uint64(0)
 	err = f.read("maps", func(line []byte) {
 		a, ok := parseArea(line)
+		a.start = max(a.start, done)
+		done = max(done, a.end)
 		switch {
+		case ok && a.start >= a.end:
+			return
 		case !ok:
 		case apart:
 			rows = append(rows, []area{a})

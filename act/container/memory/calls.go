@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -56,13 +55,6 @@ func Calls(calls []Call, thaw func() error) (failed, err error) {
 	return failed, err
 }
 
-// holdLimit is how long to wait for a thread that is still traced by an earlier try,
-// whose tracer is about to end.
-const (
-	holdLimit = 100 * time.Millisecond
-	holdAgain = time.Millisecond
-)
-
 // traceThread starts to trace a thread and makes it stop as soon as it can.
 func traceThread(tid int) (*thread, error) {
 	at, err := findInstruction(tid)
@@ -70,11 +62,7 @@ func traceThread(tid int) (*thread, error) {
 		return nil, err
 	}
 	t := &thread{pid: tid, instruction: at}
-	for end := time.Now().Add(holdLimit); ; time.Sleep(holdAgain) {
-		if err = t.interrupt(); !errors.Is(err, unix.EPERM) || time.Now().After(end) {
-			return t, err
-		}
-	}
+	return t, t.interrupt()
 }
 
 // do executes the thread's calls and releases the thread.

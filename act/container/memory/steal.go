@@ -116,9 +116,22 @@ func (t *thread) stop() error {
 	return t.halt()
 }
 
+// holdLimit is how long to wait for a thread that is still traced by an earlier try, whose
+// tracer is about to end. On a busy machine that takes longer than a thread takes to stop.
+const (
+	holdLimit = 500 * time.Millisecond
+	holdAgain = time.Millisecond
+)
+
 // interrupt asks the thread to stop. halt waits until it has.
 func (t *thread) interrupt() error {
-	if err := t.seize(); err != nil {
+	var err error
+	for end := time.Now().Add(holdLimit); ; time.Sleep(holdAgain) {
+		if err = t.seize(); !errors.Is(err, unix.EPERM) || time.Now().After(end) {
+			break
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("trace it: %w", err)
 	}
 	if err := t.ptrace(unix.PTRACE_INTERRUPT, 0, 0); err != nil {
@@ -160,7 +173,8 @@ func (t *thread) halt() error {
 }
 
 // seize starts tracing. The process's system call filters are suspended, because some
-// kill a process for the calls that it is made to execute.
+// kill a process for the calls that it is made to execute. The kernel's error for a thread
+// that has ended and was not waited for is the one for a thread that is traced already.
 func (t *thread) seize() error {
 	options := uintptr(unix.PTRACE_O_TRACESYSGOOD)
 	f, err := openFolder(t.pid)
@@ -175,7 +189,13 @@ func (t *thread) seize() error {
 	if len(filter) > 0 && filter[0] != "0" {
 		options |= unix.PTRACE_O_SUSPEND_SECCOMP
 	}
-	return t.ptrace(unix.PTRACE_SEIZE, 0, options)
+	err = t.ptrace(unix.PTRACE_SEIZE, 0, options)
+	if errors.Is(err, unix.EPERM) {
+		if !(&process{folder: f}).alive() {
+			return errEnded
+		}
+	}
+	return err
 }
 
 // noteSequence saves the restartable sequence that the thread may be in. The kernel

@@ -101,10 +101,19 @@ func AgentLinked(agent int) (bool, error) {
 
 // LastWords returns the end of a container's console, for people, or "".
 func LastWords(store string) string {
-	f, err := open(store, Console, unix.O_RDONLY|unix.O_NONBLOCK)
-	if err != nil {
+	f := OpenConsole(store)
+	if f == nil {
 		return ""
 	}
 	defer f.Close()
 	return host.Tail(f)
+}
+
+// OpenConsole opens a container's console for reading, or returns nil.
+func OpenConsole(store string) *os.File {
+	f, err := open(store, Console, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return nil
+	}
+	return f
 }

@@ -43,6 +43,14 @@ type Answer struct {
 	Arrived bool   `json:"arrived,omitempty"` // it has the whole guest
 	Failure string `json:"failure,omitempty"` // it does not have the guest and never will by this migration
 	Lacks   bool   `json:"lacks,omitempty"`   // it lacks the guest agent, which must be sent before everything else
+
+	Folders []Folder `json:"folders,omitempty"` // the job's directories as it has them
+}
+
+// Folder is a directory of the job's files, and what has it; see container.Files.
+type Folder struct {
+	At       string `json:"at"`
+	Identity string `json:"identity,omitempty"`
 }
 
 // Time limits: for a new connection to send its hello, for a target to receive sent data, and

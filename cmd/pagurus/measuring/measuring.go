@@ -7,6 +7,7 @@ package measuring
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/bench"
+	"pagurus/serve/wire"
 	"pagurus/show/cli"
 	"pagurus/show/view"
 )
@@ -53,7 +55,7 @@ record of every raw sample. docs/measuring.md says what may be concluded.`,
   sudo pagurus bench network --loss 1%
   pagurus bench noise
   pagurus bench compare bench/monday bench/tuesday`,
-		Args: cli.NoArguments,
+		Args: cli.OnlyVerbs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(lsCommand(std), overheadCommand(std), migrationCommand(std), networkCommand(std), noiseCommand(std), compareCommand(std))
@@ -65,16 +67,27 @@ func lsCommand(std Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Short:   "List what can be measured, and the records there are",
-		Example: "  pagurus bench ls\n  pagurus bench ls --in /srv/records",
+		Example: "  pagurus bench ls\n  pagurus bench ls --in /srv/records\n  pagurus bench ls --json | jq -r '.records[].folder'",
 		Args:    cli.NoArguments,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+				records, _, err := recordsIn(in)
+				if err != nil {
+					return err
+				}
+				return json.NewEncoder(std.Out).Encode(measurable{Measurements: bench.Catalogue, Suite: suite(), Targets: append(targetNames(), movedNames()...), Records: records})
+			}
+			what := view.Table{Columns: []string{"MEASUREMENT", "BY", "WHAT"}}
+			for _, m := range bench.Catalogue {
+				what.Rows = append(what.Rows, []string{m.Name, m.By, m.Says})
+			}
 			table := view.Table{Columns: []string{"SUITE", "WHAT"}}
 			for _, part := range suite() {
-				table.Rows = append(table.Rows, []string{part.name, part.says})
+				table.Rows = append(table.Rows, []string{part.Name, part.Says})
 			}
 			records, err := recordTable(in)
 			if err == nil {
-				_, err = fmt.Fprintf(std.Out, "%s\nTargets: %s\n\n%s", table.Text(), strings.Join(append(targetNames(), movedNames()...), ", "), records.Text())
+				_, err = fmt.Fprintf(std.Out, "%s\n%s\nTargets: %s\n\n%s", what.Text(), table.Text(), strings.Join(append(targetNames(), movedNames()...), ", "), records.Text())
 			}
 			return err
 		},
@@ -83,39 +96,65 @@ func lsCommand(std Streams) *cobra.Command {
 	return cmd
 }
 
-// recordTable lists the records in the folders of a folder, the newest first.
-func recordTable(in string) (view.Table, error) {
-	table := view.Table{Columns: []string{"RECORD", "BEGUN", "COMMIT", "TARGETS", "PROGRAMS", "RUNS"}, Empty: "There are no records in " + in + "."}
+// short is the Short of a command that carries a measurement of the catalogue out.
+func short(name string) string { return "Measure " + bench.Says(bench.ByCommand, name) }
+
+// measurable is what there is, for --json.
+type measurable struct {
+	Measurements []bench.Measurable `json:"measurements"`
+	Suite        []suitePart        `json:"suite"`
+	Targets      []string           `json:"targets"`
+	Records      []recorded         `json:"records"`
+}
+
+// recorded is a record in short.
+type recorded struct {
+	Folder   string    `json:"folder"`
+	Begun    time.Time `json:"begun"`
+	Commit   string    `json:"commit"`
+	Targets  []string  `json:"targets"`
+	Programs []string  `json:"programs"`
+	Runs     int       `json:"runs"`
+	Complete bool      `json:"complete"` // false: it was cut off
+}
+
+// recordsIn are the records in the folders of a folder, the newest first, and what is wrong
+// with others.
+func recordsIn(in string) (all []recorded, wrong []string, err error) {
 	files, err := filepath.Glob(filepath.Join(in, "*", bench.RecordName))
 	if err != nil {
-		return table, err
+		return nil, nil, err
 	}
-	type found struct {
-		at time.Time
-		of []string
-	}
-	var all []found
+	all = []recorded{}
 	for _, f := range files {
 		r, err := bench.Load(f)
 		if err != nil {
-			table.Notes = append(table.Notes, err.Error())
+			wrong = append(wrong, err.Error())
 			continue
 		}
-		var names []string
+		one := recorded{Folder: filepath.Dir(f), Begun: r.Begun, Commit: r.Machine.Commit, Targets: r.Spec.Targets, Runs: r.Spec.Runs, Complete: r.Complete}
 		for _, p := range r.Spec.Programs {
-			names = append(names, p.Name)
+			one.Programs = append(one.Programs, p.Name)
 		}
-		runs := strconv.Itoa(r.Spec.Runs)
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(a, b recorded) int { return b.Begun.Compare(a.Begun) })
+	return all, wrong, nil
+}
+
+// recordTable lists them for people.
+func recordTable(in string) (view.Table, error) {
+	table := view.Table{Columns: []string{"RECORD", "BEGUN", "COMMIT", "TARGETS", "PROGRAMS", "RUNS"}, Empty: "There are no records in " + in + "."}
+	all, wrong, err := recordsIn(in)
+	table.Notes = wrong
+	for _, r := range all {
+		runs := strconv.Itoa(r.Runs)
 		if !r.Complete {
 			runs += ", cut off"
 		}
-		all = append(all, found{r.Begun, []string{filepath.Dir(f), r.Begun.Format("2006-01-02 15:04"), r.Machine.Commit, several(r.Spec.Targets), strings.Join(names, ","), runs}})
+		table.Rows = append(table.Rows, []string{r.Folder, r.Begun.Format("2006-01-02 15:04"), r.Commit, several(r.Targets), strings.Join(r.Programs, ","), runs})
 	}
-	slices.SortFunc(all, func(a, b found) int { return b.at.Compare(a.at) })
-	for _, f := range all {
-		table.Rows = append(table.Rows, f.of)
-	}
-	return table, nil
+	return table, err
 }
 
 // mostTargets is how many a record's line has room for.
@@ -164,10 +203,26 @@ func measured(bench func(context.Context, *cobra.Command) error) func(*cobra.Com
 	return func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
+		if err := inherit(cmd); err != nil {
+			return err
+		}
 		err := bench(ctx, cmd)
 		if ctx.Err() != nil {
 			return cli.Exit{Code: exitInterrupted, Err: errors.New("it was cancelled: what was measured before, if anything, is kept")}
 		}
 		return err
 	}
+}
+
+// inherit makes the flags that locate the controller hold for the commands that are typed,
+// too: these and this process read the environment.
+func inherit(cmd *cobra.Command) error {
+	for flag, variable := range map[string]string{"controller": wire.ControllerVariable, "credentials": wire.CredentialsVariable} {
+		if value, err := cmd.Flags().GetString(flag); err == nil && value != "" {
+			if err := os.Setenv(variable, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"pagurus/bench/noise"
 	"pagurus/bench/stats"
 	"pagurus/fleet"
+	"pagurus/serve/wire"
 )
 
 // record is of two targets; one run failed.
@@ -51,6 +52,7 @@ func typed(args ...string) (string, error) {
 	var out bytes.Buffer
 	root := &cobra.Command{Use: "pagurus", SilenceUsage: true, SilenceErrors: true}
 	root.PersistentFlags().Bool("json", false, "")
+	root.PersistentFlags().String("controller", "", "")
 	root.AddCommand(Bench(Streams{Out: &out, Err: &out, Version: "v7-built", Beside: func(string) (string, error) { return exec.LookPath("true") }}))
 	root.SetArgs(args)
 	root.SetOut(&out)
@@ -113,6 +115,18 @@ func TestRecordsAreListedAndCompared(t *testing.T) {
 	if err != nil || !strings.Contains(got, "monday") || !strings.Contains(got, "newer Pagurus") || !strings.Contains(got, "randomaccess") {
 		t.Errorf("%v\n%s", err, got)
 	}
+	got, err = typed("bench", "ls", "--in", in, "--json")
+	var all struct {
+		Suite   []map[string]string
+		Targets []string
+		Records []map[string]any
+	}
+	if err != nil || json.Unmarshal([]byte(got), &all) != nil || len(all.Records) != 2 || all.Records[0]["complete"] == nil || all.Suite[0]["name"] != "hpl" || len(all.Targets) < 4 {
+		t.Errorf("%v\n%s", err, got)
+	}
+	if got, err = typed("bench", "ls", "--in", t.TempDir(), "--json"); err != nil || !strings.Contains(got, `"records":[]`) {
+		t.Errorf("no records: %v\n%s", err, got)
+	}
 	got, err = typed("bench", "compare", filepath.Join(in, "monday"), filepath.Join(in, "tuesday", bench.RecordName))
 	if err != nil || !strings.Contains(got, "cannot be told apart") {
 		t.Errorf("%v\n%s", err, got)
@@ -168,17 +182,18 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for says, args := range map[string][]string{
-		"no target":    {"--targets", "moon"},
-		"has no":       {"--suite", "hpl,linpack"},
-		"needs --npb":  {"--suite", "npb"},
-		"at least 2":   {"--runs", "1"},
-		"--mem":        {"--mem", "much"},
-		"--figure":     {"--figure", "("},
-		"confidence":   {"--confidence", "97"},
-		"already":      {"--report", dir},
-		"named twice":  {"--targets", "vm,vm"},
-		"no program":   {"--suite", ""},
-		"unknown flag": {"--nonsense"},
+		"no target":                      {"--targets", "moon"},
+		"has no":                         {"--suite", "hpl,linpack"},
+		"needs --npb":                    {"--suite", "npb"},
+		"at least 2":                     {"--runs", "1"},
+		"--mem":                          {"--mem", "much"},
+		"--figure":                       {"--figure", "("},
+		"confidence":                     {"--confidence", "97"},
+		"already":                        {"--report", dir},
+		"named twice":                    {"--targets", "vm,vm"},
+		"no program":                     {"--suite", ""},
+		"unknown flag":                   {"--nonsense"},
+		"target vm has at least 128 MiB": {"--targets", "container,vm", "--mem", "64M"},
 
 		"at least 2 ranks":          {"-n", "1"},
 		"at least 1 is needed":      {"--guests", "0"},
@@ -386,5 +401,40 @@ func TestMovesAreRead(t *testing.T) {
 	}
 	if _, err := typed("bench", "migration", "--targets", "native"); err == nil || !strings.Contains(err.Error(), "cannot be moved") {
 		t.Errorf("native: %v", err)
+	}
+}
+
+// TestNamedControllerDoesNotAnswer: then nothing is measured, and no lab comes up.
+func TestNamedControllerDoesNotAnswer(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv(wire.CredentialsVariable, filepath.Join(dir, "none"))
+	t.Setenv(wire.ControllerVariable, "") // the command sets it; the test restores it
+	out, err := typed("bench", "migration", "--runs", "7", "--controller", "unix:"+filepath.Join(dir, "nobody.sock"))
+	if err == nil || !strings.Contains(err.Error(), "nobody.sock does not answer") || strings.Contains(out, "bringing up a lab") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// What `pagurus bench` measures is what the catalogue says, and ls lists all that can be measured.
+func TestTheCatalogueIsOffered(t *testing.T) {
+	std := Streams{Out: io.Discard, Err: io.Discard}
+	offered := map[string]bool{"ls": true, "compare": true}
+	for _, m := range bench.Catalogue {
+		offered[m.Name] = offered[m.Name] || m.By == bench.ByCommand
+		if got, err := typed("bench", "ls", "--in", t.TempDir()); err != nil || !strings.Contains(got, m.Says) {
+			t.Errorf("%s by %s is not listed: %v", m.Name, m.By, err)
+		}
+	}
+	for _, cmd := range Bench(std).Commands() {
+		if !offered[cmd.Name()] {
+			t.Errorf("%s is not in the catalogue", cmd.Name())
+		}
+		delete(offered, cmd.Name())
+	}
+	for name, ours := range offered {
+		if ours {
+			t.Errorf("the catalogue has %s, and there is no command", name)
+		}
 	}
 }

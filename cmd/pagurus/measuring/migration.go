@@ -24,7 +24,7 @@ func migrationCommand(std Streams) *cobra.Command {
 	o := overhead{asked: usual(std), memory: 256 << 20, image: hpcImage}
 	cmd := &cobra.Command{
 		Use:   "migration",
-		Short: "Measure what moves cost a job",
+		Short: short("migration"),
 		Long: `Migration runs STREAM on two guests of each target and moves one of them between
 two hosts again and again: how long a move takes, its downtime,
 how long its ranks saw nothing, and how much is sent.`,

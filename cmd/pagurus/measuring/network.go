@@ -30,7 +30,7 @@ func networkCommand(std Streams) *cobra.Command {
 	o := network{overhead: overhead{asked: usual(std), memory: 768 << 20, image: hpcImage, suite: "netpipe"}}
 	cmd := &cobra.Command{
 		Use:   "network",
-		Short: "Measure latency and bandwidth between guests, also over links that lose or wait",
+		Short: short("network"),
 		Long: `Network has two ranks in guests of different hosts send each other messages of 1 byte
 to 1 MiB (NetPIPE over MPI), on each target in turn, and draws latency and bandwidth
 over their size. Targets are those of 'bench overhead'; native are two processes in

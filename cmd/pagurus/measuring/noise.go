@@ -48,7 +48,7 @@ func noiseCommand(std Streams) *cobra.Command {
 	o.runs = 10
 	cmd := &cobra.Command{
 		Use:   "noise",
-		Short: "Measure what interrupts programs on this machine's cores",
+		Short: short("noise"),
 		Long: `Noise does a fixed quantum of work again and again on each core, one after the
 other in turn, and says what was taken from it and by whom. From that it predicts how
 much longer a step of 2 to 64 ranks takes if all wait for the last, as in an Allreduce:

@@ -38,7 +38,10 @@ var kinds = map[string][]string{
 func targetNames() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // suitePart is a word of --suite.
-type suitePart struct{ name, says string }
+type suitePart struct {
+	Name string `json:"name"`
+	Says string `json:"says"`
+}
 
 func suite() []suitePart {
 	return []suitePart{
@@ -77,7 +80,7 @@ func overheadCommand(std Streams) *cobra.Command {
 	o := overhead{asked: usual(std), ranks: targets.Ranks, among: targets.Ranks, memory: 768 << 20, image: hpcImage, every: 5 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "overhead",
-		Short: "Measure what real programs lose in guests",
+		Short: short("overhead"),
 		Long: `Overhead runs programs in guests of each target, in turn, and says how the targets
 stand beside the first of them. They have -n ranks, spread over --guests guests as
 'pagurus run' spreads them, with as many CPUs: one for each rank of a guest, as far as
@@ -266,6 +269,12 @@ func (o *overhead) check() error {
 			return fmt.Errorf("%q is no target: there are %s", t, strings.Join(o.names(), ", "))
 		}
 	}
+	for _, t := range o.targets {
+		of, _ := unmoved(t)
+		if least := leastMemory(kinds[of]); o.memory < least {
+			return fmt.Errorf("--mem: a guest of the target %s has at least %s", t, view.Bytes(least))
+		}
+	}
 	if words, err := o.words(); err != nil || len(words) == 0 {
 		return errors.Join(err, errors.New("no program is named"))
 	}
@@ -276,6 +285,14 @@ func (o *overhead) check() error {
 		return errors.New("--rest must not be negative")
 	}
 	return o.asked.check()
+}
+
+// leastMemory is what a guest of a target has at least.
+func leastMemory(flags []string) int64 {
+	if len(flags) < 2 {
+		return 0
+	}
+	return fleet.Kind(flags[1]).Traits().LeastMemoryBytes
 }
 
 // shape checks how many ranks and guests are asked for. NetPIPE is for two ranks: for

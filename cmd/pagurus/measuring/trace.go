@@ -27,8 +27,9 @@ writes a timeline for ui.perfetto.dev (Chrome's trace events): the silences, the
 calls one by one, and the share of time in each class of calls, beside tables of all of
 it. It works while the job runs
 and, as long as the controller remembers the job, after it has ended.`,
-		Example: "  pagurus trace j3\n  pagurus trace j3 --report j3-trace",
-		Args:    cli.Exactly(1, "one job: `pagurus jobs` lists them"),
+		Example:           "  pagurus trace j3\n  pagurus trace j3 --report j3-trace",
+		Args:              cli.Exactly(1, "one job: `pagurus job ls` lists them"),
+		ValidArgsFunction: cli.CompleteJob,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return std.trace(cmd, fleet.JobID(args[0]), report)
 		},
@@ -54,7 +55,7 @@ func (s Streams) trace(cmd *cobra.Command, id fleet.JobID, report string) error 
 	cluster := view.Read(snapshot)
 	job, ok := cluster.Job(id)
 	if !ok {
-		return fmt.Errorf("there is no job %q: `pagurus jobs` lists them", id)
+		return fmt.Errorf("there is no job %q: `pagurus job ls` lists them", id)
 	}
 	if !job.Spec.Trace {
 		return fmt.Errorf("job %s runs with --no-trace: what its ranks do is not known", id)
@@ -62,6 +63,9 @@ func (s Streams) trace(cmd *cobra.Command, id fleet.JobID, report string) error 
 	traces, err := c.Trace(cmd.Context(), id)
 	if err != nil {
 		return err
+	}
+	if traces == nil {
+		traces = []fleet.Trace{} // an empty list, and not null
 	}
 	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
 		err = json.NewEncoder(s.Out).Encode(traces)

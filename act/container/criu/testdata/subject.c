@@ -230,6 +230,19 @@ static const char *answer(const char *fmt, ...) {
   return text;
 }
 
+// A child that tells is what it was asked to be. How long that takes nobody knows on a busy machine.
+static int there[2];
+static void tell(void) {
+  if (write(there[1], "", 1) != 1) _exit(1);
+  for (;;) pause();
+}
+static int told(void) {
+  char byte;
+  close(there[1]);
+  int r = read(there[0], &byte, 1) == 1 ? 0 : -1;
+  close(there[0]);
+  return r;
+}
 // obtain makes an object that may prevent a dump.
 static const char *obtain(const char *what) {
   long r = -1;
@@ -272,22 +285,22 @@ static const char *obtain(const char *what) {
     r = doomed == (void *)-1 ? -1 : shmctl(id, IPC_RMID, 0);
     if (!r) strcpy(doomed, "doomed");
   } else if (!strcmp(what, "tracer")) {
+    if (pipe(there)) return strerror(errno);
     pid_t p = fork();
     if (!p) {
-      r = ptrace(PTRACE_SEIZE, child, 0, 0);
-      for (;;) pause();
+      if (!ptrace(PTRACE_SEIZE, child, 0, 0)) tell();
+      _exit(1);
     }
-    usleep(100000);
-    r = 0;
+    r = told();
   } else if (!strcmp(what, "nested namespace")) {
+    if (pipe(there)) return strerror(errno);
     pid_t p = fork();
     if (!p) {
       unshare(CLONE_NEWPID);
-      if (!fork()) for (;;) pause();
+      if (!fork()) tell();
       for (;;) pause();
     }
-    usleep(100000);
-    r = 0;
+    r = told();
   } else if (!strcmp(what, "stopped child")) {
     pid_t p = fork();
     if (!p) for (;;) usleep(1000);

@@ -1,0 +1,43 @@
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"pagurus/fleet"
+)
+
+// OOMKills is how many processes of a contained guest the kernel has killed because the
+// guest's memory, or the host's, was used up. It is 0 if that is unknown.
+func (g *Groups) OOMKills(guest fleet.GuestID) int {
+	at, err := g.of(guest)
+	if err != nil {
+		return 0
+	}
+	dir, _, err := g.places(at)
+	if err != nil {
+		return 0
+	}
+	name := "memory.events"
+	if _, old := g.tree.(legacy); old {
+		name = "memory.oom_control"
+	}
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return 0
+	}
+	return oomKills(string(text))
+}
+
+// oomKills reads the count from either version's file.
+func oomKills(text string) int {
+	for line := range strings.Lines(text) {
+		if n, is := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); is {
+			count, _ := strconv.Atoi(n)
+			return count
+		}
+	}
+	return 0
+}

@@ -1,0 +1,62 @@
+package container
+
+import (
+	"cmp"
+	"path/filepath"
+
+	"pagurus/act/container/sandbox"
+	"pagurus/act/host"
+	"pagurus/fleet"
+)
+
+// noteEnd keeps what is left of a guest that ended by itself. lost says why it was ended;
+// without it the end of its first process tells. Without an agent that watched, neither is
+// known.
+func (d *Driver) noteEnd(id fleet.GuestID, exit host.Exit, lost string) {
+	console := sandbox.OpenConsole(filepath.Join(d.dir(id), storeDir))
+	defer console.Close()
+	r, err := d.guests.Remember(id, console, nil, func(r *fleet.Remains, _ string) {
+		r.OOMKills = d.oomKills(id)
+		r.Why = cmp.Or(lost, "its first process "+exit.String())
+		if oom := r.OutOfMemory(); oom != "" {
+			r.Why += ", and " + oom
+		}
+	})
+	d.config.Log.Info("guest ended", "guest", id, "why", r.Why, "kept", r.Folder)
+	if err != nil {
+		d.config.Log.Warn("what a guest said last is not kept", "guest", id, "cause", err)
+	}
+}
+
+// Ending returns what is known of a guest that ended by itself, or of one that is here and
+// used up its memory. nil: neither is so, or it was stopped since.
+func (d *Driver) Ending(id fleet.GuestID) *fleet.Remains {
+	g, _ := d.guests.Find(id)
+	if g == nil || g.dead() {
+		return d.guests.Ending(id)
+	}
+	if n := d.oomKills(id); n > 0 {
+		return &fleet.Remains{OOMKills: n}
+	}
+	return nil
+}
+
+func (d *Driver) oomKills(id fleet.GuestID) int {
+	if d.config.OOMKills == nil {
+		return 0
+	}
+	return d.config.OOMKills(id)
+}
+
+// LastWords returns what a guest said last, for people to read. LastWords returns "" if
+// the guest said nothing.
+func (d *Driver) LastWords(id fleet.GuestID) string {
+	g, _ := d.guests.Find(id)
+	if g == nil || g.dead() { // its folder may be removed before its name
+		if r := d.guests.Ending(id); r != nil {
+			return r.Sentence()
+		}
+		return ""
+	}
+	return sandbox.LastWords(filepath.Join(g.dir, storeDir))
+}

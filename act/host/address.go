@@ -1,0 +1,21 @@
+package host
+
+import (
+	"net/netip"
+	"sync/atomic"
+)
+
+// Address is this host's own. It may change while drivers are open: laptops move, and leases
+// of addresses end. What listens already goes on at the old one.
+type Address struct{ now atomic.Pointer[netip.Addr] }
+
+// Readdress sets it.
+func (a *Address) Readdress(to netip.Addr) { a.now.Store(&to) }
+
+// Here is the present one; not valid before the first Readdress.
+func (a *Address) Here() netip.Addr {
+	if now := a.now.Load(); now != nil {
+		return *now
+	}
+	return netip.Addr{}
+}

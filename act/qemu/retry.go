@@ -1,0 +1,137 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// retryPauses are before further trials of hardware virtualization that has not answered in
+// time. A busy machine may answer later; one that never answers is not tried for ever,
+// since a trial takes a CPU.
+var retryPauses = []time.Duration{2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 32 * time.Minute, time.Hour}
+
+// emptyEvery is how often a driver that may change its accelerator looks whether guests
+// are here.
+const emptyEvery = 10 * time.Second
+
+// able is what the driver can do now.
+func (d *Driver) able() Ability {
+	d.knowing.Lock()
+	defer d.knowing.Unlock()
+	return d.ability
+}
+
+func (d *Driver) setAbility(a Ability) {
+	d.knowing.Lock()
+	defer d.knowing.Unlock()
+	d.ability = a
+}
+
+// agree makes the accelerator that of the guests that an earlier agent left, since a guest
+// does not move between accelerators. It begins what changes it later.
+func (d *Driver) agree() error {
+	found := d.able()
+	all, err := d.guests.All()
+	if err != nil || d.config.Accelerator != "" {
+		return err
+	}
+	var better *Ability
+	for _, g := range all {
+		switch was := g.remembered().Accelerator; {
+		case was == Hardware && found.unsure: // it works, or the guest would not run
+			now := found
+			now.Accelerator, now.Trouble, now.unsure = Hardware, "", false
+			d.setAbility(now)
+			return nil
+		case was == Emulation && found.Accelerator == Hardware:
+			now := found
+			now.Accelerator = Emulation
+			now.Trouble = "guests from before hardware virtualization answered are here, which only move between emulating hosts; once they have gone, it is used"
+			d.setAbility(now)
+			better = &found
+		}
+	}
+	if better == nil && !found.unsure {
+		return nil
+	}
+	return d.guests.Go(func() {}, func() {
+		if better != nil {
+			d.change(d.life, *better, emptyEvery)
+			return
+		}
+		d.tryAgain()
+	})
+}
+
+// tryAgain tries hardware virtualization after each pause until it answers.
+func (d *Driver) tryAgain() {
+	d.tryWith(d.life, retryPauses, emptyEvery, func() acceleratorTrial { return d.trial([]time.Duration{coldLimit}) })
+}
+
+func (d *Driver) tryWith(ctx context.Context, pauses []time.Duration, every time.Duration, trial func() acceleratorTrial) {
+	for _, wait := range pauses {
+		if sleep(ctx, wait) != nil {
+			return
+		}
+		now, err := d.conditions()
+		found := acceleration{}
+		if err == nil {
+			t := trial()
+			t.Sure = true
+			found, err = findAccelerator(ctx, t)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			now.Ability = d.able()
+			now.Ability, err = d.keepAbility(now, found)
+		}
+		switch {
+		case err != nil:
+			d.config.Log.Warn("hardware virtualization could not be tried again", "cause", err)
+		case now.Ability.Accelerator == Hardware:
+			d.change(ctx, now.Ability, every)
+			return
+		default:
+			d.setAbility(now.Ability)
+			d.config.Log.Info("hardware virtualization was tried again", "cause", now.Ability.Trouble)
+			if !now.Ability.unsure {
+				return // that is an answer
+			}
+		}
+	}
+}
+
+// change changes the accelerator when no guest is here and none is being made.
+func (d *Driver) change(ctx context.Context, to Ability, every time.Duration) {
+	for !d.changed(to) {
+		if sleep(ctx, every) != nil {
+			return
+		}
+	}
+	d.config.Log.Info("guests run with hardware virtualization from now on")
+}
+
+func (d *Driver) changed(to Ability) bool {
+	if !d.making.TryLock() {
+		return false
+	}
+	defer d.making.Unlock()
+	if all, err := d.guests.All(); err != nil || len(all) > 0 {
+		return false
+	}
+	d.setAbility(to)
+	return true
+}
+
+// sleep waits, unless the context ends before.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("wait: %w", ctx.Err())
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,48 @@
+package bench
+
+// Who carries a measurement out.
+const (
+	ByCommand = "pagurus bench" // of programs and guests of one's own; its name follows
+	ByMake    = "make bench"    // of what Pagurus promises, on a lab of this machine
+)
+
+// Measurable is something that can be measured.
+type Measurable struct {
+	Name string `json:"name"`
+	By   string `json:"by"`
+	Says string `json:"says"`
+}
+
+// Catalogue is all that can be measured. `pagurus bench` and the program of `make bench` have
+// their commands from it.
+var Catalogue = []Measurable{
+	{"overhead", ByCommand, "what real programs lose in guests"},
+	{"migration", ByCommand, "what moves cost a job"},
+	{"network", ByCommand, "latency and bandwidth between guests, also over links that lose or wait"},
+	{"noise", ByCommand, "what interrupts programs on this machine's cores"},
+	{"size", ByMake, "memory and processor time of an idle cluster's controller and agents"},
+	{"crowd", ByMake, "the controller with 2,000 TLS connections of agents that report"},
+	{"start", ByMake, "a warm run to MPI_Init, beside a boot by hand"},
+	{"migration", ByMake, "a move's total time, beside QEMU's migrate typed by hand"},
+	{"page-cache", ByMake, "what is not sent of a guest that moves"},
+	{"stall", ByMake, "stall of a coupled job, beside moves by hand"},
+	{"stall-light", ByMake, "the same where guests are containers"},
+	{"disturbed", ByMake, "what ten moves cost LAMMPS"},
+	{"predict", ByMake, "what was predicted of moves, beside what was so"},
+	{"owner", ByMake, "an owner's job and a parallel one, with the system and without"},
+	{"light-start", ByMake, "a warm run of containers to MPI_Init"},
+	{"light-native", ByMake, "HPL, STREAM, a solver and NetPIPE in containers, beside natively in the same networks"},
+	{"light-small", ByMake, "a move of a process of 352.8 KB, from the command to running"},
+	{"light-mappings", ByMake, "moves of processes with thousands of memory mappings"},
+	{"light-sizes", ByMake, "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore"},
+}
+
+// Says is what a measurement that somebody carries out is about.
+func Says(by, name string) string {
+	for _, m := range Catalogue {
+		if m.By == by && m.Name == name {
+			return m.Says
+		}
+	}
+	panic("the catalogue has no " + name + " by " + by)
+}

@@ -1,0 +1,278 @@
+// This file says what is wrong with requests, whatever the cluster's state. The controller
+// refuses them with these words, and the command line says the same before it asks.
+//
+// It must not know hosts or their free room. Its tests are the planner's and the command
+// line's.
+
+package fleet
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Limits of a job; Kinds has the minimum memory of a guest. With more than 255 CPUs QEMU
+// needs more memory than it is given.
+const (
+	MostCPUsPerGuest = 255
+	MostRanks        = 1 << 16
+)
+
+// Limits of a job's description. It is stored again with each change of the job, and is
+// sent to guests in messages of 64 KiB, which must also hold 250 peers, groups and a
+// path.
+const (
+	ProgramBytes = 48 << 10 // arguments, environment and directory, as JSON
+	MostGroups   = 1024     // of the user
+	PathBytes    = 4095     // Linux's limit
+)
+
+// Refused says what is wrong with a job by itself and how to fix it; empty: nothing.
+func (s JobSpec) Refused() string {
+	for _, check := range []func(JobSpec) string{invalidSize, invalidPath, invalidFiles, invalidLength} {
+		if reason := check(s); reason != "" {
+			return reason
+		}
+	}
+	switch {
+	case len(s.Args) == 0 || s.Args[0] == "":
+		return "there is no program to run; name it after --"
+	case slices.ContainsFunc(slices.Concat(s.Args, s.Env), func(a string) bool { return strings.ContainsRune(a, 0) }):
+		return "an argument or variable holds a zero byte, which no program can be given; leave it out"
+	case slices.ContainsFunc(s.Env, func(e string) bool { return strings.IndexByte(e, '=') < 1 }):
+		return "a variable of the environment is not of the form NAME=value; correct it"
+	case !s.Kind.Known() && s.Kind != Auto:
+		return fmt.Sprintf("there is no kind of guest %q; use %s", s.Kind, Enumerate(append([]string{string(Auto)}, KindNames()...), "or"))
+	case !s.Class.Known():
+		return fmt.Sprintf("there is no class %q; use %s, %s or %s", s.Class, Gold, Normal, Bronze)
+	case !(s.Cap >= 0 && s.Cap <= 1): // also refuses NaN
+		return "a guest's share of its CPUs must be more than 0 and at most 100%; give one with --" + CapFlag
+	}
+	return ""
+}
+
+// invalidPath refuses directories that a guest cannot mount, or a file server cannot
+// export.
+func invalidPath(s JobSpec) string {
+	odd := func(r rune) bool { return r == '"' || unicode.IsControl(r) }
+	switch {
+	case !path.IsAbs(s.Dir) || path.Clean(s.Dir) != s.Dir:
+		return fmt.Sprintf("the working directory %q is not an absolute path; give one that begins with / and has no .. in it", s.Dir)
+	case !path.IsAbs(s.Export) || path.Clean(s.Export) != s.Export:
+		return fmt.Sprintf("the shared directory %q is not an absolute path; give one that begins with / and has no .. in it", s.Export)
+	case s.Export == "/":
+		return "the whole file system cannot be shared with guests, they have their own; name a directory with --" + ExportFlag
+	case strings.ContainsFunc(s.Dir, odd) || strings.ContainsFunc(s.Export, odd):
+		return fmt.Sprintf("the directory %q cannot be shared with guests, because its name has a quotation mark or a control character; start the job in another one", s.Dir)
+	case len(s.Dir) > PathBytes:
+		return fmt.Sprintf("the working directory's path has %d bytes; start the job in one whose path has %d or fewer", len(s.Dir), PathBytes)
+	case s.Dir != s.Export && !strings.HasPrefix(s.Dir, s.Export+"/"):
+		return fmt.Sprintf("the working directory %s is not inside the shared directory %s; start the job inside it", s.Dir, s.Export)
+	}
+	return ""
+}
+
+// invalidFiles refuses more directories that guests cannot mount beside the job's own. One
+// inside another would be served twice, with other rights.
+func invalidFiles(s JobSpec) string {
+	if len(s.Files) > MostDirectories {
+		return fmt.Sprintf("%d directories are more than the %d that a job may have beside its own; name one above several of them with --"+FilesFlag, len(s.Files), MostDirectories)
+	}
+	odd := func(r rune) bool { return r == '"' || unicode.IsControl(r) }
+	bytes := 0
+	for i, d := range s.Directories() {
+		bytes += len(d.Path)
+		switch {
+		case !path.IsAbs(d.Path) || path.Clean(d.Path) != d.Path || d.Path == "/":
+			return fmt.Sprintf("the directory %q cannot be shared with guests; name an absolute path that is not / and has no .. in it with --"+FilesFlag, d.Path)
+		case strings.ContainsFunc(d.Path, odd):
+			return fmt.Sprintf("the directory %q cannot be shared with guests, because its name has a quotation mark or a control character; rename it", d.Path)
+		}
+		for _, other := range s.Directories()[:i] {
+			if d.Path == other.Path || strings.HasPrefix(d.Path, other.Path+"/") || strings.HasPrefix(other.Path, d.Path+"/") {
+				return fmt.Sprintf("of the directories %s and %s one is inside the other; leave out --"+FilesFlag+" %s, or share what is above both with --"+ExportFlag, other.Path, d.Path, d.Path)
+			}
+		}
+	}
+	if bytes > PathBytes {
+		return fmt.Sprintf("the directories' paths have %d bytes together; name directories whose paths have %d or fewer", bytes, PathBytes)
+	}
+	return ""
+}
+
+// invalidLength refuses descriptions too long to send to a guest, measured as JSON.
+func invalidLength(s JobSpec) string {
+	if len(s.Groups) > MostGroups {
+		return fmt.Sprintf("you are in %d groups, and a job's user can be in at most %d; submit it as another user", len(s.Groups), MostGroups)
+	}
+	program, err := json.Marshal(Program{Args: s.Args, Env: s.Env, Dir: s.Dir})
+	if err != nil || len(program) > ProgramBytes {
+		return fmt.Sprintf("the arguments, the environment and the working directory take %d KiB, and a guest accepts %d; put some of them into a file", (len(program)+1023)>>10, ProgramBytes>>10)
+	}
+	return ""
+}
+
+func invalidSize(s JobSpec) string {
+	switch {
+	case s.Ranks < 1:
+		return fmt.Sprintf("a job cannot have %d ranks; ask for one or more with -n", s.Ranks)
+	case s.Ranks > MostRanks:
+		return fmt.Sprintf("%d ranks are more than the %d that a job may have; ask for fewer with -n", s.Ranks, MostRanks)
+	case s.Guests < 1:
+		return fmt.Sprintf("a job cannot have %d guests; ask for one or more with --"+GuestsFlag, s.Guests)
+	case s.Guests > s.Ranks:
+		return fmt.Sprintf("%d guests are too many for %d %s; ask for no more guests than ranks", s.Guests, s.Ranks, ranks(s.Ranks))
+	case s.Guests > MaxGuestsPerJob:
+		return fmt.Sprintf("%d guests are more than the %d that a job may have; give each more ranks with --"+GuestsFlag+" %d", s.Guests, MaxGuestsPerJob, MaxGuestsPerJob)
+	case s.Need.MemoryBytes < s.Kind.Traits().LeastMemoryBytes:
+		return fmt.Sprintf("%s of memory are too little to start a guest; give it %d MiB or more with --"+MemFlag, amount(s.Need.MemoryBytes), s.Kind.Traits().LeastMemoryBytes>>20)
+	case s.Need.CPUs < 1 || s.Need.CPUs > MostCPUsPerGuest:
+		return fmt.Sprintf("a guest cannot have %d CPUs; ask for 1 to %d, or for more guests with --"+GuestsFlag, s.Need.CPUs, MostCPUsPerGuest)
+	}
+	return ""
+}
+
+func ranks(n int) string {
+	if n == 1 {
+		return "rank"
+	}
+	return "ranks"
+}
+
+// amount is a number of bytes that may be far too small: who types 5 may mean 5 GiB.
+func amount(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
+
+// Limits of what a host's owner may agree to. The kernel keeps 15 bytes of a program's
+// name.
+const (
+	longestIdle    = 30 * 24 * time.Hour
+	mostExclusive  = 64
+	longestProgram = 15
+	day            = 24 * time.Hour
+)
+
+// Presets are the thresholds and times for the sensors that an OwnerPolicy may name.
+// Package presence has them.
+var Presets = []string{"boinc", "condor"}
+
+// Refused says what is wrong with a policy and how to fix it; empty: nothing.
+func (p OwnerPolicy) Refused() string {
+	bad := func(t time.Duration) bool { return t < 0 || t > day }
+	switch {
+	case p.Vacate != "" && p.Vacate != Evacuate && p.Vacate != Suspend && p.Vacate != Stay:
+		return fmt.Sprintf("unknown action %q for guests when the owner stays; use --"+VacateFlag+" %s, %s or %s", p.Vacate, Evacuate, Suspend, Stay)
+	case p.Nowhere != "" && (p.Nowhere != Suspend && p.Nowhere != Stay || p.Vacate != "" && p.Vacate != Evacuate):
+		return fmt.Sprintf("guests that %s cannot %q where they find no room; use --"+VacateFlag+" %s,%s or %s,%s", cmp.Or(p.Vacate, "follow the cluster's policy"), p.Nowhere,
+			Evacuate, Suspend, Evacuate, Stay)
+	case p.IdleAfter < 0 || p.IdleAfter > longestIdle:
+		return fmt.Sprintf("an owner cannot count as gone after %s; give --"+IdleAfterFlag+" something from 1s to %s", p.IdleAfter, longestIdle)
+	case bad(p.Hours.From) || bad(p.Hours.To):
+		return "hours are times of one day; give --" + HoursFlag + " something like 19:00-07:00"
+	case p.Cap < 0 || p.Cap > 1:
+		return fmt.Sprintf("guests cannot have %g %% of the CPUs; give --"+CapFlag+" something from 1%% to 100%%", 100*p.Cap)
+	case p.Preset != "" && !slices.Contains(Presets, p.Preset):
+		return fmt.Sprintf("there is no preset %q; use %s", p.Preset, strings.Join(Presets, " or "))
+	case len(p.Exclusive) > mostExclusive:
+		return fmt.Sprintf("%d programs are more than the %d that can be watched; name fewer", len(p.Exclusive), mostExclusive)
+	}
+	for _, name := range p.Exclusive {
+		if name == "" || len(name) > longestProgram || strings.ContainsAny(name, "/\x00\n") {
+			return fmt.Sprintf("%q cannot be the name of a running program; give the name that `ps -o comm` shows, at most %d characters", name, longestProgram)
+		}
+	}
+	return ""
+}
+
+// Refused says what is wrong with a cluster's rules; empty: nothing.
+func (r Rules) Refused() string {
+	var names, placements []string
+	for _, p := range VacatePolicies {
+		names = append(names, string(p.Name))
+		placements = append(placements, p.Placement)
+	}
+	switch {
+	case r.Vacate != "" && !slices.Contains(names, string(r.Vacate)):
+		return fmt.Sprintf("there is no policy %q; `pagurus policy ls` lists them", r.Vacate)
+	case r.Placement != "" && !slices.Contains(placements, r.Placement):
+		return fmt.Sprintf("unknown placement %q; use %s", r.Placement, Enumerate(Placements(), "or"))
+	}
+	return ""
+}
+
+// Placements are the placement policies that Rules may name.
+func Placements() (names []string) {
+	for _, p := range VacatePolicies {
+		if !slices.Contains(names, p.Placement) {
+			names = append(names, p.Placement)
+		}
+	}
+	return names
+}
+
+// validName matches names of hosts and users: usable as a DNS label, a file name and a
+// table column.
+var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+
+// Refused says why a host cannot have this name; empty: it can.
+func (id HostID) Refused() string {
+	if !validName.MatchString(string(id)) {
+		return fmt.Sprintf("%q cannot be the name of a host; give one of letters, digits, dots and hyphens with --%s", id, HostFlag)
+	}
+	return ""
+}
+
+// Refused says what is wrong with a user by itself; empty: nothing.
+func (u User) Refused() string {
+	switch {
+	case !validName.MatchString(string(u.ID)):
+		return fmt.Sprintf("%q cannot be the name of a user; a user needs a name of at most 63 letters, digits, dots and hyphens", u.ID)
+	case u.Role != UserRole && u.Role != AdminRole:
+		return fmt.Sprintf("%q is not the role of a user; give %s or %s", u.Role, UserRole, AdminRole)
+	}
+	return ""
+}
+
+// Limits of a join token.
+const (
+	mostTokenUses = 10_000
+	mostTokenLife = 365 * day
+)
+
+// Refused says what is wrong, at a time, with a join token by itself; empty: nothing.
+func (t JoinToken) Refused(at time.Time) string {
+	switch {
+	case t.Role != HostRole && t.Role != UserRole && t.Role != AdminRole:
+		return fmt.Sprintf("%q is not a role; give --role %s, %s or %s", t.Role, HostRole, UserRole, AdminRole)
+	case t.Role == HostRole && t.User != "":
+		return "a token for hosts is nobody's login; leave out --user, or give --role user"
+	case t.Role != HostRole && t.User == "":
+		return "a token for a login needs a user of the cluster; give --user NAME, and `pagurus user add NAME` before if there is none"
+	case t.Role != HostRole && t.Site != "":
+		return "only hosts are at a site; leave out --" + SiteFlag + ", or give --role host"
+	case t.Uses < 1 || t.Uses > mostTokenUses:
+		return fmt.Sprintf("a token cannot have %d uses; give --uses from 1 to %d", t.Uses, mostTokenUses)
+	case !t.Expires.After(at) || t.Expires.After(at.Add(mostTokenLife)):
+		return fmt.Sprintf("a token cannot live for %s; give --ttl from 1m to %dd", t.Expires.Sub(at).Round(time.Second), mostTokenLife/day)
+	}
+	return ""
+}
+
+// RefusedGrace says why a cancelled job's program cannot have so long to end; empty: it can.
+func RefusedGrace(grace time.Duration) string {
+	if grace < 0 || grace > MostGrace {
+		return fmt.Sprintf("a job's program cannot have %s to end; give it from 0s to %s", grace, MostGrace)
+	}
+	return ""
+}

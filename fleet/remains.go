@@ -1,0 +1,39 @@
+package fleet
+
+import (
+	"fmt"
+	"time"
+)
+
+// Remains is what is kept of a guest that ended by itself, for people. It is small, because
+// it is stored; the host keeps more in Folder.
+type Remains struct {
+	At       time.Time `json:"at,omitzero"`         // when its host noticed
+	Why      string    `json:"why,omitempty"`       // what ended, and why: a sentence without its full stop
+	Reason   string    `json:"reason,omitempty"`    // in QEMU's words: guest-reset, guest-panic, host-error, …
+	OOMKills int       `json:"oom_kills,omitempty"` // its processes that the kernel killed because the guest's memory was used up
+	Console  []string  `json:"console,omitempty"`   // the last lines of its console
+	Log      []string  `json:"log,omitempty"`       // the last lines of the log of what ran it
+	Folder   string    `json:"folder,omitempty"`    // on its host, with the ends of both
+}
+
+// Sentence says what ended, why, and what the guest said last.
+func (r Remains) Sentence() string {
+	s := r.Why
+	if last := len(r.Console) - 1; last >= 0 {
+		s += "; its last console line: " + r.Console[last]
+	}
+	return s
+}
+
+// OutOfMemory says which processes the kernel killed, and what to do; empty if none.
+func (r Remains) OutOfMemory() string {
+	if r.OOMKills == 0 {
+		return ""
+	}
+	what := "one process of the guest"
+	if r.OOMKills > 1 {
+		what = fmt.Sprintf("%d processes of the guest", r.OOMKills)
+	}
+	return fmt.Sprintf("the kernel killed %s because its memory was used up: give guests more with `run --mem`", what)
+}

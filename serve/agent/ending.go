@@ -1,0 +1,28 @@
+package agent
+
+import "pagurus/fleet"
+
+// remains is what is known of a guest that ended by itself, or had too little memory; nil:
+// nothing.
+func (a *Agent) remains(w *taskRun) *fleet.Remains {
+	if t, ok := w.driver.(Teller); ok {
+		return t.Ending(w.slot.guest)
+	}
+	return nil
+}
+
+// lastWords says why a guest ended by itself and what it said last, as the end of a sentence.
+func (a *Agent) lastWords(w *taskRun) string {
+	if r := a.remains(w); r != nil && r.Why != "" {
+		return ": " + r.Sentence()
+	}
+	t, ok := w.driver.(Teller)
+	if !ok {
+		return ""
+	}
+	said := t.LastWords(w.slot.guest)
+	if said == "" {
+		return ""
+	}
+	return "; its last output: " + said
+}

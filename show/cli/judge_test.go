@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// nobody is a command line whose controller is not there: an answer that does not name it was
+// given without asking.
+func nobody(t *testing.T, args ...string) outcome {
+	t.Helper()
+	w := &world{t: t, socket: "/nonexistent/controller.sock"}
+	got := w.pagurus("", args...)
+	if got.code == 0 || !strings.HasPrefix(got.err, "pagurus: ") {
+		t.Errorf("%q: %+v", args, got)
+	}
+	if strings.Contains(got.err, "controller.sock") || strings.Contains(got.err, "lab up") {
+		t.Errorf("%q: the controller was asked: %s", args, got.err)
+	}
+	return got
+}
+
+// everyFlag calls each with every flag of every command, and the words that lead to it.
+func everyFlag(cmd *cobra.Command, each func(*cobra.Command, []string, *pflag.Flag)) {
+	path := strings.Fields(cmd.CommandPath())[1:]
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { each(cmd, path, f) })
+	for _, sub := range cmd.Commands() {
+		everyFlag(sub, each)
+	}
+}
+
+// The rule: a value that cannot be meant is refused by the flag's name before the
+// controller is asked.
+func TestEveryFlagIsJudgedHere(t *testing.T) {
+	root := Root(Options{Args: []string{}})
+	Finish(root)
+	tried := 0
+	everyFlag(root, func(cmd *cobra.Command, path []string, f *pflag.Flag) {
+		if f.Value.Type() == "bool" {
+			return
+		}
+		bad := []string{""}
+		switch f.Value.Type() {
+		case "int", "size", "rate", "share":
+			bad = append(bad, "-1", "many", "NaN")
+		case "duration":
+			bad = append(bad, "-1s", "soon", "5")
+		}
+		if f.Name == timeoutFlag {
+			bad = append(bad, "0s")
+		}
+		if complete, ok := cmd.GetFlagCompletionFunc(f.Name); ok && !completesFromCluster(f.Name) {
+			words, _ := complete(cmd, nil, "")
+			for _, word := range words {
+				if err := f.Value.Set(word); err != nil {
+					t.Errorf("%s --%s completes %q and refuses it: %v", cmd.CommandPath(), f.Name, word, err)
+				}
+			}
+			bad = append(bad, "nosuchword")
+		}
+		for _, value := range bad {
+			tried++
+			if got := nobody(t, append(slices.Clone(path), "--"+f.Name+"="+value)...); !strings.Contains(got.err, "--"+f.Name+": ") {
+				t.Errorf("%s --%s=%q: %s", strings.Join(path, " "), f.Name, value, got.err)
+			}
+		}
+	})
+	if tried < 150 {
+		t.Errorf("only %d values were tried", tried)
+	}
+}
+
+// completesFromCluster reports whether a flag completes to what there is, and any name may be
+// right.
+func completesFromCluster(name string) bool {
+	return slices.Contains([]string{onFlag, toFlag, toSiteFlag, jobFlag, "host", "site", "user", "owns", imageFlag}, name)
+}
+
+// What needs more than one flag, or is an argument.
+func TestJudgedWithoutTheController(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for args, says := range map[string]string{
+		"run --guests 0 true":                           "--guests: 0 is too few",
+		"run --cpus 0 true":                             "--cpus: 0 is too few",
+		"run --cpus 256 true":                           "256 CPUs",
+		"run --mem 5 true":                              "5 bytes of memory are too little",
+		"run --mem 100M true":                           "128 MiB or more",
+		"run --mem 5M --kind container true":            "32 MiB or more",
+		"run -n 70000 true":                             "ask for fewer with -n",
+		"run -n 2 --guests 3 true":                      "--guests",
+		"run --kind container --tune hpc true":          "only for virtual machines",
+		"run --on host1, true":                          "--on: ",
+		"run -H host1,,host2 true":                      "-H: ",
+		"run -x =y true":                                `-x: "=y" has no name`,
+		"run --env NO_SUCH_THING true":                  "--env: NO_SUCH_THING is not set here",
+		"run -nmany true":                               `-n: "many" is not a number`,
+		"run --ranks=many true":                         `--ranks: "many" is not a number`,
+		"run --export /nowhere/at/all true":             "--export",
+		"migrate g --to h --to-site s":                  "leave one of them out",
+		"migrate g --mode foo":                          "pre-copy, post-copy or stop-and-copy",
+		"migrate g --mode stop-and-copy --max-stall 1s": "leave --max-stall out",
+		"migrate g --mode post-copy --compress on":      "compression does not work with post-copy",
+		"migrate g --timeout 5m":                        "add --wait",
+		"drain h --timeout 5m":                          "add --wait",
+		"drain h --wait --dry-run":                      "--dry-run",
+		"predict --host h --to x":                       "--to goes with",
+		"predict --score --to x":                        "leave --to out",
+		"token create --role king":                      "--role: ",
+		"token create --role user":                      "--user NAME",
+		"token create --user ada":                       "--role user",
+		"token create --role user --user a --site x":    "--site",
+		"token create --uses 10001":                     "--uses from 1",
+		"token create --ttl 2000d":                      "to 365d",
+		"token create --ttl 0s":                         "--ttl from 1m",
+		"user role ada king":                            "give user or admin",
+		"user add -- a/b --uid 1":                       "one user",
+		"user add a/b --uid 1 --gid 1":                  "cannot be the name of a user",
+		"cancel j1 --grace 2h":                          "from 0s to 1h",
+		"signal j1 NOSUCH":                              "there is no signal",
+		"policy set foo":                                `there is no policy "foo"`,
+		"policy show foo":                               `there is no policy "foo"`,
+		"host policy h --owner maybe":                   "yes or no",
+		"host policy h --exclusive a/b":                 "cannot be the name of a running program",
+		"host policy h --idle-after 31d":                "--idle-after",
+		"host policy h --hours 7":                       "--hours",
+		"join head:7461 --token t --address here":       "--address: ",
+		"join head:7461 --token t --host a/b":           "cannot be the name of a host",
+		"join head --token t":                           "write it like head:7461",
+		"login head --token t":                          "write it like head:7461",
+		"login head:7461":                               "--token-file",
+		"login head:7461 --token t --token-file f":      "leave one of them out",
+	} {
+		if got := nobody(t, strings.Fields(args)...); !strings.Contains(got.err, says) {
+			t.Errorf("%s: %s\twant %q", args, got.err, says)
+		}
+	}
+}
+
+// An empty argument is a script's unset variable. No command takes one.
+func TestEmptyArguments(t *testing.T) {
+	root := Root(Options{Args: []string{}})
+	Finish(root)
+	var try func(*cobra.Command)
+	try = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			try(sub)
+		}
+		if _, what, ok := strings.Cut(cmd.Use, " "); !ok || cmd.Hidden || !strings.ContainsAny(what, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") || cmd.Name() == "run" || cmd.Name() == "help" {
+			return
+		}
+		args := strings.Fields(cmd.CommandPath())[1:]
+		for range 3 {
+			args = append(args, "")
+			if got := nobody(t, args...); !strings.Contains(got.err, "is empty") && !strings.Contains(got.err, "name ") {
+				t.Errorf("%q: %s", args, got.err)
+			}
+		}
+	}
+	try(root)
+}
+
+// mpirun's colon is answered with what to type instead; a program's own colon is left alone.
+func TestSeveralPrograms(t *testing.T) {
+	for args, want := range map[string]string{
+		"./a : -n 1 ./b x": "`pagurus run -n 3 -- sh -c 'if [ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} -lt 2 ]; then exec ./a; else exec ./b x; fi'`",
+		"./a : -np 1 ./b : -n 4 ./c": "`pagurus run -n 7 -- sh -c 'if [ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} -lt 2 ]; then exec ./a; " +
+			"elif [ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} -lt 3 ]; then exec ./b; else exec ./c; fi'`",
+		"./a $x : -n 1 ./b":       "exec ./a; else exec ./b",
+		"./a : --host h -n 1 ./b": "exec ./a; else exec ./b",
+		"expr abc : a.*":          "",
+		"./a : ":                  "",
+		": -n 1 b":                "",
+		"sh -c true":              "",
+	} {
+		if got := severalPrograms(2, strings.Fields(args)); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: %s", args, got)
+		}
+	}
+	t.Chdir(t.TempDir())
+	if got := nobody(t, "run", "-n", "2", "a", ":", "-n", "1", "b"); got.code != exitOwn || !strings.Contains(got.err, "pagurus run -n 3 -- sh -c") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// help and completion refuse what is not there, and suggest.
+func TestHelpOfNothing(t *testing.T) {
+	for args, says := range map[string]string{
+		"help hots":      `did you mean "hosts"?`,
+		"help job shw":   `did you mean "show"?`,
+		"help run foo":   `there is no command "run foo"`,
+		"completion foo": `there is no command "completion foo"`,
+		"completion bsh": `did you mean "bash"?`,
+	} {
+		if got := nobody(t, strings.Fields(args)...); !strings.Contains(got.err, says) {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	w := newWorld(t)
+	for _, args := range []string{"help", "help run", "help job ls", "completion bash", "completion"} {
+		if got := w.pagurus("", strings.Fields(args)...); got.code != 0 || got.out == "" {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+}
