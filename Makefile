@@ -69,6 +69,11 @@ test: setup build check
 test-debian13:
 	scripts/test-debian13 $(RINGS)
 
+## test-machines: emulated machines install the packages, become a cluster, and fail in all ways
+# It takes all of this machine for up to 25 minutes; the result is in docs/figures/machines.txt.
+test-machines: packages
+	scripts/test-machines
+
 ## setup: installs what this machine lacks
 setup:
 	scripts/setup
@@ -118,4 +123,4 @@ install: build docs
 clean:
 	rm -rf bin dist
 
-.PHONY: all build help check pure quick race test test-debian13 setup demo bench bench-owner chaos docs packages install clean
+.PHONY: all build help check pure quick race test test-debian13 test-machines setup demo bench bench-owner chaos docs packages install clean

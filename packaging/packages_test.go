@@ -101,7 +101,7 @@ func checkFiles(t *testing.T, files map[string]string) {
 		}
 	}
 	for _, path := range []string{
-		"/usr/lib/sysusers.d/pagurus.conf", "/usr/lib/tmpfiles.d/pagurus.conf",
+		"/usr/lib/sysusers.d/pagurus.conf", "/usr/lib/tmpfiles.d/pagurus.conf", "/etc/pagurus/conf.d/05-controller.toml",
 		"/usr/share/bash-completion/completions/pagurus", "/usr/share/zsh/vendor-completions/_pagurus",
 		"/usr/share/fish/vendor_completions.d/pagurus.fish", "/usr/share/man/man1/pagurus.1.gz",
 	} {
@@ -234,4 +234,12 @@ func checkConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, "../bin/pagurus", "config", "check", file)
+	// A flag of the unit would count more than what `pagurus cluster init --listen` writes.
+	unit, err := os.ReadFile("pagurus-controller.service")
+	if err != nil || bytes.Contains(unit, []byte("--listen")) {
+		t.Errorf("the unit says where the controller listens, which files could not change: %v", err)
+	}
+	if out := run(t, "../bin/pagurus", "config", "show", "--config", "controller.toml"); !regexp.MustCompile(`listen.*0\.0\.0\.0:7461`).MatchString(out) {
+		t.Errorf("without `pagurus cluster init` the controller listens as in %s", out)
+	}
 }

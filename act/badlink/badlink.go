@@ -11,7 +11,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -123,7 +122,7 @@ func lose(link netlink.Link, share float64) error {
 	if share == 0 {
 		return nil
 	}
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "pg_lose", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: asm.Instructions{
+	return filter(link, "pg_lose", asm.Instructions{
 		asm.FnGetPrandomU32.Call(),
 		asm.RSh.Imm(asm.R0, 1), // 31 bits compare correctly as signed
 		asm.JLT.Imm(asm.R0, int32(share*draw), "lost"),
@@ -131,22 +130,7 @@ func lose(link netlink.Link, share float64) error {
 		asm.Return(),
 		asm.Mov.Imm(asm.R0, shot).WithSymbol("lost"),
 		asm.Return(),
-	}})
-	if err != nil {
-		return fmt.Errorf("load the filter that loses: %w", err)
-	}
-	defer p.Close() // the link keeps it loaded
-	err = netlink.QdiscAdd(hook(link))
-	if err == nil {
-		err = netlink.FilterAdd(&netlink.BpfFilter{
-			FilterAttrs: netlink.FilterAttrs{LinkIndex: link.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: 1},
-			Fd:          p.FD(), Name: "pg_lose", DirectAction: true,
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("hanging a filter on it: %w", err)
-	}
-	return nil
+	})
 }
 
 // queued limits the delayed packets: enough for what 10 Gbit/s send in mostDelay, in the

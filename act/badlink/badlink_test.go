@@ -113,3 +113,38 @@ func TestImpairmentInWords(t *testing.T) {
 		t.Errorf("it says %q", got)
 	}
 }
+
+// A blocked port is silent in both directions of a connection, and others are not.
+func TestALinkBlocksAPort(t *testing.T) {
+	hosts := testkit.Hosts(t, 2)
+	reaches := func(port string) error {
+		return hosts[0].Do(func() error {
+			c, err := net.DialTimeout("tcp4", net.JoinHostPort(hosts[1].Addr.String(), port), 500*time.Millisecond)
+			if err == nil {
+				err = c.Close()
+			}
+			return err
+		})
+	}
+	for _, port := range []string{"7461", "7462"} {
+		var l net.Listener
+		hosts[1].Must(func() (err error) { l, err = net.Listen("tcp4", ":"+port); return })
+		defer l.Close()
+		if err := reaches(port); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, h := range hosts[:2] { // what is for the port, or what comes from it
+		h.Must(func() error { return Block(testkit.UplinkName, 7461) })
+		if err := reaches("7461"); err == nil {
+			t.Error("the blocked port answers")
+		}
+		if err := reaches("7462"); err != nil {
+			t.Errorf("another port: %v", err)
+		}
+		h.Must(func() error { return Block(testkit.UplinkName, 0) })
+		if err := reaches("7461"); err != nil {
+			t.Errorf("a port that is not blocked any more: %v", err)
+		}
+	}
+}

@@ -42,3 +42,18 @@ func TestAgentSaysWhyItCannotStart(t *testing.T) {
 		})
 	}
 }
+
+// The host on the controller's machine has the address by which others reach it: with
+// loopback no guest there would reach one elsewhere.
+func TestAddressOfTheControllersMachine(t *testing.T) {
+	testkit.Root(t)
+	hosts := testkit.Hosts(t, 1)
+	for controller, want := range map[string]string{"unix:/run/x": hosts[0].Addr.String(), "127.0.0.1:7461": roles.Loopback, hosts[0].Addr.String() + ":7461": hosts[0].Addr.String()} {
+		hosts[0].Must(func() error {
+			if got := ownAddress(controller); got != want {
+				t.Errorf("with a controller at %s it is %s, not %s", controller, got, want)
+			}
+			return nil
+		})
+	}
+}

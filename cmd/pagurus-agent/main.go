@@ -56,7 +56,7 @@ func be(cmd *cobra.Command, f roles.Agent, sweep bool) error {
 	}
 	leased := f.Address == ""
 	if leased {
-		f.Address = cmp.Or(machine.Towards(at.Address), roles.Loopback)
+		f.Address = ownAddress(at.Address)
 	}
 	ctx, stop := roles.Until(cmd.Context())
 	defer stop()
@@ -150,6 +150,18 @@ func stayLean(ctx context.Context, log *slog.Logger) {
 			return
 		}
 	}
+}
+
+// ownAddress is the address by which other hosts reach this one: where it reaches the
+// controller from, or on the controller's machine the one that other machines reach.
+func ownAddress(controller string) string {
+	if towards := machine.Towards(controller); towards != "" {
+		return towards
+	}
+	if here, err := machine.Facts(); err == nil && here.Address.IsValid() {
+		return here.Address.String()
+	}
+	return roles.Loopback
 }
 
 func sweepHost(ctx context.Context, f roles.Agent, log *slog.Logger) error {

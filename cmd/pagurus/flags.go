@@ -11,4 +11,10 @@ const (
 	imageFlag          = "image"
 	packagesFlag       = "packages"
 	cpusFlag           = "cpus"
+	memPerHostFlag     = "mem-per-host"
+	machinesFlag       = "machines"
+	suiteFlag          = "suite"
+	machineCPUsFlag    = "machine-cpus"
+	machineMemFlag     = "machine-mem"
+	controlFlag        = "control"
 )

@@ -48,7 +48,8 @@ type lab struct {
 	CPUsAltogether float64                       `json:"cpus_altogether,omitempty"` // of a host, for guests and `lab exec` together; 0: no limit
 	MemoryPerHost  int64                         `json:"memory_per_host_bytes"`
 	Sites          int                           `json:"sites,omitempty"`       // to which hosts belong in turn; 0: none
-	Accelerator    string                        `json:"accelerator,omitempty"` // of the guests; empty: each agent finds out
+	Accelerator    string                        `json:"accelerator,omitempty"` // of the guests, or of the machines; empty: each agent finds out
+	Machines       *machines                     `json:"machines,omitempty"`    // what the hosts are; nil: network namespaces
 }
 
 func labCommand(std streams) *cobra.Command {
@@ -57,54 +58,82 @@ func labCommand(std streams) *cobra.Command {
 		Short: "Run a cluster on this machine, to try and to test",
 		Long: `A lab is a whole cluster on one machine. Its hosts are network namespaces on one
 bridge (198.18.0.0/24). Each runs the real agent and real guests, and the real
-controller runs beside them.`,
+controller runs beside them.
+
+With --machines its hosts are machines instead, emulated by QEMU where there is no KVM:
+each has a Debian with its own kernel and systemd, on which the packages are installed.
+Machines can be switched off, cut off, suspended and more.`,
 		Example: `  sudo pagurus lab up
   pagurus lab status
-  sudo pagurus lab down`,
+  sudo pagurus lab down
+  sudo pagurus lab up --machines 3`,
 		Args: cli.OnlyVerbs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(labUpCommand(std), labDownCommand(std), labStatusCommand(std), labExecCommand(std), linkCommand(std.out, labPorts),
 		labPartCommand(std, "kill", "Kill the agent of a host, or the controller", lab.kill),
 		labPartCommand(std, "restart", "Kill the agent of a host, or the controller, and start it again", lab.restart))
+	cmd.AddCommand(machineCommands(std)...)
 	return cmd
 }
 
 func labUpCommand(std streams) *cobra.Command {
-	l, lists := lab{MemoryPerHost: 4 << 30}, []string{}
+	l, lists, m := lab{MemoryPerHost: 4 << 30}, []string{}, newMachines()
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a lab, or its missing parts",
 		Example: `  pagurus lab up
   pagurus lab up --hosts 4 --cpus-per-host 0.5 --mem-per-host 2G
-  pagurus lab up --hosts 2 --cpu-list host2=0    # hosts that differ`,
+  pagurus lab up --hosts 2 --cpu-list host2=0    # hosts that differ
+  pagurus lab up --machines 3                    # with kernels of their own
+  pagurus lab up --machines 2 --suite trixie,bookworm`,
 		Args: cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if l.Hosts < 1 || l.Hosts > labnet.MaxHosts {
-				return fmt.Errorf("--"+hostsFlag+" must be between 1 and %d", labnet.MaxHosts)
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			asked := cmd.Flags().Changed
+			if asked(machinesFlag) {
+				l.Machines, l.Hosts = m, m.number
+				err = errors.Join(l.checkMachines(asked), m.complete())
+			} else {
+				err = l.checkNamespaces(asked, lists)
 			}
-			var err error
-			if l.CPUsPerHost < 0 || l.CPUsAltogether < 0 {
-				return errors.New("--" + cpusPerHostFlag + " and --" + cpusAltogetherFlag + " must not be negative")
-			}
-			if l.CPUList, err = cpuLists(lists, l.Hosts); err != nil {
-				return fmt.Errorf("--"+cpuListFlag+" %w", err)
-			}
-			if l.Sites < 0 {
-				return errors.New("--" + sitesFlag + " must not be negative")
+			if err != nil {
+				return err
 			}
 			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
-			return l.up(ctx, std, cmd.Flags().Changed)
+			return l.up(ctx, std, asked)
 		},
 	}
 	cmd.Flags().IntVar(&l.Hosts, hostsFlag, 3, "hosts")
 	cmd.Flags().Float64Var(&l.CPUsPerHost, cpusPerHostFlag, 0, "CPUs that all guests of a host together may use (default: no limit)")
-	cmd.Flags().Float64Var(&l.CPUsAltogether, "cpus-altogether", 0, "CPUs that a host has for guests and for what its owner runs there with lab exec (default: no limit)")
+	cmd.Flags().Float64Var(&l.CPUsAltogether, cpusAltogetherFlag, 0, "CPUs that a host has for guests and for what its owner runs there with lab exec (default: no limit)")
 	cmd.Flags().StringArrayVar(&lists, cpuListFlag, nil, "HOST=CPUS: the only CPUs of this machine that a host's agent and guests may use, like host2=0-3; once for each such host (default: all)")
-	cli.Size(cmd.Flags(), &l.MemoryPerHost, "mem-per-host", "memory that each host has for guests")
+	cli.Size(cmd.Flags(), &l.MemoryPerHost, memPerHostFlag, "memory that each host has for guests")
 	cmd.Flags().IntVar(&l.Sites, sitesFlag, 0, "sites that the hosts belong to in turn: site1, site2 (default: none)")
+	m.addFlags(cmd.Flags())
 	return cmd
+}
+
+// checkNamespaces says what is wrong with a lab that is asked for, and completes it.
+func (l *lab) checkNamespaces(asked func(flag string) bool, lists []string) (err error) {
+	for _, flag := range machineFlags {
+		if asked(flag) {
+			return errors.New("--" + flag + " is for machines: give --" + machinesFlag + ", too")
+		}
+	}
+	if l.Hosts < 1 || l.Hosts > labnet.MaxHosts {
+		return fmt.Errorf("--"+hostsFlag+" must be between 1 and %d", labnet.MaxHosts)
+	}
+	if l.CPUsPerHost < 0 || l.CPUsAltogether < 0 {
+		return errors.New("--" + cpusPerHostFlag + " and --" + cpusAltogetherFlag + " must not be negative")
+	}
+	if l.CPUList, err = cpuLists(lists, l.Hosts); err != nil {
+		return fmt.Errorf("--"+cpuListFlag+" %w", err)
+	}
+	if l.Sites < 0 {
+		return errors.New("--" + sitesFlag + " must not be negative")
+	}
+	return nil
 }
 
 // hostsOf are the names of a number of hosts.
@@ -171,7 +200,7 @@ func labStatusCommand(std streams) *cobra.Command {
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON, _ := cmd.Flags().GetBool("json")
-			return status(std, asJSON)
+			return status(cmd.Context(), std, asJSON)
 		},
 	}
 }
@@ -179,8 +208,8 @@ func labStatusCommand(std streams) *cobra.Command {
 func labExecCommand(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "exec HOST -- COMMAND [ARGUMENT…]",
-		Short:             "Run a command in a host's network",
-		Example:           "  pagurus lab exec host1 -- ip neigh",
+		Short:             "Run a command in a host's network, or in a machine",
+		Example:           "  pagurus lab exec host1 -- ip neigh\n  sudo pagurus lab exec host2 -- journalctl -u pagurus-agent    # a machine",
 		Args:              cli.AtLeast(2, "a host, and a command after --"),
 		ValidArgsFunction: completeLab(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -196,7 +225,9 @@ func labExecCommand(std streams) *cobra.Command {
 			if len(command) == 0 {
 				return errors.New("no command is named: write it after --")
 			}
-			if err := l.occupy(n); err != nil {
+			if l.Machines != nil {
+				command = l.machine(n).Shell(terminal(std.in), command...)
+			} else if err := l.occupy(n); err != nil {
 				return err
 			}
 			c := exec.CommandContext(cmd.Context(), command[0], command[1:]...)
@@ -228,6 +259,9 @@ func labPartCommand(std streams, name, short string, do func(lab, context.Contex
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := readLab()
 			if err != nil {
+				return err
+			}
+			if err := l.notMachines("try `pagurus lab exec HOST -- systemctl kill --signal=KILL pagurus-agent`"); err != nil {
 				return err
 			}
 			unlock, err := lockLab()
@@ -377,11 +411,27 @@ func (l lab) controller() daemon.Daemon {
 
 func labEndpoint() string { return fmt.Sprintf("%s:%d", labnet.Controller, labListen) }
 
-// agent is the agent of host n.
+// endpoint is where hosts reach the controller.
+func (l lab) endpoint() string {
+	if l.Machines != nil {
+		return fmt.Sprintf("%s:%d", labnet.Addr(head), labListen)
+	}
+	return labEndpoint()
+}
+
+// member is the name of host n in the cluster.
+func (l lab) member(n int) fleet.HostID {
+	if n == l.here() {
+		return hereName
+	}
+	return hostName(n)
+}
+
+// agent is the agent of host n, which is no machine.
 func (l lab) agent(n int) daemon.Daemon {
 	name := string(hostName(n))
 	run := l.run(n)
-	args := []string{beside(roles.AgentProgram), roles.NoConfig, "--host", name, "--controller", labEndpoint(),
+	args := []string{beside(roles.AgentProgram), roles.NoConfig, "--host", string(l.member(n)), "--controller", l.endpoint(),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", roles.Images, "--address", labnet.Addr(n).String(),
 		"--group", l.group(n), "--owner-cpu", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator,
 		"--first-core", strconv.Itoa(l.firstCore(n))}

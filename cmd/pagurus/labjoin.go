@@ -12,7 +12,7 @@ import (
 	"pagurus/show/cli"
 )
 
-// enlist has every host join, as hosts on other machines do. Those that have joined keep
+// enlist has every host whose agent runs here join, as hosts on other machines do. Those that have joined keep
 // their key, so that doing it again changes nothing.
 func (l lab) enlist(ctx context.Context) error {
 	here, err := machine.ID()
@@ -25,15 +25,15 @@ func (l lab) enlist(ctx context.Context) error {
 	}
 	defer func() { _ = client.Close() }()
 	answer, err := client.Ask(ctx, fleet.Request{Verb: fleet.AddToken, Token: &fleet.JoinToken{
-		Role: fleet.HostRole, Uses: l.Hosts, Expires: time.Now().Add(labUpLimit), SameID: true,
+		Role: fleet.HostRole, Uses: len(l.agents()), Expires: time.Now().Add(labUpLimit), SameID: true,
 	}})
 	if err != nil {
 		return fmt.Errorf("make a join token: %w", err)
 	}
-	for n := 1; n <= l.Hosts; n++ {
+	for _, n := range l.agents() {
 		folder := filepath.Join(labState, string(hostName(n)), cli.HostCredentials)
-		if _, err := wire.Enrol(ctx, labEndpoint(), answer.Token, folder, wire.Joining{Host: hostName(n), Machine: here}); err != nil {
-			return fmt.Errorf("%s joins: %w", hostName(n), err)
+		if _, err := wire.Enrol(ctx, l.endpoint(), answer.Token, folder, wire.Joining{Host: l.member(n), Machine: here}); err != nil {
+			return fmt.Errorf("%s joins: %w", l.member(n), err)
 		}
 	}
 	return nil

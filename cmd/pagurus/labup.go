@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -69,14 +68,27 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 	} else if err := free(); err != nil {
 		return err
 	}
-	err = l.bringUp(ctx, std)
+	std.say("checking how guests can run here")
+	if l.Accelerator, err = accelerator(ctx); err == nil && l.Machines != nil && !before {
+		err = l.prepare(ctx, std)
+	}
+	if l.Machines == nil && l.Accelerator != fleet.KVM { // each agent finds out why, and tries again what did not answer
+		l.Accelerator = ""
+	}
+	switch {
+	case err != nil:
+	case l.Machines != nil:
+		err = l.bringUpMachines(ctx, std)
+	default:
+		err = l.bringUp(ctx, std)
+	}
 	if err == nil {
 		err = ctx.Err() // cancelled at the last moment: the user will not end the lab
 	}
 	if err != nil {
 		return l.undo(ctx, err, before)
 	}
-	_, err = fmt.Fprintf(std.out, "the lab is up: %s; try `pagurus host ls`, `pagurus run -n 4 -- hostname`\n", view.Count(l.Hosts, "host"))
+	_, err = fmt.Fprintf(std.out, "the lab is up: %s; try %s\n", view.Count(l.Hosts, "host"), l.tryThis())
 	return err
 }
 
@@ -89,7 +101,7 @@ func (l lab) undo(ctx context.Context, err error, before bool) error {
 	}
 	if !before {
 		// The cancellation must not stop the removal.
-		err = errors.Join(err, clearAway(context.WithoutCancel(ctx), l.Hosts))
+		err = errors.Join(err, l.clearAway(context.WithoutCancel(ctx)))
 	}
 	if calledOff {
 		return cli.Exit{Code: 130, Err: err}
@@ -98,7 +110,8 @@ func (l lab) undo(ctx context.Context, err error, before bool) error {
 }
 
 func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
-	return asked("hosts") && had.Hosts != l.Hosts ||
+	return (asked(hostsFlag) || asked(machinesFlag)) && had.Hosts != l.Hosts ||
+		asked(hostsFlag) && had.Machines != nil || l.Machines != nil && l.Machines.otherwise(had.Machines, asked) ||
 		asked("cpus-altogether") && had.CPUsAltogether != l.CPUsAltogether ||
 		asked("cpu-list") && !reflect.DeepEqual(had.CPUList, l.CPUList) ||
 		asked("cpus-per-host") && had.CPUsPerHost != l.CPUsPerHost ||
@@ -139,13 +152,6 @@ func free() error {
 
 // bringUp makes what is missing, and waits until everything works together.
 func (l lab) bringUp(ctx context.Context, std streams) (err error) {
-	std.say("checking how guests can run here")
-	if l.Accelerator, err = accelerator(ctx); err != nil {
-		return err
-	}
-	if l.Accelerator != fleet.KVM { // each agent finds out why, and tries again what did not answer
-		l.Accelerator = ""
-	}
 	if err := l.write(); err != nil {
 		return fmt.Errorf("writing the lab's record: %w", err)
 	}
@@ -176,7 +182,7 @@ func (l lab) bringUp(ctx context.Context, std streams) (err error) {
 		return err
 	}
 	std.say("starting " + view.Count(l.Hosts, "agent"))
-	for n := 1; n <= l.Hosts; n++ {
+	for _, n := range l.agents() {
 		if err := l.agent(n).Start(); err != nil {
 			return err
 		}
@@ -252,8 +258,11 @@ func (l lab) missing() []string {
 
 // daemons are all daemons of the lab.
 func (l lab) daemons() []daemon.Daemon {
+	if l.Machines != nil {
+		return l.machineDaemons()
+	}
 	all := []daemon.Daemon{l.controller()}
-	for n := 1; n <= l.Hosts; n++ {
+	for _, n := range l.agents() {
 		all = append(all, l.agent(n))
 	}
 	return all
@@ -275,25 +284,24 @@ func down(ctx context.Context, std streams) error {
 		l.Hosts = labnet.MaxHosts // the lab's size is unknown: search for everything
 		end = "no lab is up"
 	}
-	if err := clearAway(ctx, l.Hosts); err != nil {
+	if err := l.clearAway(ctx); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(std.out, end)
 	return err
 }
 
-// clearAway removes everything that a lab of so many hosts may have made. After an error it
-// goes on, to remove as much as possible.
-func clearAway(ctx context.Context, hosts int) error {
-	l := lab{Hosts: hosts}
+// clearAway removes everything that the lab may have made. After an error it goes on, to
+// remove as much as possible.
+func (l lab) clearAway(ctx context.Context) error {
 	// The controller first, so that it does not react to the hosts' ends.
 	var errs []error
 	for _, d := range l.daemons() {
 		errs = append(errs, d.Stop(termPatience))
 	}
 	var sweeps sync.WaitGroup
-	failed := make([]error, hosts+1)
-	for n := 1; n <= hosts; n++ {
+	failed := make([]error, l.Hosts+2)
+	for _, n := range l.agents() { // guests in a machine end with it
 		if !l.namespace(n).Exists() {
 			continue
 		}
@@ -392,65 +400,6 @@ func unmountBelow(dir string) error {
 		}
 	}
 	return nil
-}
-
-// part is one daemon of a lab in `lab status`.
-type part struct {
-	Name    string `json:"name"`
-	Running bool   `json:"running"`
-	PID     int    `json:"pid,omitempty"`
-	Address string `json:"address,omitempty"`
-	Log     string `json:"log"`
-}
-
-// status shows which parts of the lab run.
-func status(std streams, asJSON bool) error {
-	l, err := readLab()
-	if err != nil {
-		if asJSON && errors.Is(missingRecord(), fs.ErrNotExist) {
-			if err := json.NewEncoder(std.out).Encode(map[string]any{"up": false}); err != nil {
-				return err
-			}
-			return cli.Exit{Code: 1}
-		}
-		return err
-	}
-	var parts []part
-	whole := true
-	table := view.Table{Columns: []string{"PART", "STATE", "PID", "ADDRESS", "LOG"}}
-	for i, d := range l.daemons() {
-		p, ok := d.Running()
-		address, name := labEndpoint(), "controller"
-		if i > 0 {
-			address, name = labnet.Addr(i).String(), string(hostName(i))
-		}
-		row := part{Name: name, Running: ok, Address: address, Log: d.LogFile}
-		state, pid := "gone", "-"
-		if ok {
-			row.PID = p.PID
-			state, pid = "running", fmt.Sprint(p.PID)
-		}
-		whole = whole && ok
-		parts = append(parts, row)
-		table.Rows = append(table.Rows, []string{name, state, pid, address, d.LogFile})
-	}
-	if asJSON {
-		err = json.NewEncoder(std.out).Encode(map[string]any{"up": whole, "lab": l, "parts": parts})
-	} else {
-		if !whole {
-			table.Notes = []string{"not everything runs: `pagurus lab up` starts the missing parts"}
-		}
-		_, err = fmt.Fprint(std.out, table.Text())
-	}
-	if err == nil && !whole {
-		return cli.Exit{Code: 1}
-	}
-	return err
-}
-
-func missingRecord() error {
-	_, err := os.Stat(labRecord)
-	return err
 }
 
 // removeSocket removes the socket of a killed lab controller, unless another controller has

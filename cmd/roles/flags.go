@@ -73,7 +73,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 		name = "host"
 	}
 	flags.StringVar(&f.Name, fleet.HostFlag, name, "this host's name")
-	flags.StringVar(&f.Address, addressFlag, "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
+	flags.StringVar(&f.Address, addressFlag, "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from; on the controller's machine the one that others reach)")
 	flags.StringVar(&f.Site, fleet.SiteFlag, "", "this host's site, such as a room or a rack, for pagurus migrate --to-site")
 	flags.Float64Var(&f.CPUs, cpusFlag, 0, "CPUs that all guests together may use (default: no limit)")
 	cli.Duration(flags, &f.Slice, "slice", "time slice of guests with a class or a ceiling; 30ms suits those that mostly wait for messages (0: the kernel's own)")

@@ -71,6 +71,12 @@ func Port(n int) string { return portPrefix + strconv.Itoa(n) }
 
 // EnsureUplink joins host n's namespace to the bridge. After an error call again.
 func EnsureUplink(n int, namespace daemon.Namespace) error {
+	return joined(n, namespace, func() error { return addressed(uplink, Addr(n)) })
+}
+
+// joined makes host n's link from the bridge to its namespace, and does there what makes use
+// of its end.
+func joined(n int, namespace daemon.Namespace, use func() error) error {
 	port := Port(n)
 	err := func() error {
 		if _, err := netlink.LinkByName(port); errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -102,7 +108,7 @@ func EnsureUplink(n int, namespace daemon.Namespace) error {
 			if err := netlink.LinkSetUp(lo); err != nil {
 				return err
 			}
-			return addressed(uplink, Addr(n))
+			return use()
 		})
 	}()
 	if err != nil {
