@@ -157,7 +157,8 @@ func machineCommands(std streams) []*cobra.Command {
 
 func (v machineVerb) command(std streams) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: v.use, Short: v.short, Long: v.long, Example: v.example, ValidArgsFunction: completeLab(1),
+		Use: v.use, Short: v.short, Long: v.long, Example: v.example,
+		ValidArgsFunction: completeLab(1),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1+v.args && !(v.optional && len(args) == v.args) {
 				return fmt.Errorf("usage: pagurus lab %s", v.use)

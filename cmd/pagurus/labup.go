@@ -75,6 +75,9 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 	if err == nil && l.Machines != nil && !before {
 		err = l.prepare(ctx, std)
 	}
+	if l.Machines == nil && l.Accelerator != fleet.KVM { // each agent finds out why, and tries again what did not answer
+		l.Accelerator = ""
+	}
 	switch {
 	case err != nil:
 	case l.Machines != nil:
