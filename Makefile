@@ -42,7 +42,7 @@ help:
 PURE = ./fleet/... ./decide/... ./sim/... ./show/view ./bench/stats ./bench/noise ./bench/timeline ./internal/fault ./internal/note ./internal/pause
 
 ## pure: the pure and scenario rings only, with the race detector: seconds
-# Most of the time is linking, of which the tables for a debugger are a sixth. A program with
+# Most of the time is linking. A sixth of that is tables for a debugger, which are left out. A program with
 # the race detector waits for a second at its end, if it is not told otherwise. What vet says
 # make check says.
 pure:
@@ -71,7 +71,7 @@ test-debian13:
 
 ## test-machines: emulated machines install the packages, become a cluster, and fail in all ways
 # It takes all of this machine for up to 25 minutes; the result is in docs/figures/machines.txt.
-test-machines: packages
+test-machines: setup packages
 	scripts/test-machines
 
 ## setup: installs what this machine lacks

@@ -256,7 +256,7 @@ func (t JoinToken) Refused(at time.Time) string {
 	case t.Role != HostRole && t.Role != UserRole && t.Role != AdminRole:
 		return fmt.Sprintf("%q is not a role; give --role %s, %s or %s", t.Role, HostRole, UserRole, AdminRole)
 	case t.Role == HostRole && t.User != "":
-		return "a token for hosts is nobody's login; leave out --user, or give --role user"
+		return "a token for hosts is not a user's login; leave out --user, or give --role user"
 	case t.Role != HostRole && t.User == "":
 		return "a token for a login needs a user of the cluster; give --user NAME, and `pagurus user add NAME` before if there is none"
 	case t.Role != HostRole && t.Site != "":

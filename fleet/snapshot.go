@@ -6,7 +6,7 @@ import "time"
 // because its maps are shared.
 type Snapshot struct {
 	At         time.Time                 `json:"at"`        // when it was taken, controller's clock
-	LedSince   time.Time                 `json:"led_since"` // when this controller became leader or went on after it had stood still, its clock: hosts can be heard, and count as silent, from then on
+	LedSince   time.Time                 `json:"led_since"` // when this controller became leader, or went on after a suspension, by its clock; hosts count as silent from then on at the earliest
 	Revision   int64                     `json:"revision"`
 	Cluster    Cluster                   `json:"cluster"`
 	Hosts      map[HostID]Host           `json:"hosts"`

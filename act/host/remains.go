@@ -42,7 +42,7 @@ type Remains struct{ Dir string }
 // Explain completes what is known of a guest's end from the end of its console.
 type Explain func(r *fleet.Remains, console string)
 
-// KeepRemains keeps the ends of a guest's console and log, either of which may be nil, and
+// KeepRemains keeps the ends of a guest's console and log, which may be nil, and
 // completes what is known of its end. After an error less is kept.
 func (k Remains) KeepRemains(id fleet.GuestID, console, log *os.File, explain Explain) (r fleet.Remains, _ error) {
 	r.At = time.Now()

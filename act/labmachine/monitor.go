@@ -12,7 +12,7 @@ import (
 // monitorLimit limits how long the machine's process may take to answer.
 const monitorLimit = 20 * time.Second
 
-// Stop stops the whole machine, as a hang or a closed lid does; its clock stands still.
+// Stop stops the whole machine, as a hang or a closed lid does, and its clock.
 func (m Machine) Stop(ctx context.Context) error { return m.ask(ctx, "stop", nil) }
 
 // Continue ends what Stop did.

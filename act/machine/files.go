@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,8 +33,7 @@ type fileSystem struct {
 }
 
 // Source says what a directory is: two hosts whose directories have the same source have
-// the same directory. kind is the file system's type. An empty source is one of which this
-// cannot be told.
+// the same directory. kind is the file system's type. An empty source: this cannot be told.
 func Source(dir string) (source, kind string, err error) {
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &st); err != nil {
@@ -41,11 +42,15 @@ func Source(dir string) (source, kind string, err error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return "", "", fmt.Errorf("%s is not a directory", dir)
 	}
-	text, err := os.ReadFile("/proc/self/mountinfo")
+	table, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return "", "", err
 	}
-	f, ok := mountOf(string(text), st.Mnt_id)
+	defer func() { _ = table.Close() }() // it was only read
+	f, ok, err := mountOf(table, st.Mnt_id)
+	if err != nil {
+		return "", "", fmt.Errorf("find the mount of %s: %w", dir, err)
+	}
 	if !ok {
 		return "", "", fmt.Errorf("the mount of %s is not among this process's", dir)
 	}
@@ -61,18 +66,17 @@ func Source(dir string) (source, kind string, err error) {
 }
 
 // mountOf finds a mount in the text of /proc/self/mountinfo.
-func mountOf(text string, id uint64) (f fileSystem, ok bool) {
-	plain := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	for line := range strings.Lines(text) {
-		before, after, _ := strings.Cut(line, " - ")
-		w, of := strings.Fields(before), strings.Fields(after)
-		if len(w) < 6 || len(of) < 3 || w[0] != fmt.Sprint(id) {
-			continue
-		}
-		return fileSystem{root: plain.Replace(w[3]), at: plain.Replace(w[4]), device: w[2],
-			kind: of[0], source: plain.Replace(of[1]), options: of[2]}, true
+func mountOf(text io.Reader, id uint64) (f fileSystem, ok bool, err error) {
+	found, err := mountinfo.GetMountsFromReader(text, func(m *mountinfo.Info) (skip, stop bool) {
+		is := uint64(m.ID) == id
+		return !is, is
+	})
+	if err != nil || len(found) == 0 {
+		return f, false, err
 	}
-	return f, false
+	m := found[0]
+	return fileSystem{root: m.Root, at: m.Mountpoint, device: fmt.Sprintf("%d:%d", m.Major, m.Minor),
+		kind: m.FSType, source: m.Source, options: m.VFSOptions}, true, nil
 }
 
 // name is the source of a directory on the file system.

@@ -39,13 +39,13 @@ func TestSourcesOfDirectories(t *testing.T) {
 		"/whole/a":    {45, 0, "nfs server:/a"},
 		"/elsewhere":  {36, 0, ""},
 	} {
-		f, ok := mountOf(table, want.mount)
+		f, ok, err := mountOf(strings.NewReader(table), want.mount)
 		f.fsid = want.fsid
-		if got := f.name(dir, "BOOT"); !ok || got != want.source {
-			t.Errorf("%s: %q, want %q", dir, got, want.source)
+		if got := f.name(dir, "BOOT"); !ok || err != nil || got != want.source {
+			t.Errorf("%s: %q, want %q: %v", dir, got, want.source, err)
 		}
 	}
-	if _, ok := mountOf(table, 1); ok {
+	if _, ok, err := mountOf(strings.NewReader(table), 1); ok || err != nil {
 		t.Error("a mount that is not there was found")
 	}
 }

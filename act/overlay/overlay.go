@@ -63,7 +63,7 @@ func (o *Overlay) Apply(ctx context.Context, networks []fleet.Network) error {
 	return errors.Join(wrong, o.applyState(ctx, want))
 }
 
-// Readdress sets this host's address. The next Apply makes the tunnels anew.
+// Readdress sets this host's address. The next Apply makes the tunnels again, from there.
 func (o *Overlay) Readdress(to netip.Addr) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

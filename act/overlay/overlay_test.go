@@ -547,7 +547,7 @@ func TestPortIsTaken(t *testing.T) {
 	s.apply(job)
 }
 
-// A host that has another address makes its tunnels anew from there, and they stay in their
+// A host that has another address makes its tunnels again from there, and they stay in their
 // bridges.
 func TestReaddress(t *testing.T) {
 	s := stations(t, "a")[0]

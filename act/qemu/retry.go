@@ -2,8 +2,9 @@ package qemu
 
 import (
 	"context"
-	"fmt"
 	"time"
+
+	"pagurus/internal/pause"
 )
 
 // retryPauses are before further trials of hardware virtualization that has not answered in
@@ -71,7 +72,7 @@ func (d *Driver) tryAgain() {
 
 func (d *Driver) tryWith(ctx context.Context, pauses []time.Duration, every time.Duration, trial func() acceleratorTrial) {
 	for _, wait := range pauses {
-		if sleep(ctx, wait) != nil {
+		if pause.For(ctx, wait) != nil {
 			return
 		}
 		now, err := d.conditions()
@@ -107,7 +108,7 @@ func (d *Driver) tryWith(ctx context.Context, pauses []time.Duration, every time
 // change changes the accelerator when no guest is here and none is being made.
 func (d *Driver) change(ctx context.Context, to Ability, every time.Duration) {
 	for !d.changed(to) {
-		if sleep(ctx, every) != nil {
+		if pause.For(ctx, every) != nil {
 			return
 		}
 	}
@@ -124,14 +125,4 @@ func (d *Driver) changed(to Ability) bool {
 	}
 	d.setAbility(to)
 	return true
-}
-
-// sleep waits, unless the context ends before.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return fmt.Errorf("wait: %w", ctx.Err())
-	case <-time.After(d):
-		return nil
-	}
 }

@@ -11,13 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 // Clients are this host's file clients: they mount jobs' directories for containers, by the
@@ -118,7 +119,7 @@ func (c *Clients) Open(ctx context.Context, job fleet.JobID, dir string) (*os.Fi
 		return nil, err
 	}
 	at := c.mountPath(job, dir)
-	have, err := mountsBelow(at)
+	have, err := host.MountsBelow(at)
 	if err == nil && len(have) == 0 {
 		err = c.mount(ctx, n, dir, at)
 	}
@@ -204,10 +205,8 @@ func answers(ctx context.Context, server netip.Addr) error {
 		if err == nil {
 			return conn.Close()
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, dialPause) != nil {
 			return fmt.Errorf("its server does not answer: %w", err)
-		case <-time.After(dialPause):
 		}
 	}
 }
@@ -217,7 +216,7 @@ func answers(ctx context.Context, server netip.Addr) error {
 func (c *Clients) plot(job fleet.JobID) (*plot, error) {
 	folder := filepath.Join(c.folder, string(job))
 	at := filepath.Join(folder, networkName)
-	if have, err := mountsBelow(at); err != nil {
+	if have, err := host.MountsBelow(at); err != nil {
 		return nil, err
 	} else if len(have) > 0 {
 		return openPlot(at)
@@ -246,7 +245,7 @@ func (c *Clients) remove(ctx context.Context, job fleet.JobID) error {
 	}
 	defer c.leave(job)
 	folder := filepath.Join(c.folder, string(job))
-	have, err := mountsBelow(folder)
+	have, err := host.MountsBelow(folder)
 	if err != nil {
 		return err
 	}
@@ -255,7 +254,7 @@ func (c *Clients) remove(ctx context.Context, job fleet.JobID) error {
 			return err
 		}
 	}
-	if have, err = mountsBelow(folder); err != nil || len(have) > 0 { // else this would delete the user's files
+	if have, err = host.MountsBelow(folder); err != nil || len(have) > 0 { // else this would delete the user's files
 		return errors.Join(fmt.Errorf("%d mounts are left below %s", len(have), folder), err)
 	}
 	return os.RemoveAll(folder)
@@ -280,24 +279,4 @@ func unmountFiles(at string) error {
 		return nil
 	}
 	return fmt.Errorf("unmounting %s: %w", at, err)
-}
-
-// mountsBelow lists the mounts at and below a path, the outermost first.
-func mountsBelow(path string) ([]string, error) {
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	plain := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	var all []string
-	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line)
-		if len(f) < 5 {
-			continue
-		}
-		if at := plain.Replace(f[4]); at == path || strings.HasPrefix(at, path+"/") {
-			all = append(all, at)
-		}
-	}
-	return all, nil
 }

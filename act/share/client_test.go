@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
 )
@@ -40,7 +41,7 @@ func stageClient(t *testing.T, n fleet.Network) (*testbed, *Clients) {
 		if err := c.KeepClients(context.Background(), nil); err != nil {
 			t.Error(err)
 		}
-		if left, err := mountsBelow(c.folder); err != nil || len(left) > 0 {
+		if left, err := host.MountsBelow(c.folder); err != nil || len(left) > 0 {
 			t.Errorf("left are %v, %v", left, err)
 		}
 		if left, err := os.ReadDir(c.folder); err != nil || len(left) > 0 {
@@ -95,11 +96,11 @@ func TestFileClientReachesItsServer(t *testing.T) {
 	if err := next.KeepClients(t.Context(), []fleet.Network{n}); err != nil {
 		t.Fatal(err)
 	}
-	before, _ := mountsBelow(c.folder)
+	before, _ := host.MountsBelow(c.folder)
 	if f, err := s.openMounted(next, folder); err == nil {
 		f.Close()
 	}
-	if after, _ := mountsBelow(c.folder); !slices.Equal(before, after) || len(after) == 0 {
+	if after, _ := host.MountsBelow(c.folder); !slices.Equal(before, after) || len(after) == 0 {
 		t.Errorf("the next one has %v, and found %v", after, before)
 	}
 }

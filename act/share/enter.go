@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/thread"
 )
@@ -161,7 +162,7 @@ func settleMounts(trees []*os.File, folder string) error {
 // namespace. A server looks at every file system at its start. So it would wait for the
 // server of another job, which may be away, or wait for this one.
 func leaveClients(folder string) error {
-	all, err := mountsBelow(filepath.Join(filepath.Dir(filepath.Dir(folder)), ClientsFolder))
+	all, err := host.MountsBelow(filepath.Join(filepath.Dir(filepath.Dir(folder)), ClientsFolder))
 	if err != nil {
 		return err
 	}

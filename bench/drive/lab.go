@@ -12,7 +12,7 @@ import (
 )
 
 // named is the controller that somebody has named, by the environment or by a login; empty:
-// nobody has.
+// there is none.
 func named() string {
 	at, err := wire.Resolve(wire.Config{}, wire.UserCredentials())
 	if err != nil {

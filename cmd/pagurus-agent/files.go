@@ -84,7 +84,7 @@ func said(source, kind string) string {
 const sharedEvery = 30 * time.Second
 
 // sharedWatch keeps what the directories are that hosts share. A network file system may not
-// answer, so nobody waits for it.
+// answer, so no caller waits for it.
 type sharedWatch struct {
 	dirs []string
 	stop chan struct{}

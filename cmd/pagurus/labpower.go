@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -112,7 +113,7 @@ func machineCommands(std streams) []*cobra.Command {
 				return "", fmt.Errorf("power is on or off, not %q", args[0])
 			}},
 		{use: "cut HOST", short: "Cut a machine off the network", flags: onControl,
-			long:    "Nothing passes between the machine and others, and nobody is told. `pagurus lab exec` still\nreaches it. `pagurus lab mend` ends it.",
+			long:    "Nothing passes between the machine and others, and no side is told. `pagurus lab exec` still\nreaches it. `pagurus lab mend` ends it.",
 			example: "  sudo pagurus lab cut host2\n  sudo pagurus lab cut host2 --control",
 			do: func(_ context.Context, l lab, n int, _ []string) (string, error) {
 				if control {
@@ -130,10 +131,10 @@ func machineCommands(std streams) []*cobra.Command {
 				return fmt.Sprintf("%s is connected", hostName(n)), err
 			}},
 		{use: "suspend HOST", short: "Stop a whole machine",
-			long:    "The machine stands still, with its clock, as one that hangs or whose lid is closed.",
+			long:    "The machine and its clock stop, as when it hangs or its lid is closed.",
 			example: "  sudo pagurus lab suspend host2",
 			do: func(ctx context.Context, l lab, n int, _ []string) (string, error) {
-				return fmt.Sprintf("%s stands still", hostName(n)), l.machine(n).Stop(ctx)
+				return fmt.Sprintf("%s is suspended", hostName(n)), l.machine(n).Stop(ctx)
 			}},
 		{use: "resume HOST", short: "Have a suspended machine go on",
 			example: "  sudo pagurus lab resume host2",
@@ -282,9 +283,13 @@ func (l lab) block(n int, port uint16) error {
 
 // setClock sets a machine's clock, of the kernel and of the computer.
 func setClock(ctx context.Context, l lab, n int, args []string) (string, error) {
-	by, err := time.ParseDuration(args[0])
+	size, back := strings.CutPrefix(strings.TrimPrefix(args[0], "+"), "-")
+	by, err := cli.ParseDuration(size)
 	if err != nil {
 		return "", fmt.Errorf("%q is not a time to set the clock by, like +3h or -10m", args[0])
+	}
+	if back {
+		by = -by
 	}
 	now, err := l.inside(ctx, n, "sh", "-ec", fmt.Sprintf("date -u -s @$(($(date +%%s) + %d)) >/dev/null; hwclock --systohc --utc || :; date -u +%%FT%%TZ", int64(by/time.Second)))
 	return fmt.Sprintf("%s: it is %s there", hostName(n), now), err

@@ -69,14 +69,12 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 		return err
 	}
 	std.say("checking how guests can run here")
-	if l.Accelerator, err = accelerator(ctx); l.Accelerator != fleet.KVM { // each agent finds out why, and tries again what did not answer
+	l.Accelerator, err = accelerator(ctx)
+	if l.Accelerator != fleet.KVM { // each agent finds out why, and tries again what did not answer
 		l.Accelerator = ""
 	}
 	if err == nil && l.Machines != nil && !before {
 		err = l.prepare(ctx, std)
-	}
-	if l.Machines == nil && l.Accelerator != fleet.KVM { // each agent finds out why, and tries again what did not answer
-		l.Accelerator = ""
 	}
 	switch {
 	case err != nil:

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"time"
 
 	"pagurus/act/daemon"
 	"pagurus/cmd/roles"
+	"pagurus/internal/pause"
 	"pagurus/serve/wire"
 )
 
@@ -36,22 +36,10 @@ func runWay(ctx context.Context) error {
 		if err := c.Run(); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, "the head is gone, and is looked for again:", err)
 		}
-		if err := waitFor(ctx, labPoll); err != nil {
-			break
-		}
+		_ = pause.For(ctx, labPoll) // the loop sees how it ended
 	}
 	if err := os.Remove(wire.DefaultSocket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return nil
-}
-
-// waitFor waits for a time, or until ctx ends.
-func waitFor(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

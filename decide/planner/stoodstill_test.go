@@ -9,7 +9,7 @@ import (
 	"pagurus/fleet"
 )
 
-// A controller that stood still while an order was out has heard no answer because it did not
+// A controller that was suspended while an order was out has heard no answer because it did not
 // listen. It gives hosts the time to be heard that it gives them after its own start; only
 // then their silence, and the order's age, count. All hosts were silent for it meanwhile.
 func TestSilenceCountsOnlyWhileListening(t *testing.T) {

@@ -100,7 +100,7 @@ func again(o fleet.Order, out time.Duration) bool {
 }
 
 // listened is for how long the controller could have heard an answer to what was asked at
-// since: not while it stood still, did not run, or before its clock was set back.
+// since: not while it was suspended or did not run, or before its clock was set back.
 func (d *draft) listened(since time.Time) time.Duration {
 	if d.base.LedSince.After(since) || since.After(d.at) {
 		since = d.base.LedSince

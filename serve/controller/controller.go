@@ -168,14 +168,14 @@ func (c *Controller) Run(ctx context.Context) error {
 // stopped, its machine suspended, its store or disk hung, or its clock was set.
 const stoodStill = 5 * time.Second
 
-// awake notices that the controller stood still. Hosts could not be heard in between, so their
+// awake notices that the controller was suspended. Hosts could not be heard in between, so their
 // silence, and the time that they have to answer, count from now on. It reads the clock with
 // now, which goes on while a machine is suspended; a monotonic one does not.
 func (c *Controller) awake() {
 	at := now()
 	pause := at.Sub(c.turned)
 	if !c.turned.IsZero() && pause.Abs() > stoodStill {
-		c.Log.Warn("the controller stood still or its clock was set; hosts have time to be heard again", "for", pause.Round(time.Second))
+		c.Log.Warn("the controller was suspended or its clock was set; hosts have time to be heard again", "for", pause.Round(time.Second))
 		c.loop.Index.Led(at)
 	}
 	c.turned = at

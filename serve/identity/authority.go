@@ -71,7 +71,7 @@ func OpenNamed(dir, name string) (*Authority, error) {
 		}
 	}
 	if at := (*fs.PathError)(nil); err != nil && (!errors.As(err, &at) || errors.Is(err, fs.ErrNotExist)) && !errors.As(err, new(*openToOthers)) {
-		err = fmt.Errorf("%w: put back %s and %s from a copy; without them every machine has to join anew, a new cluster in another --state folder", err, AuthorityFile, AuthorityKeyFile)
+		err = fmt.Errorf("%w: put back %s and %s from a copy; without them every machine has to join again, a new cluster in another --state folder", err, AuthorityFile, AuthorityKeyFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the cluster's authority in %s: %w", dir, err)

@@ -166,7 +166,7 @@ func damaged(dir string, err error) error {
 	if open := (*openToOthers)(nil); errors.As(err, &open) {
 		return err
 	}
-	return fmt.Errorf("the credentials in %s are damaged (%w): `pagurus join` or `pagurus login` again with a token writes them anew", dir, err)
+	return fmt.Errorf("the credentials in %s are damaged (%w): `pagurus join` or `pagurus login` again with a token replaces them", dir, err)
 }
 
 // Of reports whether the credentials are those of the cluster whose authority has a

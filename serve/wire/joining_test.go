@@ -31,7 +31,7 @@ func says(t *testing.T, what string, err error, parts ...string) {
 	}
 }
 
-// Nobody from another address joins as the controller's machine: jobs' files are there. The
+// No caller from another address joins as the controller's machine: jobs' files are there. The
 // machine itself may, by loopback and by its own address, and a user is no machine.
 func TestOnlyTheControllersMachineIsIt(t *testing.T) {
 	s := &served{world: &world{}}

@@ -221,7 +221,7 @@ func Enrol(ctx context.Context, address, token, folder string, j Joining) (Joine
 }
 
 // joinedBefore refuses to make another host of a machine that is one: its guests run for the
-// first, and its certificate would be overwritten. Credentials that cannot be read bind nobody.
+// first, and its certificate would be overwritten. Credentials that cannot be read do not bind the machine.
 func joinedBefore(folder string, t identity.Token, name fleet.HostID) error {
 	before, err := identity.Load(folder)
 	if err != nil || name == "" { // a login may be replaced

@@ -23,12 +23,9 @@ const (
 	mayRead  = 4
 )
 
-// moreDirectories checks the directories that --files names, before anybody is asked: that
-// they are there, and that the user may do there what the guests shall.
-func moreDirectories(given []string, export string) (all []fleet.Directory, err error) {
-	if len(given) > fleet.MostDirectories {
-		return nil, fmt.Errorf("--"+fleet.FilesFlag+" can be given %d times: name a directory above several of them", fleet.MostDirectories)
-	}
+// moreDirectories checks the directories that --files names: that they are there, and that the
+// user may do there what the guests shall. fleet.JobSpec checks the rest.
+func moreDirectories(given []string) (all []fleet.Directory, err error) {
 	for _, name := range given {
 		var d fleet.Directory
 		path, only := strings.CutSuffix(name, readOnly)
@@ -40,11 +37,6 @@ func moreDirectories(given []string, export string) (all []fleet.Directory, err 
 		}
 		if err != nil {
 			return nil, fmt.Errorf("--"+fleet.FilesFlag+" %s: %w", name, plainly(err))
-		}
-		for _, other := range append([]fleet.Directory{{Path: export}}, all...) {
-			if d.Path == other.Path || strings.HasPrefix(d.Path, other.Path+"/") || strings.HasPrefix(other.Path, d.Path+"/") {
-				return nil, fmt.Errorf("--"+fleet.FilesFlag+" %s: one of %s and %s is inside the other, so it is there already: leave it out, or share what is above both with --"+fleet.ExportFlag, name, d.Path, other.Path)
-			}
 		}
 		all = append(all, d)
 	}

@@ -1,5 +1,5 @@
-// This file judges flags while they are read, so that nobody is asked what can be known
-// here. Every flag of a program is judged: those that have no judge of their own are not
+// This file judges flags while they are read, so that the controller is not asked what can be
+// known here. Every flag of a program is judged: those that have no judge of their own are not
 // empty, not negative, and take times as all others do.
 //
 // It must not know what flags are for. Its tests try every flag of the command line.
@@ -97,7 +97,7 @@ func MayBeEmpty(flags *pflag.FlagSet, names ...string) {
 	}
 }
 
-// JudgeFlags judges the flags of a command and of all below it that nobody judges yet.
+// JudgeFlags judges the flags of a command and of all below it that have no judge yet.
 func JudgeFlags(cmd *cobra.Command) {
 	JudgeSet(cmd.Flags())
 	JudgeSet(cmd.PersistentFlags())
@@ -106,7 +106,7 @@ func JudgeFlags(cmd *cobra.Command) {
 	}
 }
 
-// JudgeSet judges flags that nobody judges yet.
+// JudgeSet judges flags that have no judge yet.
 func JudgeSet(flags *pflag.FlagSet) { flags.VisitAll(judgeUsually) }
 
 // judgeUsually is for flags without a judge of their own.

@@ -218,14 +218,14 @@ func (f *runFlags) check(args []string) error {
 	if err := checkExport(f.exportDir, f.directory); err != nil {
 		return err
 	}
-	if f.directories, err = moreDirectories(f.files, f.exportDir); err != nil {
+	if f.directories, err = moreDirectories(f.files); err != nil {
 		return err
 	}
 	if i := slices.IndexFunc(args, func(arg string) bool { return !utf8.ValidString(arg) }); i >= 0 {
 		return fmt.Errorf("the argument %q is not UTF-8 and would reach the program changed: give it in a file", args[i])
 	}
 	job := f.job(args)
-	job.Guests, job.Need.CPUs = max(job.Guests, 1), max(job.Need.CPUs, 1) // as long as nobody knows how many fit
+	job.Guests, job.Need.CPUs = max(job.Guests, 1), max(job.Need.CPUs, 1) // before it is known how many fit
 	if reason := job.Refused(); reason != "" {
 		return errors.New(reason)
 	}
@@ -235,7 +235,7 @@ func (f *runFlags) check(args []string) error {
 // job is what the flags say of the job.
 func (f *runFlags) job(args []string) fleet.JobSpec {
 	return fleet.JobSpec{
-		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir,
+		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir, Files: f.directories,
 		Ranks: f.ranks, Guests: f.guests, Need: fleet.Resources{CPUs: f.cpus, MemoryBytes: f.memory},
 		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.cap, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
 	}

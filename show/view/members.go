@@ -23,7 +23,7 @@ func (c *Cluster) readMembers(s fleet.Snapshot) {
 
 // UserTable shows users.
 func (c Cluster) UserTable() Table {
-	t := Table{Columns: []string{"USER", "ROLE", "UID", "GID", "LOGINS", "OWNS"}, Empty: "no users: `pagurus user add NAME` adds one; on the controller's own machine nobody has to log in"}
+	t := Table{Columns: []string{"USER", "ROLE", "UID", "GID", "LOGINS", "OWNS"}, Empty: "no users: `pagurus user add NAME` adds one; on the controller's own machine no login is needed"}
 	for _, u := range c.Users {
 		owns := make([]string, 0, len(u.Owns))
 		for _, host := range u.Owns {

@@ -260,7 +260,7 @@ func placesOf(pid int, folders []JobFolder) (all jobs, err error) {
 	return all, nil
 }
 
-// nameless gives the folder of which a process's file is one without a name; nil: none.
+// nameless gives the folder whose file without a name a process has open; nil: none.
 func (js jobs) nameless(pid int, path, name string) (st unix.Statx_t, of *job) {
 	for _, j := range js {
 		var ours bool

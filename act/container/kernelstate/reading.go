@@ -93,7 +93,7 @@ func position(process int, number string) int64 {
 
 // Crossing returns an error while a process of a container holds what cannot go to a target
 // that reaches the files in these folders in another way: a lock by flock(2), which is of
-// another kind there and would exclude nobody here, or a position in a folder, which has
+// another kind there and would exclude no process here, or a position in a folder, which has
 // other positions there.
 func Crossing(pid int, below ...string) (err error) {
 	each(pid, below, func(l lock) {

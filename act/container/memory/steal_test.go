@@ -45,7 +45,7 @@ func TestStealWaitsForAnEarlierTry(t *testing.T) {
 	s.do("map 0 1 0")
 }
 
-// TestStealOfAnEndedProcess: a process that nobody has waited for yet has ended, and is not
+// TestStealOfAnEndedProcess: a process whose parent has not waited for it yet has ended, and is not
 // refused as one that is traced.
 func TestStealOfAnEndedProcess(t *testing.T) {
 	need(t)

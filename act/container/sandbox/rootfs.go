@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
 // The folders of a store. Those in Carried move with the container unchanged; the others
@@ -226,24 +227,9 @@ func UsedBytes(dir string) int64 {
 
 // Mounted returns the mount points at and below a folder, the innermost first.
 func Mounted(dir string) ([]string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	plain := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	var out []string
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if w := strings.Fields(lines.Text()); len(w) > 4 {
-			if at := plain.Replace(w[4]); at == dir || strings.HasPrefix(at, dir+"/") {
-				out = append(out, at)
-			}
-		}
-	}
-	slices.Reverse(out)
-	return out, lines.Err()
+	all, err := host.MountsBelow(dir)
+	slices.Reverse(all)
+	return all, err
 }
 
 // mounts counts the mounts on exactly dir.

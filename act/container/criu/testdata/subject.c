@@ -230,7 +230,7 @@ static const char *answer(const char *fmt, ...) {
   return text;
 }
 
-// A child that tells is what it was asked to be. How long that takes nobody knows on a busy machine.
+// A child that tells is what it was asked to be. That can take long on a busy machine.
 static int there[2];
 static void tell(void) {
   if (write(there[1], "", 1) != 1) _exit(1);
