@@ -402,7 +402,8 @@ func (th *theatre) clear() {
 	var left []string
 	for end := time.Now().Add(clearLimit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		left, _ = filepath.Glob(filepath.Join(filepath.Dir(th.config[0].Run), "host*", "*", "j1*"))
-		left = slices.DeleteFunc(left, func(path string) bool { return strings.Contains(path, "/ledger/") })
+		// What it did, and what is left of guests that ended by themselves, is kept.
+		left = slices.DeleteFunc(left, func(path string) bool { return strings.Contains(path, "/ledger/") || strings.Contains(path, "/ended/") })
 		if len(left) == 0 {
 			break
 		}
