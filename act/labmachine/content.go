@@ -18,6 +18,7 @@ func content(public string) []file {
 		{"etc/resolv.conf", 0, ""},
 		{"etc/fstab", 0o644, "/dev/vda / ext4 defaults 0 1\n"},
 		{"etc/dpkg/dpkg.cfg.d/lab", 0o644, "force-unsafe-io\n"},
+		{"etc/modules-load.d/lab.conf", 0o644, "9pnet_virtio\n"}, // or a mount may come before its device
 		{"etc/systemd/system.conf.d/lab.conf", 0o644, patience},
 		{"root/.ssh/authorized_keys", 0o600, public},
 		{"usr/local/sbin/lab-network", 0o755, network},
