@@ -58,7 +58,6 @@ func TestHostsEnrol(t *testing.T) {
 	for words, spoil := range map[string]func(*fleet.JoinToken){
 		"no token":                func(k *fleet.JoinToken) { k.Hash = "" },
 		"not a role":              func(k *fleet.JoinToken) { k.Role = "king" },
-		"nobody's login":          func(k *fleet.JoinToken) { k.User = "ada" },
 		"--uses from 1":           func(k *fleet.JoinToken) { k.Uses = 0 },
 		"--ttl from":              func(k *fleet.JoinToken) { k.Expires = m.s.At },
 		"--ttl from 1m to":        func(k *fleet.JoinToken) { k.Expires = m.s.At.Add(2 * 366 * 24 * time.Hour) },
