@@ -23,12 +23,12 @@ func TestReadSignal(t *testing.T) {
 func TestLimitsOfHostAndController(t *testing.T) {
 	for _, mode := range []Mode{"", PreCopy, StopAndCopy, PostCopy} {
 		for _, v := range []Verb{Start, Stop, Receive, Copy, Switch, Activate, Fetch, Retire, Revert, Discard} {
-			if limit, patience := v.Limit(mode), v.Patience(mode); limit <= 0 || patience < limit+answerMargin {
+			if limit, patience := v.Limit(mode, 8<<30), v.Patience(mode, 8<<30); limit <= 0 || patience < limit+answerMargin {
 				t.Errorf("%s by %q: the host takes up to %s, the controller waits for %s", v, mode, limit, patience)
 			}
 		}
 		for _, v := range []Verb{Watch, Run, End} {
-			if v.Limit(mode) != 0 || v.Patience(mode) != 0 {
+			if v.Limit(mode, 8<<30) != 0 || v.Patience(mode, 8<<30) != 0 {
 				t.Errorf("%s stands, and has a limit", v)
 			}
 		}

@@ -129,15 +129,23 @@ const (
 	// copyLimit only ends hung copies. Task.Limits ends copies that do not converge, and
 	// post-copy finishes or fails by itself.
 	copyLimit   = 12 * time.Hour
-	switchLimit = 2 * time.Minute // longest suspension of the guest
+	switchLimit = 2 * time.Minute // longest suspension of a guest, but for what RestoreLimit adds
 	quickLimit  = time.Minute     // only talks to a local process, or flushes files
 	// answerMargin covers undoing the order on the host, and a report over a bad network.
 	answerMargin = 30 * time.Second
 )
 
-// Limit is how long a host may work on an order. 0: unlimited, or for End the job's
-// grace.
-func (v Verb) Limit(mode Mode) time.Duration {
+// RestoreLimit is how long a target may take to make a guest with so many bytes of memory from
+// what it has received: one minute, and what putting the memory in place may add. The source waits
+// longer than this for the target's answer, and Switch has longer than the source waits.
+func RestoreLimit(memoryBytes int64) time.Duration { return time.Minute + fillLimit(memoryBytes) }
+
+// fillLimit is how long putting so much memory in place may take on a slow, busy host.
+func fillLimit(bytes int64) time.Duration { return time.Duration(bytes/(64<<20)) * time.Second }
+
+// Limit is how long a host may work on an order about a guest with so many bytes of memory. 0:
+// unlimited, or for End the job's grace.
+func (v Verb) Limit(mode Mode, memoryBytes int64) time.Duration {
 	switch v {
 	case Start, Receive:
 		return startLimit
@@ -145,9 +153,9 @@ func (v Verb) Limit(mode Mode) time.Duration {
 		return copyLimit
 	case Switch:
 		if mode == StopAndCopy {
-			return copyLimit // all memory is sent then
+			return copyLimit + fillLimit(memoryBytes) // all memory is sent then
 		}
-		return switchLimit
+		return switchLimit + fillLimit(memoryBytes)
 	case Stop, Activate, Retire, Revert, Discard:
 		return quickLimit
 	}
@@ -157,8 +165,8 @@ func (v Verb) Limit(mode Mode) time.Duration {
 // Patience is how long the controller waits for a connected host's answer before the
 // order counts as unknown. It exceeds the host's own limit, so that the host does not
 // still work on an order that counts as unknown. 0: unlimited.
-func (v Verb) Patience(mode Mode) time.Duration {
-	if limit := v.Limit(mode); limit > 0 {
+func (v Verb) Patience(mode Mode, memoryBytes int64) time.Duration {
+	if limit := v.Limit(mode, memoryBytes); limit > 0 {
 		return limit + answerMargin
 	}
 	return 0

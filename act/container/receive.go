@@ -354,7 +354,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	if err := g.remember(func(r *record) { r.Kept = restoring.Kept }); err != nil {
 		return errors.Join(err, t.endLazyFill())
 	}
-	life, enough := context.WithTimeout(g.life, criu.RestoreLimit(r.Need.MemoryBytes)) // after this limit the source resumes the guest
+	life, enough := context.WithTimeout(g.life, fleet.RestoreLimit(r.Need.MemoryBytes)) // the source is then told that it failed, and resumes the guest
 	defer enough()
 	go d.config.Cgroups.Hasten(life)
 	restoring.Lazy = t.lazyFill != nil

@@ -225,7 +225,7 @@ func (d *Driver) ask(g *guest, s *transfer.Sender) error {
 	if err := fault.Point("container.switch.before-ask"); err != nil {
 		return err
 	}
-	a, err := s.Ask(func() error { return fault.Point("container.switch.after-ask") })
+	a, err := s.Ask(g.remembered().Need.MemoryBytes, func() error { return fault.Point("container.switch.after-ask") })
 	if err != nil {
 		return err
 	}

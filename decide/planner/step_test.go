@@ -422,7 +422,7 @@ func TestStuckOrdersBecomeUnknown(t *testing.T) {
 	j := w.must(submission(1)).Job
 	for range 4 {
 		w.wire = nil
-		w.tick(fleet.Start.Patience(""))
+		w.tick(fleet.Start.Patience("", 0))
 	}
 	w.answerAll()
 	if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobFailed || !strings.Contains(job.Cause, "host1 did not answer the order to start within 30m30s") {
@@ -438,7 +438,7 @@ func TestAllIsSentInItsTime(t *testing.T) {
 		w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", Limits: fleet.Limits{Mode: mode}})
 		w.fault(fleet.Copy, "")
 		w.wire = nil
-		w.tick(10 * fleet.Switch.Patience(""))
+		w.tick(10 * fleet.Switch.Patience("", 0))
 		if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Switching || (m.Attempt > 0) != tries {
 			t.Errorf("%s: %+v", mode, m)
 		}

@@ -127,7 +127,7 @@ func (d *draft) whyUnknown(o fleet.Order, out time.Duration) string {
 		return fmt.Sprintf("%s has not been heard from for %s", o.Host, d.at.Sub(d.base.Hosts[o.Host].Facts.SeenAt).Round(time.Second))
 	}
 	// An agent answers sooner itself; this is for stuck agents.
-	if limit := o.Verb.Patience(d.base.Migrations[o.Migration].Mode); limit > 0 && out >= limit {
+	if limit := o.Verb.Patience(d.base.Migrations[o.Migration].Mode, d.base.Guests[o.Guest].Need.MemoryBytes); limit > 0 && out >= limit {
 		return fmt.Sprintf("%s did not answer the order to %s within %s", o.Host, o.Verb, limit)
 	}
 	return ""

@@ -278,7 +278,7 @@ func (a *Agent) carryOut(w *taskRun) (r fleet.Report, err error) {
 	if err := w.point("before"); err != nil {
 		return r, err
 	}
-	v, limit := verbs()[verb], verb.Limit(w.task.Limits.Mode)
+	v, limit := verbs()[verb], verb.Limit(w.task.Limits.Mode, w.task.Guest.Need.MemoryBytes)
 	if limit == 0 {
 		limit = ownLimit(verb)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/checkpoint-restore/go-criu/v8/rpc"
 	"golang.org/x/sys/unix"
@@ -77,12 +76,6 @@ type Restoring struct {
 // container from running. So its link should be cut until it is meant to run.
 func (c Criu) Restore(ctx context.Context, s RestoreSpec) (pid int, err error) {
 	return c.restoring(s).Do(ctx)
-}
-
-// RestoreLimit returns how long CRIU may take to restore a container with so many bytes
-// of memory: one minute, and one second for each 64 MiB that it may have to put in place.
-func RestoreLimit(bytes int64) time.Duration {
-	return time.Minute + time.Duration(bytes>>26)*time.Second
 }
 
 // PrepareRestore starts the CRIU that Do needs. Only the network and the folder for the

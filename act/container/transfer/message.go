@@ -54,12 +54,19 @@ type Folder struct {
 }
 
 // Time limits: for a new connection to send its hello, for a target to receive sent data, and
-// for it to restore a guest.
+// for it to remove a guest that it could not restore and to say so.
 const (
-	helloLimit   = 10 * time.Second
-	syncLimit    = 30 * time.Second
-	restoreLimit = time.Minute
+	helloLimit  = 10 * time.Second
+	syncLimit   = 30 * time.Second
+	removeLimit = 15 * time.Second
 )
+
+// RestoredLimit is how long a source waits until a target has restored a guest with so many
+// bytes of memory, or says that it could not. A source that gave up first would not know who
+// has the guest.
+func RestoredLimit(memoryBytes int64) time.Duration {
+	return fleet.RestoreLimit(memoryBytes) + removeLimit
+}
 
 // Greet sends a hello to a target and returns the target's answer.
 func Greet(c *framing.Conn, h Hello) (Answer, error) {

@@ -282,9 +282,10 @@ func (o *Sender) Sync() error {
 	return errors.Join(err, o.tracked())
 }
 
-// Ask makes the target restore the guest from the received data, and waits for its answer. asked
-// is called as soon as the request is sent, since the target may then have the guest.
-func (o *Sender) Ask(asked func() error) (Answer, error) {
+// Ask makes the target restore the guest, which has so many bytes of memory, from the received
+// data, and waits for its answer. asked is called as soon as the request is sent, since the target
+// may then have the guest.
+func (o *Sender) Ask(memoryBytes int64, asked func() error) (Answer, error) {
 	err := o.conn.Send(sayRestore)
 	if err == nil {
 		err = o.conn.Flush()
@@ -295,7 +296,7 @@ func (o *Sender) Ask(asked func() error) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	a, err := hear(o.conn, restoreLimit)
+	a, err := hear(o.conn, RestoredLimit(memoryBytes))
 	o.Progress.Elapsed = time.Since(o.begun)
 	return a, err
 }
