@@ -81,7 +81,7 @@ type Driver struct {
 	binaries *sandbox.BinaryCache
 
 	host.Address // at which guests are received
-	guests       host.Guests[guest]
+	guests       host.Guests[*guest]
 }
 
 // Become makes this process a helper process of containers if it was started as one; then it
@@ -94,6 +94,7 @@ func Become() { shim.Become(memory.Shims, sandbox.Shims) }
 // host's network namespace.
 func Open(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{config: c}
+	d.guests.Kill, d.guests.Wipe = d.end, d.wipe
 	d.Readdress(c.Address)
 	if err := d.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the container driver: %w", err), d.Close())
@@ -226,7 +227,7 @@ func (d *Driver) Abilities() fleet.Abilities {
 // then nothing of the guest is left.
 func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
 	if g, _ := d.guests.Find(id); g != nil {
-		return g.ended
+		return g.Ended
 	}
 	over := make(chan struct{})
 	close(over)
@@ -288,7 +289,7 @@ func (d *Driver) here(id fleet.GuestID) (*guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if g == nil || !g.lives() {
+	if g == nil || !g.Lives() {
 		return nil, fleet.ErrAbsent
 	}
 	return g, nil

@@ -32,7 +32,7 @@ func (d *Driver) noteEnd(id fleet.GuestID, exit host.Exit, lost string) {
 // used up its memory. nil: neither is so, or it was stopped since.
 func (d *Driver) Ending(id fleet.GuestID) *fleet.Remains {
 	g, _ := d.guests.Find(id)
-	if g == nil || g.dead() {
+	if g == nil || g.Dead() {
 		return d.guests.Ending(id)
 	}
 	if n := d.oomKills(id); n > 0 {
@@ -51,12 +51,5 @@ func (d *Driver) oomKills(id fleet.GuestID) int {
 // LastWords returns what a guest said last, for people to read. LastWords returns "" if
 // the guest said nothing.
 func (d *Driver) LastWords(id fleet.GuestID) string {
-	g, _ := d.guests.Find(id)
-	if g == nil || g.dead() { // its folder may be removed before its name
-		if r := d.guests.Ending(id); r != nil {
-			return r.Sentence()
-		}
-		return ""
-	}
-	return sandbox.LastWords(filepath.Join(g.dir, storeDir))
+	return d.guests.LastWords(id, func(dir string) string { return sandbox.LastWords(filepath.Join(dir, storeDir)) })
 }

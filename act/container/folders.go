@@ -172,7 +172,7 @@ func (g *guest) writeFiles(ctx context.Context, limit time.Duration) error {
 // its thread for as long as their server is away, so there is one at most: a call that finds
 // one waits for its end, and then calls f.
 func (g *guest) useFiles(ctx context.Context, limit time.Duration, f func([]folder) error) error {
-	r := g.remembered()
+	r := g.Remembered()
 	remote := slices.DeleteFunc(slices.Clone(r.Folders), func(f folder) bool { return !f.Remote })
 	if len(remote) == 0 {
 		return nil
@@ -180,21 +180,21 @@ func (g *guest) useFiles(ctx context.Context, limit time.Duration, f func([]fold
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("their server does not answer; it goes on when it is back"))
 	defer cancel()
 	for {
-		g.mu.Lock()
+		g.Mu.Lock()
 		earlier := g.using
 		mine := &using{done: make(chan struct{})}
 		if earlier == nil {
 			g.using = mine
 		}
-		g.mu.Unlock()
+		g.Mu.Unlock()
 		w := earlier
 		if earlier == nil {
 			w = mine
 			go func() {
 				mine.err = f(remote)
-				g.mu.Lock()
+				g.Mu.Lock()
 				g.using = nil
-				g.mu.Unlock()
+				g.Mu.Unlock()
 				close(mine.done)
 			}()
 		}
@@ -246,12 +246,12 @@ func (r record) forgetNames(kept []criu.KeptName) error {
 
 // forgetKept removes the names that the source kept for a guest that has arrived.
 func (d *Driver) forgetKept(g *guest) {
-	r := g.remembered()
+	r := g.Remembered()
 	if !r.Arrived || len(r.Kept) == 0 {
 		return
 	}
 	err := r.forgetNames(r.Kept)
-	if err = errors.Join(err, g.remember(func(r *record) { r.Kept = nil })); err != nil {
-		d.config.Log.Warn("a guest that arrived leaves names in its files", "guest", g.id, "error", err)
+	if err = errors.Join(err, g.Remember(func(r *record) { r.Kept = nil })); err != nil {
+		d.config.Log.Warn("a guest that arrived leaves names in its files", "guest", g.ID, "error", err)
 	}
 }

@@ -27,38 +27,31 @@ const (
 
 // guest is one container of this host.
 type guest struct {
-	id    fleet.GuestID
-	dir   string
-	ended chan struct{} // closed when nothing is left of the guest on this host
-	left  error         // why something is left; set before ended is closed
+	host.Guest[record]
 
 	life    context.Context // ends when the guest must end or is released
 	kill    context.CancelFunc
 	linking sync.Mutex // held while a connection to the guest agent is made
 	moving  sync.Mutex // held by the one call that moves the guest; see interrupt
 
-	mu       sync.Mutex // guards the fields below
-	record   record
-	handle   *os.File // pidfd of its first process
-	network  *os.File // its network namespace
-	died     chan struct{}
-	link     net.Conn
-	released bool
-	stopped  bool   // it does not end by itself
-	lost     string // why it was ended; empty: it was not lost
-	usedCPU  time.Duration
-	usedAt   time.Time
-	target   *target            // receives the guest; nil: none
-	out      *transfer.Sender   // a copy that is ready to switch; nil: none
-	waits    *interrupted.Seen  // what its threads waited in when it was suspended; nil: not known
-	cancel   context.CancelFunc // ends the call that holds moving
-	using    *using             // its files; nil: not now
+	// Guarded by Mu:
+	handle  *os.File // pidfd of its first process
+	network *os.File // its network namespace
+	link    net.Conn
+	lost    string // why it was ended; empty: it was not lost
+	usedCPU time.Duration
+	usedAt  time.Time
+	target  *target            // receives the guest; nil: none
+	out     *transfer.Sender   // a copy that is ready to switch; nil: none
+	waits   *interrupted.Seen  // what its threads waited in when it was suspended; nil: not known
+	cancel  context.CancelFunc // ends the call that holds moving
+	using   *using             // its files; nil: not now
 }
 
 // attach starts to watch a guest's process. It takes ownership of the handle, also when
 // it returns an error.
 func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
-	g := &guest{id: r.Guest, dir: d.dir(r.Guest), handle: handle, record: r, died: make(chan struct{}), ended: make(chan struct{})}
+	g := &guest{Guest: host.NewGuest(d.dir(r.Guest), r), handle: handle}
 	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", r.Process.PID))
 	if err != nil {
 		handle.Close()
@@ -78,14 +71,14 @@ func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
 func (d *Driver) watch(g *guest) {
 	var exit host.Exit
 	for {
-		g.mu.Lock()
+		g.Mu.Lock()
 		handle := g.handle
-		g.mu.Unlock()
+		g.Mu.Unlock()
 		var err error
 		exit, err = host.AwaitExit(handle)
-		g.mu.Lock()
-		other, released := g.handle != handle, g.released // other: the guest has arrived, so its first process is another
-		g.mu.Unlock()
+		g.Mu.Lock()
+		other, released := g.handle != handle, g.Released // other: the guest has arrived, so its first process is another
+		g.Mu.Unlock()
 		if other {
 			handle.Close()
 			continue
@@ -96,22 +89,22 @@ func (d *Driver) watch(g *guest) {
 		}
 		break
 	}
-	close(g.died)
+	close(g.Died)
 	g.interrupt()
 	g.release()
-	if !g.isStopped() {
-		d.noteEnd(g.id, exit, g.lossCause())
+	if !g.IsStopped() {
+		d.noteEnd(g.ID, exit, g.lossCause())
 	}
-	g.left = d.wipe(g.id)
-	d.guests.Remove(g.id)
+	g.Left = d.wipe(g.ID)
+	d.guests.Remove(g.ID)
 	g.network.Close()
-	close(g.ended)
+	close(g.Ended)
 }
 
 // release releases the guest; its processes keep running.
 func (g *guest) release() {
-	g.mu.Lock()
-	g.released = true
+	g.Mu.Lock()
+	g.Released = true
 	if g.link != nil {
 		g.link.Close()
 	}
@@ -119,7 +112,7 @@ func (g *guest) release() {
 	g.kill()
 	cancel, t := g.cancel, g.target
 	g.target = nil
-	g.mu.Unlock()
+	g.Mu.Unlock()
 	if cancel != nil {
 		cancel()
 	}
@@ -129,54 +122,10 @@ func (g *guest) release() {
 	g.drop()
 }
 
-func (g *guest) dead() bool {
-	select {
-	case <-g.died:
-		return true
-	default:
-		return false
-	}
-}
-
-// lives reports whether the guest was made to the end and has not ended.
-func (g *guest) lives() bool { return g.remembered().Complete && !g.dead() }
-
-func (g *guest) isStopped() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.stopped
-}
-
 func (g *guest) lossCause() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
 	return g.lost
-}
-
-func (g *guest) remembered() record {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.record
-}
-
-// remember changes the guest's record. After an error the record is unchanged.
-func (g *guest) remember(change func(*record)) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.released {
-		return host.ErrClosed
-	}
-	r := g.record
-	if r.Copy != nil {
-		c := *r.Copy
-		r.Copy = &c
-	}
-	change(&r)
-	if err := writeRecord(g.dir, r); err != nil {
-		return err
-	}
-	g.record = r
-	return nil
 }
 
 // move reserves the guest for a call that moves it. The returned context ends with ctx,
@@ -184,16 +133,16 @@ func (g *guest) remember(change func(*record)) error {
 func (g *guest) move(ctx context.Context) (_ context.Context, done func()) {
 	g.moving.Lock()
 	ctx, cancel := context.WithCancel(ctx)
-	g.mu.Lock()
+	g.Mu.Lock()
 	g.cancel = cancel
-	if g.released || g.stopped {
+	if g.Released || g.Stopped {
 		cancel()
 	}
-	g.mu.Unlock()
+	g.Mu.Unlock()
 	return ctx, func() {
-		g.mu.Lock()
+		g.Mu.Lock()
 		g.cancel = nil
-		g.mu.Unlock()
+		g.Mu.Unlock()
 		cancel()
 		g.moving.Unlock()
 	}
@@ -201,9 +150,9 @@ func (g *guest) move(ctx context.Context) (_ context.Context, done func()) {
 
 // interrupt cancels the call that moves the guest, and a copy that is ready to switch.
 func (g *guest) interrupt() {
-	g.mu.Lock()
+	g.Mu.Lock()
 	cancel := g.cancel
-	g.mu.Unlock()
+	g.Mu.Unlock()
 	if cancel != nil {
 		cancel()
 	}
@@ -222,20 +171,20 @@ func (r record) runs() fleet.RunState {
 }
 
 func (g *guest) inspect() (fleet.GuestFacts, bool) {
-	r := g.remembered()
-	if g.dead() || !r.Complete {
+	r := g.Remembered()
+	if g.Dead() || !r.Complete {
 		return fleet.GuestFacts{}, false
 	}
 	facts := fleet.GuestFacts{Gen: r.Gen, Run: r.runs(), StartedAt: r.StartedAt}
-	facts.ResidentBytes = sandbox.UsedBytes(filepath.Join(g.dir, storeDir))
+	facts.ResidentBytes = sandbox.UsedBytes(filepath.Join(g.Dir, storeDir))
 	if facts.Run == fleet.Incoming {
 		return facts, true
 	}
 	use := host.Use(host.Family(r.Process.PID))
 	facts.ResidentBytes += use.ResidentBytes
 	now := time.Now()
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
 	if passed := now.Sub(g.usedAt); !g.usedAt.IsZero() && passed > 0 {
 		facts.CPUs = max(0, float64(use.CPU-g.usedCPU)/float64(passed))
 	}
@@ -261,22 +210,22 @@ func (d *Driver) openLink(ctx context.Context, id fleet.GuestID) (net.Conn, erro
 	}
 	g.linking.Lock()
 	defer g.linking.Unlock()
-	if run := g.remembered().runs(); run != fleet.Running {
+	if run := g.Remembered().runs(); run != fleet.Running {
 		return nil, fmt.Errorf("it is %s", run)
 	}
-	g.mu.Lock()
+	g.Mu.Lock()
 	if g.link != nil {
 		g.link.Close()
 		g.link = nil
 	}
-	g.mu.Unlock()
-	conn, err := sandbox.DialAgent(ctx, filepath.Join(g.dir, storeDir))
+	g.Mu.Unlock()
+	conn, err := sandbox.DialAgent(ctx, filepath.Join(g.Dir, storeDir))
 	if err != nil {
 		return nil, err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.released {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	if g.Released {
 		conn.Close()
 		return nil, host.ErrClosed
 	}
@@ -293,13 +242,13 @@ const unlinkLimit = 5 * time.Second
 // until done is called.
 func (g *guest) unlink(ctx context.Context) (done func(), err error) {
 	g.linking.Lock()
-	g.mu.Lock()
+	g.Mu.Lock()
 	if g.link != nil {
 		g.link.Close()
 		g.link = nil
 	}
-	pid := g.record.Process.PID
-	g.mu.Unlock()
+	pid := g.Record.Process.PID
+	g.Mu.Unlock()
 	for end := time.Now().Add(unlinkLimit); ; {
 		open, err := sandbox.AgentLinked(pid)
 		if err == nil && !open {

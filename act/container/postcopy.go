@@ -41,7 +41,7 @@ func (d *Driver) unable() string {
 
 // servePages starts a page server for the lazy pages of a suspended guest.
 func (d *Driver) servePages(ctx context.Context, g *guest) (err error) {
-	r := g.remembered()
+	r := g.Remembered()
 	if err := r.Copy.end(); err != nil { // a page server that an earlier agent started
 		return err
 	}
@@ -55,7 +55,7 @@ func (d *Driver) servePages(ctx context.Context, g *guest) (err error) {
 		return err
 	}
 	defer file.Close()
-	tally, err := os.Create(filepath.Join(g.dir, tallyFile))
+	tally, err := os.Create(filepath.Join(g.Dir, tallyFile))
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (d *Driver) servePages(ctx context.Context, g *guest) (err error) {
 		return fmt.Errorf("find the page server: %w", err)
 	}
 	host.Spare(pid)
-	return g.remember(func(r *record) { r.Copy.PageServer = server })
+	return g.Remember(func(r *record) { r.Copy.PageServer = server })
 }
 
 // Pushed returns at the source how much was sent so far, and the cost of the switch.
@@ -79,12 +79,12 @@ func (d *Driver) Pushed(_ context.Context, id fleet.GuestID) (fleet.Progress, er
 	if err != nil {
 		return fleet.Progress{}, wrap(err)
 	}
-	c := g.remembered().Copy
+	c := g.Remembered().Copy
 	if c == nil || !c.Left {
 		return fleet.Progress{}, wrap(errors.New("it has not left"))
 	}
 	p := c.Cost
-	lent, err := memory.ReadTally(filepath.Join(g.dir, tallyFile))
+	lent, err := memory.ReadTally(filepath.Join(g.Dir, tallyFile))
 	if err := ignoreAbsent(err); err != nil {
 		return p, wrap(err)
 	}
@@ -105,7 +105,7 @@ func (d *Driver) FetchRemaining(ctx context.Context, id fleet.GuestID) error {
 	if err == nil {
 		err = fault.Point("container.fetch.before")
 	}
-	if err == nil && g.remembered().PostCopy {
+	if err == nil && g.Remembered().PostCopy {
 		err = g.fetched(ctx)
 	}
 	if err != nil {
@@ -121,7 +121,7 @@ func (g *guest) fetched(ctx context.Context) error {
 	defer context.AfterFunc(g.life, stop)()
 	err := g.awaitMemory(ctx)
 	switch {
-	case g.dead():
+	case g.Dead():
 		return fleet.ErrAbsent
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
@@ -133,8 +133,8 @@ func (g *guest) fetched(ctx context.Context) error {
 func (g *guest) awaitMemory(ctx context.Context) error { return g.lazyFill().Await(ctx) }
 
 func (g *guest) lazyFill() memory.LazyFill {
-	r := g.remembered()
-	return memory.LazyFill{LazyPager: r.LazyPager, PageProxy: r.PageProxy, Verdict: filepath.Join(g.dir, verdictFile)}
+	r := g.Remembered()
+	return memory.LazyFill{LazyPager: r.LazyPager, PageProxy: r.PageProxy, Verdict: filepath.Join(g.Dir, verdictFile)}
 }
 
 // endPostCopy removes what CRIU needed, once all memory of a guest is in place. If some
@@ -143,17 +143,17 @@ func (g *guest) lazyFill() memory.LazyFill {
 // guest, and its caller ends it.
 func (d *Driver) endPostCopy(g *guest) {
 	err := g.awaitMemory(g.life)
-	if errors.Is(err, memory.ErrLost) && !g.remembered().PostCopy {
-		d.config.Log.Error("guest lost", "guest", g.id, "error", err)
-		g.mu.Lock()
+	if errors.Is(err, memory.ErrLost) && !g.Remembered().PostCopy {
+		d.config.Log.Error("guest lost", "guest", g.ID, "error", err)
+		g.Mu.Lock()
 		g.lost = err.Error()
-		g.mu.Unlock()
-		err = d.kill(g.remembered())
+		g.Mu.Unlock()
+		err = d.kill(g.Remembered())
 	}
 	if err == nil && g.life.Err() == nil && g.lossCause() == "" {
-		err = sandbox.ClearRoot(filepath.Join(g.dir, imagesDir))
+		err = sandbox.ClearRoot(filepath.Join(g.Dir, imagesDir))
 	}
 	if err != nil && g.life.Err() == nil { // otherwise the next agent does it
-		d.config.Log.Warn("see to the memory of a guest that came", "guest", g.id, "error", err)
+		d.config.Log.Warn("see to the memory of a guest that came", "guest", g.ID, "error", err)
 	}
 }

@@ -35,7 +35,7 @@ func (d *Driver) Profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, 
 		defer stop()
 		defer context.AfterFunc(g.life, stop)()
 		p, err = sampler.SampleMemory(ctx, sampler.Subject{
-			Processes: host.Family(g.remembered().Process.PID), Files: filepath.Join(g.dir, storeDir),
+			Processes: host.Family(g.Remembered().Process.PID), Files: filepath.Join(g.Dir, storeDir),
 		}, profilePlan)
 	}
 	if err != nil {
@@ -57,7 +57,7 @@ func (d *Driver) Obstacles(ctx context.Context, id fleet.GuestID) ([]string, err
 	if err != nil {
 		return nil, fmt.Errorf("check what keeps guest %s from being moved: %w", id, err)
 	}
-	r := g.remembered()
+	r := g.Remembered()
 	if err := g.askFiles(ctx, answerLimit); err != nil { // what follows would wait for the server, too
 		return []string{err.Error()}, nil
 	}
@@ -75,7 +75,7 @@ func (d *Driver) movableGuest(id fleet.GuestID) (*guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := g.remembered()
+	r := g.Remembered()
 	if run := r.runs(); run != fleet.Running {
 		return nil, fmt.Errorf("it does not run here: it is %s", run)
 	}

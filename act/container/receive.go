@@ -28,28 +28,7 @@ import (
 // repeated call for the same migration returns the same address. After an error nothing
 // of the guest is left, unless it was here already: then it is not touched.
 func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
-	id := t.Guest.ID
-	release, g, err := d.claim(ctx, id)
-	if err != nil {
-		return "", fmt.Errorf("receive guest %s: %w", id, err)
-	}
-	defer release()
-	if g != nil {
-		r := g.remembered()
-		switch {
-		case !r.Target:
-			return "", fmt.Errorf("receive guest %s: it is here already", id)
-		case r.Incoming == t.Order.Migration:
-			return r.Listen, nil
-		}
-		// This host may have the only copy of the guest, so only Stop may destroy it.
-		return "", fmt.Errorf("receive guest %s: it is here as the target of migration %s", id, r.Incoming)
-	}
-	listen, err := d.receive(ctx, t)
-	if err != nil {
-		return "", fmt.Errorf("receive guest %s: %w", id, errors.Join(err, d.destroy(id)))
-	}
-	return listen, nil
+	return d.guests.Receive(ctx, t, func() (string, error) { return d.receive(ctx, t) })
 }
 
 func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
@@ -90,7 +69,7 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 	if err := fault.Point("container.receive.after-listen"); err != nil {
 		return "", err
 	}
-	return g.remembered().Listen, g.remember(func(r *record) { r.Complete = true })
+	return g.Remembered().Listen, g.Remember(func(r *record) { r.Complete = true })
 }
 
 // target receives one guest.
@@ -144,19 +123,19 @@ func (d *Driver) ready(ctx context.Context, r record) (*target, error) {
 func (t *target) expect(g *guest) error {
 	d := t.driver
 	t.guest = g
-	err := g.remember(func(r *record) { r.Listen = t.listener.Place.String() })
-	g.mu.Lock()
+	err := g.Remember(func(r *record) { r.Listen = t.listener.Place.String() })
+	g.Mu.Lock()
 	switch {
 	case err != nil:
-	case g.released:
+	case g.Released:
 		err = host.ErrClosed
-	case !g.record.Arrived:
-		t.attached, err = g.record.Port.AttachMeanwhile(g.network, d.atHost)
+	case !g.Record.Arrived:
+		t.attached, err = g.Record.Port.AttachMeanwhile(g.network, d.atHost)
 	}
 	if err == nil {
 		g.target = t
 	}
-	g.mu.Unlock()
+	g.Mu.Unlock()
 	if err != nil {
 		t.close()
 		return err
@@ -181,7 +160,7 @@ func (t *target) close() {
 
 // serve handles one connection from the source.
 func (t *target) serve(c *framing.Conn, h transfer.Hello) error {
-	r := t.guest.remembered()
+	r := t.guest.Remembered()
 	over, lacks := r.Arrived || r.Failure != "" || h.Only, false
 	if !over {
 		var err error
@@ -212,8 +191,8 @@ func (t *target) serve(c *framing.Conn, h transfer.Hello) error {
 func (t *target) needs(agent string) (lacks bool, err error) {
 	t.driver.images.Lock() // so that a sweep either sees the record or has finished
 	defer t.driver.images.Unlock()
-	if lacks, err = t.driver.binaries.Lacks(agent); err == nil && agent != t.guest.remembered().Agent {
-		err = t.guest.remember(func(r *record) { r.Agent = agent })
+	if lacks, err = t.driver.binaries.Lacks(agent); err == nil && agent != t.guest.Remembered().Agent {
+		err = t.guest.Remember(func(r *record) { r.Agent = agent })
 	}
 	return lacks, err
 }
@@ -222,8 +201,8 @@ func (t *target) needs(agent string) (lacks bool, err error) {
 // the source does not know of it. It starts the CRIU that will restore the guest. lacks means
 // that the guest agent will be sent, too.
 func (t *target) open(lacks bool) (*transfer.Receiver, *criu.Restoring, error) {
-	dir := t.guest.dir
-	r := t.guest.remembered()
+	dir := t.guest.Dir
+	r := t.guest.Remembered()
 	files, images := filepath.Join(dir, storeDir), filepath.Join(dir, imagesDir)
 	for _, path := range []string{filepath.Join(dir, rootDir), files} {
 		if err := sandbox.ClearRoot(path); err != nil {
@@ -265,7 +244,7 @@ func (t *target) maker(r record, images string) (*criu.Restoring, error) {
 		mounts[m.name] = m.from
 	}
 	return t.driver.criu.PrepareRestore(criu.RestoreSpec{
-		Images: images, Root: filepath.Join(t.guest.dir, rootDir), Netns: fmt.Sprintf("/proc/%d/ns/net", r.Process.PID), Mounts: mounts,
+		Images: images, Root: filepath.Join(t.guest.Dir, rootDir), Netns: fmt.Sprintf("/proc/%d/ns/net", r.Process.PID), Mounts: mounts,
 		Made: t.made, Resuming: t.adoptProcesses, Failing: t.failing,
 	})
 }
@@ -274,13 +253,13 @@ func (t *target) maker(r record, images string) (*criu.Restoring, error) {
 // that cannot be restored will never run here, and the source resumes its own.
 func (t *target) arrive(c *framing.Conn, in *transfer.Receiver, restoring *criu.Restoring) error {
 	g, begun := t.guest, time.Now()
-	g.mu.Lock()
-	t.place, t.handle = g.record.Process, g.handle
-	g.mu.Unlock()
+	g.Mu.Lock()
+	t.place, t.handle = g.Record.Process, g.handle
+	g.Mu.Unlock()
 	t.making.Store(true)
 	err := t.restore(in, restoring)
 	t.making.Store(false)
-	t.driver.config.Log.Info("guest received", "guest", g.id, "took", time.Since(begun).Round(time.Millisecond), "error", err)
+	t.driver.config.Log.Info("guest received", "guest", g.ID, "took", time.Since(begun).Round(time.Millisecond), "error", err)
 	if err == nil {
 		return transfer.Reply(c, transfer.Answer{Arrived: true})
 	}
@@ -293,11 +272,11 @@ func (t *target) arrive(c *framing.Conn, in *transfer.Receiver, restoring *criu.
 // whole is true and the record cannot be written, refuse changes nothing.
 func (t *target) refuse(cause error, whole bool) error {
 	g := t.guest
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	r := g.record
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	r := g.Record
 	r.Process, r.Place, r.Arrived, r.Failure = t.place, host.Process{}, false, cause.Error()
-	err := writeRecord(g.dir, r)
+	err := host.WriteRecord(g.Dir, r)
 	if err != nil && whole {
 		return err
 	}
@@ -305,10 +284,10 @@ func (t *target) refuse(cause error, whole bool) error {
 		g.handle.Close()
 		g.handle = t.handle
 	}
-	if g.released {
+	if g.Released {
 		t.handle.Close()
 	}
-	g.record = r
+	g.Record = r
 	return err
 }
 
@@ -316,7 +295,7 @@ func (t *target) refuse(cause error, whole bool) error {
 // is ended: a later agent would believe the record. While the guest is frozen none of its
 // processes can end.
 func (t *target) failing(pid int, cause error) error {
-	r := t.guest.remembered()
+	r := t.guest.Remembered()
 	if r.Arrived {
 		_, unfed := t.guest.lazyFill().CheckFill()
 		whole := r.Process.Lives() && unfed == nil
@@ -340,9 +319,9 @@ const postCopyBytes = 32 << 20
 // the process that holds its place is left.
 func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error {
 	d, g := t.driver, t.guest
-	r := g.remembered()
-	root, images := filepath.Join(g.dir, rootDir), filepath.Join(g.dir, imagesDir)
-	if err := sandbox.MountRoot(r.Image, filepath.Join(g.dir, storeDir), root); err != nil {
+	r := g.Remembered()
+	root, images := filepath.Join(g.Dir, rootDir), filepath.Join(g.Dir, imagesDir)
+	if err := sandbox.MountRoot(r.Image, filepath.Join(g.Dir, storeDir), root); err != nil {
 		return err
 	}
 	if err := t.remember(in, images); err != nil {
@@ -351,7 +330,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	if err := restoring.OpenLeftOut(r.sharedFolders()); err != nil {
 		return errors.Join(err, t.endLazyFill())
 	}
-	if err := g.remember(func(r *record) { r.Kept = restoring.Kept }); err != nil {
+	if err := g.Remember(func(r *record) { r.Kept = restoring.Kept }); err != nil {
 		return errors.Join(err, t.endLazyFill())
 	}
 	life, enough := context.WithTimeout(g.life, fleet.RestoreLimit(r.Need.MemoryBytes)) // the source is then told that it failed, and resumes the guest
@@ -360,8 +339,8 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	restoring.Lazy = t.lazyFill != nil
 	_, err := restoring.Do(life)
 	enough()
-	if err != nil && g.remembered().Arrived {
-		d.config.Log.Warn("CRIU failed when a guest was whole, which cannot be taken back", "guest", g.id, "error", err)
+	if err != nil && g.Remembered().Arrived {
+		d.config.Log.Warn("CRIU failed when a guest was whole, which cannot be taken back", "guest", g.ID, "error", err)
 		err = nil
 	}
 	if err != nil {
@@ -370,7 +349,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	d.forgetKept(g)
 	d.guests.Watches.Go(func() { // the source need not wait for it
 		if err := t.place.End(); err != nil {
-			d.config.Log.Warn("end what held a guest's place", "guest", g.id, "error", err)
+			d.config.Log.Warn("end what held a guest's place", "guest", g.ID, "error", err)
 		}
 		d.endPostCopy(g)
 	})
@@ -393,8 +372,8 @@ func (t *target) remember(in *transfer.Receiver, images string) error {
 	d, g := t.driver, t.guest
 	defer in.Close()
 	lazy := in.Memory.LazyBytes()
-	if t.lazyFill = nil; g.remembered().LazyPager.PID != 0 { // left by a try before an agent died
-		if err := g.remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = host.Process{}, host.Process{}, false }); err != nil {
+	if t.lazyFill = nil; g.Remembered().LazyPager.PID != 0 { // left by a try before an agent died
+		if err := g.Remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = host.Process{}, host.Process{}, false }); err != nil {
 			return err
 		}
 	}
@@ -408,12 +387,12 @@ func (t *target) remember(in *transfer.Receiver, images string) error {
 		}
 	}
 	b, err := memory.StartFill(g.life, memory.FillOrder{
-		Store: in.Memory, Criu: d.criu, Images: images, Rest: rest, Verdict: filepath.Join(g.dir, verdictFile),
+		Store: in.Memory, Criu: d.criu, Images: images, Rest: rest, Verdict: filepath.Join(g.Dir, verdictFile),
 	})
 	if err != nil {
 		return err
 	}
-	if err := g.remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = b.LazyPager, b.PageProxy, lazy > 0 }); err != nil {
+	if err := g.Remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = b.LazyPager, b.PageProxy, lazy > 0 }); err != nil {
 		return errors.Join(err, b.End())
 	}
 	t.lazyFill = b
@@ -434,7 +413,7 @@ func (t *target) made(pid int) error {
 // the point of no return: the whole guest is here.
 func (t *target) adoptProcesses(pid int) error {
 	d, g := t.driver, t.guest
-	r := g.remembered()
+	r := g.Remembered()
 	all, err := criu.Processes(pid)
 	if err != nil {
 		return err
@@ -442,17 +421,17 @@ func (t *target) adoptProcesses(pid int) error {
 	deliver := func(packet []byte) error {
 		return d.atHost(func() error { return r.Port.Deliver(packet) })
 	}
-	rest, err := kernelstate.Restore(pid, filepath.Join(g.dir, imagesDir), deliver)
+	rest, err := kernelstate.Restore(pid, filepath.Join(g.Dir, imagesDir), deliver)
 	if err != nil {
 		return err
 	}
 	for _, what := range rest.Said {
-		d.config.Log.Warn("guest came to a host that lacks something", "guest", g.id, "what", what)
+		d.config.Log.Warn("guest came to a host that lacks something", "guest", g.ID, "what", what)
 	}
-	if err := d.config.Cgroups.Contain(g.id, r.Need, all...); err != nil {
+	if err := d.config.Cgroups.Contain(g.ID, r.Need, all...); err != nil {
 		return err
 	}
-	if err := d.config.Cgroups.Freeze(g.id); err != nil {
+	if err := d.config.Cgroups.Freeze(g.ID); err != nil {
 		return err
 	}
 	process, err := host.Find(pid)
@@ -475,11 +454,11 @@ func (t *target) adoptProcesses(pid int) error {
 // arrived makes the restored first process the guest's. calls are the system calls that
 // the guest's threads must make before they continue.
 func (g *guest) arrived(p host.Process, handle *os.File, calls []memory.Call) error {
-	if err := g.remember(func(r *record) { r.Place, r.Process, r.Arrived, r.Calls = r.Process, p, true, calls }); err != nil {
+	if err := g.Remember(func(r *record) { r.Place, r.Process, r.Arrived, r.Calls = r.Process, p, true, calls }); err != nil {
 		return errors.Join(err, handle.Close())
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
 	g.handle = handle // the watch finds it when the place holder ends
 	return nil
 }

@@ -2,9 +2,7 @@ package container
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"path/filepath"
 	"time"
 
 	"pagurus/act/container/criu"
@@ -12,42 +10,31 @@ import (
 	"pagurus/act/container/port"
 	"pagurus/act/host"
 	"pagurus/fleet"
-	"pagurus/internal/note"
 )
-
-// recordFile is the record's name in a guest's folder.
-const recordFile = "guest.json"
 
 // record is what the driver remembers of a guest beyond the agent's life, as a file in
 // the guest's folder. It is written before anything else of the guest exists.
 type record struct {
-	Guest     fleet.GuestID     `json:"guest"`
-	Gen       uint64            `json:"gen"`
-	Hostname  string            `json:"hostname"`
-	Need      fleet.Resources   `json:"need"`
-	Image     string            `json:"image"`           // where it is mounted
-	Agent     string            `json:"agent,omitempty"` // digest of the guest agent that it runs; empty: an earlier Pagurus put the agent into the guest's memory, or the source has not named it yet
-	Port      port.Port         `json:"port"`
-	Export    string            `json:"export,omitempty"`  // of an earlier Pagurus: the only one of Folders, its path in the guest
-	Files     string            `json:"files,omitempty"`   // and its path on this host
-	Kept      []criu.KeptName   `json:"kept,omitempty"`    // names of removed files that a target removes when it has the guest
-	Folders   []folder          `json:"folders,omitempty"` // the job's directories, its own first
-	Process   host.Process      `json:"process"`           // the first process; before a target's guest has arrived, the process that holds its place
-	Place     host.Process      `json:"place,omitzero"`    // after the guest has arrived: the process that held its place, until it is ended
-	StartedAt time.Time         `json:"started_at"`
-	Complete  bool              `json:"complete"`            // Start or Receive has completed; an incomplete guest is destroyed
-	Suspended bool              `json:"suspended,omitempty"` // frozen for the host's owner
-	Incoming  fleet.MigrationID `json:"incoming,omitempty"`
-	Target    bool              `json:"target,omitempty"`    // made by Receive and not yet resumed
-	Arrived   bool              `json:"arrived,omitempty"`   // the target has the whole guest
-	Calls     []memory.Call     `json:"calls,omitempty"`     // system calls that its threads must make when it is resumed, before they continue
-	RanAt     time.Time         `json:"ran_at,omitzero"`     // when the target resumed it
-	LazyPager host.Process      `json:"lazy_pager,omitzero"` // the lazy pager, which puts an arrived guest's memory in place
-	PageProxy host.Process      `json:"page_proxy,omitzero"` // the page proxy, which holds that memory or fetches it
-	PostCopy  bool              `json:"post_copy,omitempty"` // some pages were lazy when it arrived
-	Failure   string            `json:"failure,omitempty"`   // why the target will never have it
-	Listen    string            `json:"listen,omitempty"`
-	Copy      *copying          `json:"copy,omitempty"` // the last copy with this host as the source
+	host.Record
+	Hostname  string          `json:"hostname"`
+	Need      fleet.Resources `json:"need"`
+	Image     string          `json:"image"`           // where it is mounted
+	Agent     string          `json:"agent,omitempty"` // digest of the guest agent that it runs; empty: an earlier Pagurus put the agent into the guest's memory, or the source has not named it yet
+	Port      port.Port       `json:"port"`
+	Export    string          `json:"export,omitempty"`    // of an earlier Pagurus: the only one of Folders, its path in the guest
+	Files     string          `json:"files,omitempty"`     // and its path on this host
+	Kept      []criu.KeptName `json:"kept,omitempty"`      // names of removed files that a target removes when it has the guest
+	Folders   []folder        `json:"folders,omitempty"`   // the job's directories, its own first
+	Place     host.Process    `json:"place,omitzero"`      // after the guest has arrived: the process that held its place, until it is ended
+	Suspended bool            `json:"suspended,omitempty"` // frozen for the host's owner
+	Arrived   bool            `json:"arrived,omitempty"`   // the target has the whole guest
+	Calls     []memory.Call   `json:"calls,omitempty"`     // system calls that its threads must make when it is resumed, before they continue
+	RanAt     time.Time       `json:"ran_at,omitzero"`     // when the target resumed it
+	LazyPager host.Process    `json:"lazy_pager,omitzero"` // the lazy pager, which puts an arrived guest's memory in place
+	PageProxy host.Process    `json:"page_proxy,omitzero"` // the page proxy, which holds that memory or fetches it
+	PostCopy  bool            `json:"post_copy,omitempty"` // some pages were lazy when it arrived
+	Failure   string          `json:"failure,omitempty"`   // why the target will never have it
+	Copy      *copying        `json:"copy,omitempty"`      // the last copy with this host as the source
 }
 
 // copying is the record of one copy of a guest to another host.
@@ -77,18 +64,20 @@ func (c *copying) end() error {
 // readRecord reads the record in a guest's folder. Without one the error is
 // fs.ErrNotExist.
 func readRecord(dir string) (r record, err error) {
-	err = note.Load(filepath.Join(dir, recordFile), &r)
+	r, err = host.ReadRecord[record](dir)
 	if r.Export != "" && len(r.Folders) == 0 {
 		r.Folders = []folder{{At: r.Export, From: r.Files}}
 	}
 	return r, err
 }
 
-func writeRecord(dir string, r record) error {
-	if err := note.Replace(filepath.Join(dir, recordFile), r); err != nil {
-		return fmt.Errorf("remember guest %s: %w", r.Guest, err)
+// Clone returns a record that can be changed without changing this one.
+func (r record) Clone() record {
+	if r.Copy != nil {
+		c := *r.Copy
+		r.Copy = &c
 	}
-	return nil
+	return r
 }
 
 func ignoreAbsent(err error) error {

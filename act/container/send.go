@@ -38,7 +38,7 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 	if _, err := framing.ParsePlace(order.Listen); err != nil {
 		return err
 	}
-	if c := g.remembered().Copy; c != nil && c.Migration == order.Migration && c.Listen == order.Listen {
+	if c := g.Remembered().Copy; c != nil && c.Migration == order.Migration && c.Listen == order.Listen {
 		if c.Cancelled {
 			return errors.New("the copy was cancelled")
 		}
@@ -52,7 +52,7 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 			return g.keepCopy(s, c.Limits)
 		}
 	}
-	if run := g.remembered().runs(); run != fleet.Running {
+	if run := g.Remembered().runs(); run != fleet.Running {
 		return fmt.Errorf("it does not run here: it is %s", run)
 	}
 	g.drop()
@@ -61,7 +61,7 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 	if err := g.awaitMemory(ctx); err != nil {
 		return err
 	}
-	if err := g.remember(func(r *record) { r.Copy = &order }); err != nil {
+	if err := g.Remember(func(r *record) { r.Copy = &order }); err != nil {
 		return err
 	}
 	err := fault.Point("container.copy.after-begin")
@@ -70,7 +70,7 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 		s, err = d.rounds(ctx, g, order, progress)
 	}
 	if err == nil {
-		err = g.remember(func(r *record) { r.Copy.Good = true })
+		err = g.Remember(func(r *record) { r.Copy.Good = true })
 	}
 	if err != nil {
 		if s != nil {
@@ -84,7 +84,7 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 // cancelCopy records that the copy will not go on. If the agent itself is ending,
 // cancelCopy records nothing, because the next agent continues the copy.
 func (g *guest) cancelCopy() error {
-	err := g.remember(func(r *record) {
+	err := g.Remember(func(r *record) {
 		if r.Copy != nil {
 			r.Copy.Cancelled = true
 		}
@@ -99,10 +99,10 @@ func (g *guest) cancelCopy() error {
 // exactly once. It returns nil if there is none. If it returns an error the copy cannot
 // be used.
 func (g *guest) takeCopy() (*transfer.Sender, error) {
-	g.mu.Lock()
+	g.Mu.Lock()
 	s := g.out
 	g.out = nil
-	g.mu.Unlock()
+	g.Mu.Unlock()
 	if s == nil {
 		return nil, nil
 	}
@@ -119,9 +119,9 @@ func (g *guest) drop() {
 // keepCopy keeps a copy that is ready to switch. If the guest waits for others of its
 // gang, further passes keep the remaining data small.
 func (g *guest) keepCopy(s *transfer.Sender, l fleet.Limits) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.released {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	if g.Released {
 		s.Free()
 		return host.ErrClosed
 	}
@@ -165,12 +165,12 @@ func (d *Driver) greet(ctx context.Context, r record, c copying, h transfer.Hell
 
 // open starts a copy.
 func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (*transfer.Sender, error) {
-	r := g.remembered()
+	r := g.Remembered()
 	conn, a, err := d.reach(ctx, r, c, transfer.Hello{})
 	if err != nil {
 		return nil, err
 	}
-	if err := g.remember(func(now *record) {
+	if err := g.Remember(func(now *record) {
 		if now.Copy != nil {
 			now.Copy.Crosses = r.crosses(a.Folders)
 		}
@@ -178,7 +178,7 @@ func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.
 		return nil, errors.Join(err, conn.Close())
 	}
 	conn.Limit(d.bandwidth(c.Limits))
-	s := transfer.NewSender(ctx, conn, filepath.Join(g.dir, storeDir), r.Process.PID, tell)
+	s := transfer.NewSender(ctx, conn, filepath.Join(g.Dir, storeDir), r.Process.PID, tell)
 	s.Progress.TotalBytes, s.PostCopy = r.Need.MemoryBytes, c.Limits.Mode == fleet.PostCopy
 	if a.Lacks {
 		stop := context.AfterFunc(ctx, s.Close) // ends a send that hangs

@@ -22,21 +22,7 @@ import (
 // before and still runs, Start does nothing. After an error nothing of the guest is left,
 // unless it is here as the target of a migration: then it is not touched.
 func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
-	release, g, err := d.claim(ctx, t.Guest.ID)
-	if err != nil {
-		return fmt.Errorf("start guest %s: %w", t.Guest.ID, err)
-	}
-	defer release()
-	if g != nil {
-		if r := g.remembered(); r.Target {
-			return fmt.Errorf("start guest %s: it is here as the target of migration %s", t.Guest.ID, r.Incoming)
-		}
-		return nil
-	}
-	if err := d.start(ctx, t); err != nil {
-		return fmt.Errorf("start guest %s: %w", t.Guest.ID, errors.Join(err, d.destroy(t.Guest.ID)))
-	}
-	return nil
+	return d.guests.Start(ctx, t.Guest.ID, func() error { return d.start(ctx, t) })
 }
 
 func (d *Driver) start(ctx context.Context, t fleet.Task) error {
@@ -71,7 +57,7 @@ func (d *Driver) start(ctx context.Context, t fleet.Task) error {
 	if err := p.Run(d.cell(r)); err != nil {
 		return fmt.Errorf("make its first process: %w", err)
 	}
-	return g.remember(func(r *record) { r.Complete = true })
+	return g.Remember(func(r *record) { r.Complete = true })
 }
 
 // furnish makes a guest's folder with everything but the root, and writes its record.
@@ -82,7 +68,8 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 		return r, fmt.Errorf("a guest needs at least one CPU and some memory, not %d and %d bytes", need.CPUs, need.MemoryBytes)
 	}
 	r = record{
-		Guest: t.Guest.ID, Gen: t.Guest.Gen, Hostname: fleet.GuestName(t.Guest.Index), Need: need, StartedAt: time.Now(),
+		Record:   host.Record{Guest: t.Guest.ID, Gen: t.Guest.Gen, StartedAt: time.Now()},
+		Hostname: fleet.GuestName(t.Guest.Index), Need: need,
 		Port: port.Port{Subnet: t.Job.Subnet, Index: t.Guest.Index, Guests: t.Job.Spec.Guests},
 	}
 	folder, err := d.config.ImageFolder(ctx, t.Guest.Image)
@@ -105,7 +92,7 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 	}
 	d.images.Lock()
 	defer d.images.Unlock()
-	if err := writeRecord(dir, r); err != nil { // from now on the record, too, keeps the image
+	if err := host.WriteRecord(dir, r); err != nil { // from now on the record, too, keeps the image
 		return r, err
 	}
 	if err := sandbox.MountImage(filepath.Join(folder, "root.img"), r.Image); err != nil {
@@ -165,7 +152,7 @@ func (d *Driver) occupy(r record, pid int) (*guest, error) {
 	if r.Process, err = host.Find(pid); err != nil {
 		return nil, err
 	}
-	if err := writeRecord(d.dir(r.Guest), r); err != nil {
+	if err := host.WriteRecord(d.dir(r.Guest), r); err != nil {
 		return nil, err
 	}
 	handle, err := r.Process.Watch()
@@ -175,44 +162,18 @@ func (d *Driver) occupy(r record, pid int) (*guest, error) {
 	return d.attach(r, handle)
 }
 
-// claim locks the guest's ID and finds the guest if it lives here. If it does not, claim
-// removes what is left of it.
-func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _ *guest, err error) {
-	return d.guests.Claim(ctx, id, (*guest).lives, d.destroy)
-}
-
 // Stop ends a guest at once and removes every trace of it. While the guest ends, nothing
 // that its programs or its kernel would send leaves this host. A missing guest is not an
 // error. After an error call Stop again.
 func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
-	return d.guests.Stop(ctx, id, "container.stop.before", d.destroy)
+	return d.guests.Stop(ctx, id, "container.stop.before")
 }
 
-// destroy removes everything of a guest that exists. It takes no context, because
-// stopping halfway would be worse than waiting.
-func (d *Driver) destroy(id fleet.GuestID) error {
-	g, err := d.guests.Find(id)
-	if err != nil {
-		return err
-	}
-	if g == nil {
-		return d.wipe(id)
-	}
-	g.mu.Lock()
-	g.stopped = true
-	r := g.record
-	g.mu.Unlock()
+// end ends all that a guest's calls do, and its processes.
+func (d *Driver) end(g *guest) error {
 	g.kill()
 	g.interrupt()
-	if err := errors.Join(d.kill(r), fault.Point("container.stop.after-kill")); err != nil {
-		return err
-	}
-	select {
-	case <-g.ended:
-		return g.left
-	case <-time.After(host.DeathLimit):
-		return fmt.Errorf("process %d was killed and does not end", r.Process.PID)
-	}
+	return errors.Join(d.kill(g.Remembered()), fault.Point("container.stop.after-kill"))
 }
 
 // kill ends all processes of a guest. They execute nothing more, and their connections do
@@ -254,7 +215,7 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 		if err := ignoreAbsent(err); err != nil {
 			d.config.Log.Warn("a guest's record is spoilt", "guest", id, "error", err)
 		}
-		r = record{Guest: id}
+		r = record{Record: host.Record{Guest: id}}
 	}
 	g, _ := d.guests.Find(id)
 	if err == nil {

@@ -31,22 +31,22 @@ func (d *Driver) Suspend(_ context.Context, id fleet.GuestID) error {
 }
 
 func (d *Driver) suspend(g *guest) error {
-	if r := g.remembered(); r.Target || r.Copy != nil && (r.Copy.Asked || r.Copy.Suspended || r.Copy.Left) {
+	if r := g.Remembered(); r.Target || r.Copy != nil && (r.Copy.Asked || r.Copy.Suspended || r.Copy.Left) {
 		return errors.New("it is being moved")
 	}
-	if err := g.remember(func(r *record) { r.Suspended = true }); err != nil { // recorded first: without a record the guest would stay frozen
+	if err := g.Remember(func(r *record) { r.Suspended = true }); err != nil { // recorded first: without a record the guest would stay frozen
 		return err
 	}
-	return d.config.Cgroups.Freeze(g.id)
+	return d.config.Cgroups.Freeze(g.ID)
 }
 
 // rouse ends the effect of Suspend, if the guest is suspended.
 func (d *Driver) rouse(g *guest) error {
-	if !g.remembered().Suspended {
+	if !g.Remembered().Suspended {
 		return nil
 	}
 	if err := d.goOn(g); err != nil {
 		return err
 	}
-	return g.remember(func(r *record) { r.Suspended = false })
+	return g.Remember(func(r *record) { r.Suspended = false })
 }

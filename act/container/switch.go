@@ -41,7 +41,7 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task, lead func(bool)) 
 	}
 	ctx, done := g.move(ctx)
 	defer done()
-	r := g.remembered()
+	r := g.Remembered()
 	switch c := r.Copy; {
 	case c == nil || c.Migration != t.Order.Migration || !c.Good || c.Cancelled:
 		return fleet.Progress{}, fmt.Errorf("there is no copy of migration %q under way", t.Order.Migration)
@@ -53,12 +53,12 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task, lead func(bool)) 
 		return d.settled(ctx, g)
 	}
 	if err := d.handOver(ctx, g, lead); err != nil {
-		if g.remembered().Copy.Asked {
+		if g.Remembered().Copy.Asked {
 			return fleet.Progress{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
 		}
 		return fleet.Progress{}, errors.Join(err, g.cancelCopy())
 	}
-	return g.remembered().Copy.Cost, nil
+	return g.Remembered().Copy.Cost, nil
 }
 
 // handOver suspends the guest, sends the rest and makes the target resume it. The target
@@ -76,9 +76,9 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 		return err
 	}
 	defer linkable()
-	images := filepath.Join(g.dir, imagesDir)
+	images := filepath.Join(g.Dir, imagesDir)
 	defer func() {
-		if !g.remembered().Copy.Left { // if it has left, Stop removes everything
+		if !g.Remembered().Copy.Left { // if it has left, Stop removes everything
 			sandbox.ClearRoot(images)
 		}
 	}()
@@ -156,7 +156,7 @@ func (d *Driver) dumpSuspended(ctx context.Context, s dumpPoint) error {
 // tryDump tries once to dump the guest. seen reports that the last pass was made. After
 // an error the guest is suspended, unless the error came before that.
 func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error) {
-	r := s.guest.remembered()
+	r := s.guest.Remembered()
 	if err := s.guest.writeFiles(ctx, writeLimit); err != nil { // most of it, while the guest runs
 		return false, err
 	}
@@ -169,9 +169,9 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 	}
 	defer dumping.Close()
 	waits := interrupted.NoteWaits(r.Process.PID)
-	s.guest.mu.Lock()
+	s.guest.Mu.Lock()
 	s.guest.waits = waits
-	s.guest.mu.Unlock()
+	s.guest.Mu.Unlock()
 	s.out.NoteSuspended()
 	if err := d.freeze(s.guest); err != nil {
 		return false, err
@@ -200,7 +200,7 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 	waits.Again()
 	err = dumping.Leave(r.jobFolders())
 	if len(dumping.Kept) > 0 {
-		err = errors.Join(err, s.guest.remember(func(r *record) { r.Copy.Kept = dumping.Kept }))
+		err = errors.Join(err, s.guest.Remember(func(r *record) { r.Copy.Kept = dumping.Kept }))
 	}
 	if err == nil {
 		err = dumping.Do(ctx)
@@ -219,18 +219,18 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 // only the target's own answer proves that it does not have the guest.
 func (d *Driver) ask(g *guest, s *transfer.Sender) error {
 	s.Progress.RemainingBytes = s.LazyBytes
-	if err := g.remember(func(r *record) { r.Copy.Asked, r.Copy.Cost = true, s.Progress }); err != nil {
+	if err := g.Remember(func(r *record) { r.Copy.Asked, r.Copy.Cost = true, s.Progress }); err != nil {
 		return err
 	}
 	if err := fault.Point("container.switch.before-ask"); err != nil {
 		return err
 	}
-	a, err := s.Ask(g.remembered().Need.MemoryBytes, func() error { return fault.Point("container.switch.after-ask") })
+	a, err := s.Ask(g.Remembered().Need.MemoryBytes, func() error { return fault.Point("container.switch.after-ask") })
 	if err != nil {
 		return err
 	}
 	s.Stage("restore")
-	d.config.Log.Info("guest switched", append([]any{"guest", g.id, "arrived", a.Arrived}, s.Stages()...)...)
+	d.config.Log.Info("guest switched", append([]any{"guest", g.ID, "arrived", a.Arrived}, s.Stages()...)...)
 	s.Progress.Downtime = time.Since(s.Progress.SuspendedAt)
 	return g.conclude(a, s.Progress)
 }
@@ -238,14 +238,14 @@ func (d *Driver) ask(g *guest, s *transfer.Sender) error {
 // conclude records the outcome of a switch that the target has reported.
 func (g *guest) conclude(a transfer.Answer, cost fleet.Progress) error {
 	if a.Arrived {
-		if err := g.remember(func(r *record) { r.Copy.Left, r.Copy.Cost = true, cost }); err != nil {
+		if err := g.Remember(func(r *record) { r.Copy.Left, r.Copy.Cost = true, cost }); err != nil {
 			return err
 		}
-		r := g.remembered()
+		r := g.Remembered()
 		go kernelstate.Release(r.Process.PID, r.paths()...) // the guest's blackout does not include this
 		return nil
 	}
-	if err := g.remember(func(r *record) { r.Copy.Asked, r.Copy.Cancelled = false, true }); err != nil {
+	if err := g.Remember(func(r *record) { r.Copy.Asked, r.Copy.Cancelled = false, true }); err != nil {
 		return err
 	}
 	if a.Failure == "" {
@@ -256,7 +256,7 @@ func (g *guest) conclude(a transfer.Answer, cost fleet.Progress) error {
 
 // settled asks the target for the outcome of a switch that an earlier call did not learn.
 func (d *Driver) settled(ctx context.Context, g *guest) (fleet.Progress, error) {
-	r := g.remembered()
+	r := g.Remembered()
 	conn, a, err := d.greet(ctx, r, *r.Copy, transfer.Hello{Only: true})
 	if err != nil {
 		return fleet.Progress{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
@@ -265,12 +265,12 @@ func (d *Driver) settled(ctx context.Context, g *guest) (fleet.Progress, error) 
 	cost := r.Copy.Cost
 	cost.Downtime = time.Since(cost.SuspendedAt)
 	if err := g.conclude(a, cost); err != nil {
-		if g.remembered().Copy.Asked {
+		if g.Remembered().Copy.Asked {
 			err = fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
 		}
 		return fleet.Progress{}, err
 	}
-	return g.remembered().Copy.Cost, nil
+	return g.Remembered().Copy.Cost, nil
 }
 
 // resumeSending returns the copy that is ready to switch; the caller must free it. If the
@@ -283,7 +283,7 @@ func (d *Driver) resumeSending(ctx context.Context, g *guest) (*transfer.Sender,
 	} else if s != nil {
 		return s, nil
 	}
-	c := *g.remembered().Copy
+	c := *g.Remembered().Copy
 	s, err := d.open(ctx, g, c, nil)
 	if err != nil {
 		return nil, err
@@ -303,25 +303,25 @@ func (d *Driver) resumeSending(ctx context.Context, g *guest) (*transfer.Sender,
 
 // freeze records that the guest is suspended and then freezes it.
 func (d *Driver) freeze(g *guest) error {
-	if err := g.remember(func(r *record) { r.Copy.Suspended = true }); err != nil {
+	if err := g.Remember(func(r *record) { r.Copy.Suspended = true }); err != nil {
 		return err
 	}
-	return d.config.Cgroups.Freeze(g.id)
+	return d.config.Cgroups.Freeze(g.ID)
 }
 
 // cut keeps everything that a suspended guest's kernel sends on this host, so that no
 // peer is told that data arrived after the dump. The guest's last frames have left by
 // then; otherwise they would be sent again only after a second.
-func (d *Driver) cut(g *guest) error { return d.atHost(g.remembered().Port.Cut) }
+func (d *Driver) cut(g *guest) error { return d.atHost(g.Remembered().Port.Cut) }
 
 // release makes sure that a guest whose agent died during a switch is suspended and not
 // held by any CRIU process.
 func (d *Driver) release(ctx context.Context, g *guest) error {
-	freezer, err := d.config.Cgroups.Freezer(g.id)
+	freezer, err := d.config.Cgroups.Freezer(g.ID)
 	if err != nil {
 		return err
 	}
-	if err := d.criu.Release(ctx, g.remembered().Process.PID, freezer); err != nil {
+	if err := d.criu.Release(ctx, g.Remembered().Process.PID, freezer); err != nil {
 		return err
 	}
 	return errors.Join(d.freeze(g), d.cut(g))
@@ -329,12 +329,12 @@ func (d *Driver) release(ctx context.Context, g *guest) error {
 
 // thaw undoes cut and freeze.
 func (d *Driver) thaw(g *guest) error {
-	r := g.remembered()
+	r := g.Remembered()
 	if c := r.Copy; c != nil && len(c.Kept) > 0 {
 		if err := r.forgetNames(c.Kept); err != nil {
-			d.config.Log.Warn("a guest that did not move leaves names in its files", "guest", g.id, "error", err)
+			d.config.Log.Warn("a guest that did not move leaves names in its files", "guest", g.ID, "error", err)
 		}
-		if err := g.remember(func(r *record) { r.Copy.Kept = nil }); err != nil {
+		if err := g.Remember(func(r *record) { r.Copy.Kept = nil }); err != nil {
 			return err
 		}
 	}
@@ -346,21 +346,21 @@ func (d *Driver) thaw(g *guest) error {
 
 // goOn makes a suspended guest continue here. Its programs' waits continue.
 func (d *Driver) goOn(g *guest) error {
-	g.mu.Lock()
-	pid, waits := g.record.Process.PID, g.waits
+	g.Mu.Lock()
+	pid, waits := g.Record.Process.PID, g.waits
 	g.waits = nil
-	g.mu.Unlock()
-	return interrupted.Continue(pid, waits, func() error { return d.config.Cgroups.Thaw(g.id) })
+	g.Mu.Unlock()
+	return interrupted.Continue(pid, waits, func() error { return d.config.Cgroups.Thaw(g.ID) })
 }
 
 // prepareDump starts the CRIU process that will write the guest's processes to images
 // once they are frozen. The processes survive the dump.
 func (d *Driver) prepareDump(s dumpPoint) (*criu.Dumping, error) {
-	freezer, err := d.config.Cgroups.Freezer(s.guest.id)
+	freezer, err := d.config.Cgroups.Freezer(s.guest.ID)
 	if err != nil {
 		return nil, err
 	}
-	r := s.guest.remembered()
+	r := s.guest.Remembered()
 	mounts := map[string]string{}
 	for _, m := range d.mounts(r) {
 		mounts[m.at] = m.name
@@ -391,10 +391,10 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	if err != nil {
 		return err
 	}
-	if g.remembered().Target {
+	if g.Remembered().Target {
 		return d.arriveAt(g)
 	}
-	if c := g.remembered().Copy; c != nil && c.Left {
+	if c := g.Remembered().Copy; c != nil && c.Left {
 		return errors.New("it is with the target of a migration that cannot be undone")
 	}
 	if err := d.rouse(g); err != nil {
@@ -403,9 +403,9 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	g.interrupt()
 	ctx, done := g.move(ctx)
 	defer done()
-	c := g.remembered().Copy
+	c := g.Remembered().Copy
 	if c != nil && c.Asked && !c.Left {
-		if _, err := d.settled(ctx, g); err == nil || g.remembered().Copy.Asked {
+		if _, err := d.settled(ctx, g); err == nil || g.Remembered().Copy.Asked {
 			return errors.Join(errors.New("it may be with the target of its migration"), err)
 		}
 	}
@@ -427,15 +427,15 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	if err := d.thaw(g); err != nil {
 		return err
 	}
-	return g.remember(func(r *record) { r.Copy.Suspended = false })
+	return g.Remember(func(r *record) { r.Copy.Suspended = false })
 }
 
 // arriveAt resumes the guest at a target that has all of it.
 func (d *Driver) arriveAt(g *guest) error {
-	r := g.remembered()
-	g.mu.Lock()
+	r := g.Remembered()
+	g.Mu.Lock()
 	t := g.target
-	g.mu.Unlock()
+	g.Mu.Unlock()
 	switch {
 	case t != nil && t.making.Load():
 		return errors.New("it is still being restored")
@@ -456,9 +456,9 @@ func (d *Driver) arriveAt(g *guest) error {
 	})
 	if err == nil {
 		var failed error
-		failed, err = memory.Calls(r.Calls, func() error { return d.config.Cgroups.Thaw(g.id) })
+		failed, err = memory.Calls(r.Calls, func() error { return d.config.Cgroups.Thaw(g.ID) })
 		if failed != nil {
-			d.config.Log.Warn("programs of a guest have lost what only they can set (personality)", "guest", g.id, "error", failed)
+			d.config.Log.Warn("programs of a guest have lost what only they can set (personality)", "guest", g.ID, "error", failed)
 		}
 	}
 	ran := time.Now()
@@ -468,7 +468,7 @@ func (d *Driver) arriveAt(g *guest) error {
 	if err != nil {
 		return err
 	}
-	if err := g.remember(func(r *record) { r.Target, r.RanAt, r.Calls = false, ran, nil }); err != nil {
+	if err := g.Remember(func(r *record) { r.Target, r.RanAt, r.Calls = false, ran, nil }); err != nil {
 		return err
 	}
 	if t != nil {
@@ -484,5 +484,5 @@ func (d *Driver) RanAgain(id fleet.GuestID) time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	return g.remembered().RanAt
+	return g.Remembered().RanAt
 }

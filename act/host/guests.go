@@ -19,24 +19,38 @@ var ErrClosed = errors.New("the driver was closed")
 // endsKept limits how many guests that ended by themselves are remembered.
 const endsKept = 256
 
+// Watched is a pointer to a driver's guest, which embeds a Guest.
+type Watched interface {
+	comparable
+	Dead() bool
+	Lives() bool
+	shared() Record
+	folder() string
+	stop()
+	awaitEnd() error
+}
+
 // Guests are the guests that a driver watches, and the remains of those that ended by
-// themselves. The zero value is ready for use.
-type Guests[G any] struct {
+// themselves.
+type Guests[G Watched] struct {
 	Locks
 	Watches sync.WaitGroup // what Close waits for
 	Kept    Remains        // also for later drivers
 
+	Kill func(g G) error              // ends a watched guest's processes; then the driver's watch cleans up
+	Wipe func(id fleet.GuestID) error // removes what is left of a guest that is not watched
+
 	mu     sync.Mutex // guards the fields below
 	closed bool
-	here   map[fleet.GuestID]*G
+	here   map[fleet.GuestID]G
 	ends   map[fleet.GuestID]fleet.Remains
 }
 
 // Add adds a guest and runs watch until it returns. After an error it did neither.
-func (a *Guests[G]) Add(id fleet.GuestID, g *G, watch func()) error {
+func (a *Guests[G]) Add(id fleet.GuestID, g G, watch func()) error {
 	return a.Go(func() {
 		if a.here == nil {
-			a.here = map[fleet.GuestID]*G{}
+			a.here = map[fleet.GuestID]G{}
 		}
 		a.here[id] = g
 	}, watch)
@@ -56,7 +70,7 @@ func (a *Guests[G]) Go(first, watch func()) error {
 }
 
 // Find returns a guest, or nil. The guest is also returned with ErrClosed.
-func (a *Guests[G]) Find(id fleet.GuestID) (*G, error) {
+func (a *Guests[G]) Find(id fleet.GuestID) (G, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -66,7 +80,7 @@ func (a *Guests[G]) Find(id fleet.GuestID) (*G, error) {
 }
 
 // All returns all guests.
-func (a *Guests[G]) All() (map[fleet.GuestID]*G, error) {
+func (a *Guests[G]) All() (map[fleet.GuestID]G, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -83,7 +97,7 @@ func (a *Guests[G]) Remove(id fleet.GuestID) {
 }
 
 // Close releases all guests and waits until all watching has ended.
-func (a *Guests[G]) Close(release func(*G)) {
+func (a *Guests[G]) Close(release func(G)) {
 	a.mu.Lock()
 	a.closed = true
 	all := slices.Collect(maps.Values(a.here))
@@ -119,31 +133,103 @@ func (a *Guests[G]) Ending(id fleet.GuestID) *fleet.Remains {
 	return a.Kept.Find(id)
 }
 
-// Claim locks the guest's ID and finds the guest if it lives here. If it does not, Claim
+// LastWords returns, for people to read, what a guest that is here said last; words reads it in
+// the guest's folder. It is empty if the guest said nothing.
+func (a *Guests[G]) LastWords(id fleet.GuestID, words func(dir string) string) string {
+	g, _ := a.Find(id)
+	var none G
+	if g == none || g.Dead() { // its folder may be gone before its name is
+		if r := a.Ending(id); r != nil {
+			return r.Sentence()
+		}
+		return ""
+	}
+	return words(g.folder())
+}
+
+// claim locks the guest's ID and finds the guest if it lives here. If it does not, claim
 // destroys what is left of it.
-func (a *Guests[G]) Claim(ctx context.Context, id fleet.GuestID, lives func(*G) bool, destroy func(fleet.GuestID) error) (release func(), _ *G, err error) {
+func (a *Guests[G]) claim(ctx context.Context, id fleet.GuestID) (release func(), g G, err error) {
+	var none G
 	if err := id.Check(); err != nil {
-		return nil, nil, err
+		return nil, none, err
 	}
 	if release, err = a.Lock(ctx, id); err != nil {
-		return nil, nil, err
+		return nil, none, err
 	}
-	g, err := a.Find(id)
-	if err == nil && g != nil && lives(g) {
+	g, err = a.Find(id)
+	if err == nil && g != none && g.Lives() {
 		return release, g, nil
 	}
 	if err == nil {
-		err = destroy(id)
+		err = a.Destroy(id)
 	}
 	if err != nil {
 		release()
-		return nil, nil, err
+		return nil, none, err
 	}
-	return release, nil, nil
+	return release, none, nil
 }
 
-// Stop destroys a guest, after the fault point, and forgets how it ended.
-func (a *Guests[G]) Stop(ctx context.Context, id fleet.GuestID, point string, destroy func(fleet.GuestID) error) error {
+// Start makes a guest that should run here. If it runs already, Start does nothing. After an
+// error nothing of the guest is left, unless it is here as the target of a migration: then it
+// is not touched.
+func (a *Guests[G]) Start(ctx context.Context, id fleet.GuestID, create func() error) error {
+	release, g, err := a.claim(ctx, id)
+	if err == nil {
+		defer release()
+		if g != *new(G) {
+			err = g.shared().startAgain()
+		} else if err = create(); err != nil {
+			err = errors.Join(err, a.Destroy(id))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("start guest %s: %w", id, err)
+	}
+	return nil
+}
+
+// Receive makes what receives a guest, and returns the address where. A repeated call for the
+// same migration returns the same address. After an error nothing of the guest is left, unless
+// it was here already: then it is not touched.
+func (a *Guests[G]) Receive(ctx context.Context, t fleet.Task, create func() (string, error)) (listen string, err error) {
+	id := t.Guest.ID
+	release, g, err := a.claim(ctx, id)
+	if err == nil {
+		defer release()
+		if g != *new(G) {
+			listen, err = g.shared().receiveAgain(t.Order.Migration)
+		} else if listen, err = create(); err != nil {
+			err = errors.Join(err, a.Destroy(id))
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("receive guest %s: %w", id, err)
+	}
+	return listen, nil
+}
+
+// Destroy removes all of a guest, whatever exists. It takes no context: stopping half-way would
+// be worse than waiting.
+func (a *Guests[G]) Destroy(id fleet.GuestID) error {
+	g, err := a.Find(id)
+	if err != nil {
+		return err
+	}
+	if g == *new(G) {
+		return a.Wipe(id)
+	}
+	g.stop()
+	if err := a.Kill(g); err != nil {
+		return err
+	}
+	return g.awaitEnd()
+}
+
+// Stop ends a guest at once and removes all of it, after the fault point, and forgets how it ended.
+// A missing guest is not an error. After an error call Stop again.
+func (a *Guests[G]) Stop(ctx context.Context, id fleet.GuestID, point string) error {
 	if id.Check() != nil {
 		return nil // no such guest can ever have been here
 	}
@@ -153,7 +239,7 @@ func (a *Guests[G]) Stop(ctx context.Context, id fleet.GuestID, point string, de
 		err = fault.Point(point)
 	}
 	if err == nil {
-		err = destroy(id)
+		err = a.Destroy(id)
 	}
 	if err != nil {
 		return fmt.Errorf("stop guest %s: %w", id, err)

@@ -7,37 +7,118 @@ import (
 	"pagurus/fleet"
 )
 
-// TestClaim: one that lives is found, of another what is left is destroyed, and after an
-// error the ID is free.
-func TestClaim(t *testing.T) {
-	var all Guests[bool]
-	destroyed, wrong := 0, error(nil)
-	claim := func() (*bool, error) {
-		release, g, err := all.Claim(t.Context(), "g1", func(g *bool) bool { return *g }, func(fleet.GuestID) error { destroyed++; return wrong })
-		if (release == nil) != (err != nil) {
-			t.Fatalf("with the error %v the ID is locked: %v", err, release != nil)
-		}
-		if release != nil {
-			release()
-		}
-		return g, err
+// own is a driver's record.
+type own struct{ Record }
+
+func (r own) Clone() own { return r }
+
+// made returns a guest with a folder, as a driver makes it.
+func made(t *testing.T, r Record) *Guest[own] {
+	g := NewGuest(t.TempDir(), own{r})
+	return &g
+}
+
+// TestStart: one that lives is left alone, of another what is left is removed before a new one is
+// made, and after an error nothing is left and the ID is free.
+func TestStart(t *testing.T) {
+	var all Guests[*Guest[own]]
+	created, wiped, wrong := 0, 0, error(nil)
+	all.Wipe = func(fleet.GuestID) error { wiped++; return wrong }
+	start := func(fails error) error {
+		return all.Start(t.Context(), "g1", func() error { created++; return fails })
 	}
-	if g, err := claim(); g != nil || err != nil || destroyed != 1 {
-		t.Errorf("none is here: %v, %v, destroyed %d times", g, err, destroyed)
+	expect := func(what string, makes, wipes int, err, want error) {
+		t.Helper()
+		if created != makes || wiped != wipes || !errors.Is(err, want) || (err == nil) != (want == nil) {
+			t.Errorf("%s: created %d and wiped %d times, %v", what, created, wiped, err)
+		}
 	}
-	lives := true
-	if err := all.Add("g1", &lives, func() {}); err != nil {
+	no := errors.New("no")
+	expect("none is here", 1, 1, start(nil), nil)
+	expect("it cannot be made", 2, 3, start(no), no)
+	g := made(t, Record{Guest: "g1", Complete: true})
+	if err := all.Add("g1", g, func() {}); err != nil {
 		t.Fatal(err)
 	}
-	if g, err := claim(); g != &lives || err != nil || destroyed != 1 {
-		t.Errorf("one is here: %v, %v, destroyed %d times", g, err, destroyed)
+	expect("it runs", 2, 3, start(no), nil)
+	g.Record.Target, g.Record.Incoming = true, "m1"
+	if err := start(nil); err == nil || created != 2 || wiped != 3 {
+		t.Errorf("the target of a migration was started, or touched: %v", err)
 	}
-	lives, wrong = false, errors.New("no")
-	if _, err := claim(); !errors.Is(err, wrong) || destroyed != 2 {
-		t.Errorf("what cannot be destroyed: %v", err)
+	all.Remove("g1")
+	wrong = no
+	expect("what is left of it cannot be removed", 2, 4, start(nil), no)
+	all.Close(func(*Guest[own]) {})
+	expect("the driver is closed", 2, 4, start(nil), ErrClosed)
+}
+
+// TestReceive: a repeated call answers as the first did, and what is here is never touched.
+func TestReceive(t *testing.T) {
+	var all Guests[*Guest[own]]
+	all.Wipe = func(fleet.GuestID) error { return nil }
+	receive := func(m fleet.MigrationID) (string, error) {
+		task := fleet.Task{Guest: fleet.Guest{ID: "g1"}, Order: fleet.Order{Migration: m}}
+		return all.Receive(t.Context(), task, func() (string, error) { return "new", nil })
 	}
-	all.Close(func(*bool) {})
-	if _, err := claim(); !errors.Is(err, ErrClosed) || destroyed != 2 {
-		t.Errorf("the driver is closed: %v, destroyed %d times", err, destroyed)
+	if at, err := receive("m1"); at != "new" || err != nil {
+		t.Errorf("none is here: %q, %v", at, err)
+	}
+	g := made(t, Record{Guest: "g1", Complete: true, Target: true, Incoming: "m1", Listen: "old"})
+	if err := all.Add("g1", g, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if at, err := receive("m1"); at != "old" || err != nil {
+		t.Errorf("again: %q, %v", at, err)
+	}
+	if at, err := receive("m2"); at != "" || err == nil {
+		t.Errorf("for another migration: %q, %v", at, err)
+	}
+	g.Record.Target = false
+	if at, err := receive("m1"); at != "" || err == nil {
+		t.Errorf("it runs here: %q, %v", at, err)
+	}
+}
+
+// TestDestroy: what a guest leaves behind is the error, and its end counts as intended.
+func TestDestroy(t *testing.T) {
+	var all Guests[*Guest[own]]
+	left := errors.New("a mount is left")
+	all.Kill = func(g *Guest[own]) error {
+		if !g.IsStopped() {
+			t.Error("it is killed before its end counts as intended")
+		}
+		g.Left = left
+		close(g.Died)
+		close(g.Ended)
+		return nil
+	}
+	g := made(t, Record{Guest: "g1", Complete: true})
+	if err := all.Add("g1", g, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := all.Stop(t.Context(), "g1", "nowhere"); !errors.Is(err, left) {
+		t.Errorf("stopped: %v", err)
+	}
+	if g.Lives() || !g.Dead() {
+		t.Error("it lives on")
+	}
+}
+
+// TestRemember: a change is in the folder before it is in memory, and none is made after release.
+func TestRemember(t *testing.T) {
+	g := made(t, Record{Guest: "g1"})
+	if err := g.Remember(func(r *own) { r.Gen = 7 }); err != nil || g.Remembered().Gen != 7 {
+		t.Fatalf("%+v, %v", g.Remembered(), err)
+	}
+	if r, err := ReadRecord[own](g.Dir); err != nil || r != g.Record {
+		t.Errorf("stored %+v, %v", r, err)
+	}
+	g.Dir += "/none"
+	if err := g.Remember(func(r *own) { r.Gen = 8 }); err == nil || g.Remembered().Gen != 7 {
+		t.Errorf("stored nowhere: %+v, %v", g.Remembered(), err)
+	}
+	g.Released = true
+	if err := g.Remember(func(r *own) { r.Gen = 9 }); !errors.Is(err, ErrClosed) {
+		t.Errorf("released: %v", err)
 	}
 }

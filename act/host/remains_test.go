@@ -20,7 +20,7 @@ func TestRemains(t *testing.T) {
 	if err := os.WriteFile(console, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first := &Guests[int]{Kept: Remains{Dir: filepath.Join(dir, "ended")}}
+	first := &Guests[*Guest[own]]{Kept: Remains{Dir: filepath.Join(dir, "ended")}}
 	remember := func(id fleet.GuestID) fleet.Remains {
 		f, err := os.Open(console)
 		if err != nil {
@@ -45,15 +45,15 @@ func TestRemains(t *testing.T) {
 	if long := r.Console[remainsLines-2]; len(long) > remainsWidth+len("…") || !strings.HasSuffix(long, "ä…") {
 		t.Errorf("a long line is %q", long)
 	}
-	next := &Guests[int]{Kept: first.Kept} // of the next agent
+	next := &Guests[*Guest[own]]{Kept: first.Kept} // of the next agent
 	if got := next.Ending("j1g0"); got == nil || got.Sentence() != r.Sentence() || got.Folder != r.Folder {
 		t.Errorf("the next agent knows %+v", got)
 	}
 	if info, err := os.Stat(filepath.Join(r.Folder, consoleCopy)); err != nil || info.Size() != remainsBytes {
 		t.Errorf("kept of the console: %v, %v", info, err)
 	}
-	none := func(fleet.GuestID) error { return nil }
-	if err := next.Stop(t.Context(), "j1g0", "no.such.point", none); err != nil {
+	next.Wipe = func(fleet.GuestID) error { return nil }
+	if err := next.Stop(t.Context(), "j1g0", "no.such.point"); err != nil {
 		t.Fatal(err)
 	}
 	if got := next.Ending("j1g0"); got != nil {

@@ -135,7 +135,7 @@ func TestAgree(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		d := &Driver{ability: c.found, life: ctx, end: cancel}
 		g := self(t)
-		g.record.Accelerator = c.was
+		g.Record.Accelerator = c.was
 		if err := d.guests.Add("g1", g, func() {}); err != nil {
 			t.Fatal(err)
 		}

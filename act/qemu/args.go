@@ -43,7 +43,6 @@ const (
 	linkSocket    = "link.sock"
 	consoleLog    = "console.log"
 	ownLog        = "qemu.log"
-	recordFile    = "guest.json"
 )
 
 // machineType is known to every QEMU from 7.2 on, so that a guest can move between hosts

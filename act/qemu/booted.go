@@ -58,7 +58,7 @@ func (d *Driver) create(ctx context.Context, t fleet.Task) (*guest, error) {
 		}
 	}
 	// It is suspended. The guest that continues is made like all others.
-	if err := d.destroy(m.guest); err != nil {
+	if err := d.guests.Destroy(m.guest); err != nil {
 		return nil, err
 	}
 	if g, err = d.wake(ctx, t, m, kept, name); g != nil || err != nil {
@@ -93,7 +93,7 @@ func (d *Driver) wake(ctx context.Context, t fleet.Task, m machine, kept snapsho
 	if ctx.Err() != nil {
 		return nil, err // not the snapshot's fault
 	}
-	return nil, errors.Join(kept.Remove(name), d.destroy(m.guest))
+	return nil, errors.Join(kept.Remove(name), d.guests.Destroy(m.guest))
 }
 
 func (d *Driver) load(ctx context.Context, g *guest) error {
@@ -127,7 +127,7 @@ func (d *Driver) save(ctx context.Context, g *guest, draft *snapshotDraft) error
 	if err != nil {
 		return errors.Join(err, draft.Drop())
 	}
-	if err := saveSnapshot(ctx, q.Do, g.dir, int(d.account.GID), draft); err != nil {
+	if err := saveSnapshot(ctx, q.Do, g.Dir, int(d.account.GID), draft); err != nil {
 		return errors.Join(errSpent, err, draft.Drop())
 	}
 	if err := draft.KeepSnapshot(); err != nil {

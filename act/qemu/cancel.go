@@ -17,7 +17,7 @@ const cancelPatience = 10 * time.Second
 // cancelCopy ends a running copy and makes sure that the guest runs. If the copy has
 // completed, it only reports that.
 func (g *guest) cancelCopy(ctx context.Context, q *qmp.Client) error {
-	if g.dead() {
+	if g.Dead() {
 		return nil
 	}
 	errGone := errors.New("the guest is with the target already")
@@ -54,6 +54,6 @@ func (g *guest) cancelCopy(ctx context.Context, q *qmp.Client) error {
 // hasLeft reports whether the target has the guest, and the migration was an outgoing
 // one: QEMU also reports its incoming migration as completed.
 func (g *guest) hasLeft(info migration) bool {
-	c := g.remembered().Copy
+	c := g.Remembered().Copy
 	return (info.Status == stateCompleted || info.parted()) && c != nil && c.Begun
 }

@@ -67,13 +67,14 @@ type Driver struct {
 	ability Ability
 
 	host.Address // where state is received
-	guests       host.Guests[guest]
+	guests       host.Guests[*guest]
 }
 
 // Open prepares the host, finds out what QEMU can do there, and finds the running guests
 // again. It destroys what an earlier agent left incomplete.
 func Open(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{config: c}
+	d.guests.Kill, d.guests.Wipe = (*guest).kill, d.wipe
 	d.Readdress(c.Address)
 	d.life, d.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := d.prepare(ctx); err != nil {
@@ -156,7 +157,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 	if id.Check() != nil {
 		return nil // not ours
 	}
-	r, err := readRecord(d.dir(id))
+	r, err := host.ReadRecord[record](d.dir(id))
 	if err == nil && r.Complete && r.Guest == id {
 		handle, err := r.Process.Watch()
 		if err == nil {
@@ -197,7 +198,7 @@ func (d *Driver) Slow() string { return d.able().Trouble }
 // nothing of the guest is left.
 func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
 	if g, _ := d.guests.Find(id); g != nil {
-		return g.ended
+		return g.Ended
 	}
 	over := make(chan struct{})
 	close(over)
@@ -241,11 +242,11 @@ func (d *Driver) dir(id fleet.GuestID) string {
 // here finds a guest that was completely started or received.
 func (d *Driver) here(ctx context.Context, id fleet.GuestID) (*guest, *qmp.Client, error) {
 	g, _ := d.guests.Find(id)
-	if g == nil || !g.lives() {
+	if g == nil || !g.Lives() {
 		return nil, nil, fleet.ErrAbsent
 	}
 	q, err := g.monitor(ctx)
-	if err != nil && g.dead() {
+	if err != nil && g.Dead() {
 		err = fleet.ErrAbsent
 	}
 	return g, q, err

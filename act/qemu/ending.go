@@ -21,9 +21,9 @@ const hearLimit = time.Second
 
 // hearOut waits until what QEMU said before its end is recorded.
 func (g *guest) hearOut() {
-	g.mu.Lock()
+	g.Mu.Lock()
 	heard := g.heard
-	g.mu.Unlock()
+	g.Mu.Unlock()
 	if heard == nil {
 		return
 	}
@@ -34,8 +34,8 @@ func (g *guest) hearOut() {
 }
 
 func (g *guest) shutdownCause() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
 	return g.shutdown
 }
 
@@ -120,7 +120,7 @@ func openLog(dir, name string) *os.File {
 // Ending returns what is known of a guest that ended by itself. It returns nil if the guest
 // did not end, or was stopped since.
 func (d *Driver) Ending(id fleet.GuestID) *fleet.Remains {
-	if g, _ := d.guests.Find(id); g != nil && !g.dead() {
+	if g, _ := d.guests.Find(id); g != nil && !g.Dead() {
 		return nil
 	}
 	return d.guests.Ending(id)
@@ -128,13 +128,4 @@ func (d *Driver) Ending(id fleet.GuestID) *fleet.Remains {
 
 // LastWords returns, for people to read, what a guest that is here said last. It is empty if
 // the guest said nothing.
-func (d *Driver) LastWords(id fleet.GuestID) string {
-	g, _ := d.guests.Find(id)
-	if g == nil || g.dead() { // its folder may be gone before its name is
-		if r := d.guests.Ending(id); r != nil {
-			return r.Sentence()
-		}
-		return ""
-	}
-	return words(g.dir)
-}
+func (d *Driver) LastWords(id fleet.GuestID) string { return d.guests.LastWords(id, words) }

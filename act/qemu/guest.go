@@ -17,25 +17,18 @@ import (
 
 // guest is one QEMU process on this host.
 type guest struct {
-	id     fleet.GuestID
-	dir    string
-	handle *os.File      // of the process
-	died   chan struct{} // closed when the process has ended
-	ended  chan struct{} // closed when nothing is left of it on the host
-	left   error         // why something is left; set before ended is closed
+	host.Guest[record]
+	handle *os.File // of the process
 
 	connecting sync.Mutex // held while connecting to QEMU
 	linking    sync.Mutex // held while connecting to the guest agent
 
-	mu        sync.Mutex // guards what follows
-	held      *heldCopy  // of its copy; nil: nothing holds it
-	record    record
+	// Guarded by Mu:
+	held      *heldCopy // of its copy; nil: nothing holds it
 	client    *qmp.Client
 	heard     chan struct{} // closed when all that client was told is recorded; nil: no client yet
 	shutdown  string        // the reason for which QEMU ends, in its words; empty: it has said none
 	link      net.Conn
-	released  bool
-	stopped   bool      // its end is intended
 	stoppedAt time.Time // when QEMU last stopped the guest; zero while it runs
 	seen      fleet.RunState
 	usedCPU   time.Duration // at usedAt
@@ -47,10 +40,7 @@ type guest struct {
 // attach begins to watch a guest's process. It takes over the handle, also after an
 // error.
 func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
-	g := &guest{
-		id: r.Guest, dir: d.dir(r.Guest), handle: handle, record: r, seen: fleet.Running,
-		died: make(chan struct{}), ended: make(chan struct{}),
-	}
+	g := &guest{Guest: host.NewGuest(d.dir(r.Guest), r), handle: handle, seen: fleet.Running}
 	if r.Target {
 		g.seen = fleet.Incoming
 	}
@@ -67,15 +57,15 @@ func (d *Driver) watch(g *guest) {
 	if err != nil {
 		return // released: it runs on
 	}
-	close(g.died)
+	close(g.Died)
 	g.hearOut()
 	g.release()
-	if !g.isStopped() {
-		d.noteEnd(g.id, exit, g.shutdownCause())
+	if !g.IsStopped() {
+		d.noteEnd(g.ID, exit, g.shutdownCause())
 	}
-	g.left = d.wipe(g.id)
-	d.guests.Remove(g.id)
-	close(g.ended)
+	g.Left = d.wipe(g.ID)
+	d.guests.Remove(g.ID)
+	close(g.Ended)
 }
 
 // words are the last words of QEMU and the guest, from the guest's folder.
@@ -85,9 +75,9 @@ func words(dir string) string {
 
 // release stops watching the guest; its process runs on.
 func (g *guest) release() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.released = true
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	g.Released = true
 	if g.client != nil {
 		g.client.Close()
 	}
@@ -97,57 +87,13 @@ func (g *guest) release() {
 	g.handle.Close()
 }
 
-func (g *guest) dead() bool {
-	select {
-	case <-g.died:
-		return true
-	default:
-		return false
-	}
-}
-
-// lives reports whether the guest was made to the end and has not ended.
-func (g *guest) lives() bool { return g.remembered().Complete && !g.dead() }
-
-func (g *guest) isStopped() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.stopped
-}
-
-func (g *guest) remembered() record {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.record
-}
-
-// remember changes the guest's record. After an error it is unchanged.
-func (g *guest) remember(change func(*record)) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.released {
-		return host.ErrClosed
-	}
-	r := g.record
-	if r.Copy != nil {
-		c := *r.Copy
-		r.Copy = &c
-	}
-	change(&r)
-	if err := writeRecord(g.dir, r); err != nil {
-		return err
-	}
-	g.record = r
-	return nil
-}
-
 // monitor returns the connection to QEMU, and connects if necessary.
 func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 	g.connecting.Lock()
 	defer g.connecting.Unlock()
-	g.mu.Lock()
-	client, released := g.client, g.released
-	g.mu.Unlock()
+	g.Mu.Lock()
+	client, released := g.client, g.Released
+	g.Mu.Unlock()
 	if released {
 		return nil, host.ErrClosed
 	}
@@ -158,7 +104,7 @@ func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 			return client, nil
 		}
 	}
-	path, folder, err := shortPath(g.dir, monitorSocket)
+	path, folder, err := shortPath(g.Dir, monitorSocket)
 	if err != nil {
 		return nil, err
 	}
@@ -166,9 +112,9 @@ func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 	if client, err = qmp.Open(ctx, path); err != nil {
 		return nil, err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.released {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	if g.Released {
 		client.Close()
 		return nil, host.ErrClosed
 	}
@@ -182,7 +128,7 @@ func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 func (g *guest) listen(events <-chan qmp.Event, heard chan<- struct{}) {
 	defer close(heard)
 	for e := range events {
-		g.mu.Lock()
+		g.Mu.Lock()
 		switch e.Name {
 		case "SHUTDOWN":
 			g.shutdown = shutdownReason(e.Data)
@@ -191,7 +137,7 @@ func (g *guest) listen(events <-chan qmp.Event, heard chan<- struct{}) {
 		case "RESUME":
 			g.stoppedAt = time.Time{}
 		}
-		g.mu.Unlock()
+		g.Mu.Unlock()
 	}
 }
 
@@ -213,8 +159,8 @@ func vmStatus(ctx context.Context, q *qmp.Client) (string, error) {
 }
 
 func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
-	r := g.remembered()
-	if g.dead() || !r.Complete {
+	r := g.Remembered()
+	if g.Dead() || !r.Complete {
 		return fleet.GuestFacts{}, false
 	}
 	state := fleet.RunState("")
@@ -230,8 +176,8 @@ func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
 	huge := r.Process.HugeBytes()
 	resident := r.Process.ResidentBytes() + huge
 	now := time.Now()
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
 	if state != "" {
 		g.seen = state
 	}
@@ -270,12 +216,12 @@ func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser
 	}
 	g.linking.Lock()
 	defer g.linking.Unlock()
-	g.mu.Lock()
+	g.Mu.Lock()
 	if g.link != nil {
 		g.link.Close()
 	}
-	g.mu.Unlock()
-	path, folder, err := shortPath(g.dir, linkSocket)
+	g.Mu.Unlock()
+	path, folder, err := shortPath(g.Dir, linkSocket)
 	if err != nil {
 		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, err)
 	}
@@ -285,9 +231,9 @@ func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser
 	if err != nil {
 		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, err)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.released {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	if g.Released {
 		conn.Close()
 		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, host.ErrClosed)
 	}

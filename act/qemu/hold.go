@@ -35,8 +35,8 @@ func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID
 	h := &heldCopy{stop: stop, done: make(chan struct{})}
 	var before *heldCopy
 	swap := func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
+		g.Mu.Lock()
+		defer g.Mu.Unlock()
 		before, g.held = g.held, h
 	}
 	err := d.guests.Go(swap, func() {
@@ -51,7 +51,7 @@ func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID
 		var gate time.Time // when the guest reached the gate, before its turn
 		for {
 			info, err := queryMigrate(ctx, q)
-			if err != nil || g.remembered().Copy.Migration != m || info.Status != stateActive && info.Status != stateGate {
+			if err != nil || g.Remembered().Copy.Migration != m || info.Status != stateActive && info.Status != stateGate {
 				return // the caller that switches or cancels handles it
 			}
 			switch {
@@ -61,7 +61,7 @@ func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID
 				gate = time.Now()
 			case time.Since(gate) > gateLimit:
 				err = g.cancelCopy(ctx, q)
-				d.config.Log.Warn("no switch order after copy, guest resumed", "guest", g.id, "error", err)
+				d.config.Log.Warn("no switch order after copy, guest resumed", "guest", g.ID, "error", err)
 				return
 			}
 			if err != nil || g.wait(ctx, events, copyPollEvery) != nil {
@@ -77,7 +77,7 @@ func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID
 // holdOn continues the hold of an earlier agent. The controller does not ask for it again
 // before the gang is ready.
 func (d *Driver) holdOn(ctx context.Context, g *guest) {
-	c := g.remembered().Copy
+	c := g.Remembered().Copy
 	if c == nil || !c.Good {
 		return
 	}
@@ -91,10 +91,10 @@ func (d *Driver) holdOn(ctx context.Context, g *guest) {
 // letGo ends a hold before the guest is suspended: the rest is sent at full speed. It
 // also ends the hold of an earlier agent.
 func (d *Driver) letGo(ctx context.Context, g *guest, q *qmp.Client, l fleet.Limits) error {
-	g.mu.Lock()
+	g.Mu.Lock()
 	h := g.held
 	g.held = nil
-	g.mu.Unlock()
+	g.Mu.Unlock()
 	if h != nil {
 		h.stop()
 		<-h.done

@@ -68,10 +68,10 @@ func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet
 		return err
 	}
 	order := copying{Migration: t.Order.Migration, Listen: t.Listen, Limits: t.Limits}
-	if c := g.remembered().Copy; c != nil && c.Migration == order.Migration && c.Listen == order.Listen {
+	if c := g.Remembered().Copy; c != nil && c.Migration == order.Migration && c.Listen == order.Listen {
 		switch {
 		case info.underWay():
-			return g.remember(func(r *record) { r.Copy.Begun = true })
+			return g.Remember(func(r *record) { r.Copy.Begun = true })
 		case c.Begun && !g.hasLeft(info):
 			return fmt.Errorf("the copy was cancelled: %w", info.cause())
 		case c.Begun:
@@ -89,7 +89,7 @@ func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet
 	if status, err := vmStatus(ctx, q); err != nil || status != vmRunning {
 		return errors.Join(err, fmt.Errorf("it does not run here: it is %s", status))
 	}
-	if err := g.remember(func(r *record) { r.Copy = &order }); err != nil {
+	if err := g.Remember(func(r *record) { r.Copy = &order }); err != nil {
 		return err
 	}
 	if err := prepareStream(ctx, q.Do, wayOf(t.Limits)); err != nil {
@@ -101,7 +101,7 @@ func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet
 		return err
 	}
 	if err = q.Do(ctx, "migrate", map[string]any{"uri": address}, nil); err == nil {
-		err = g.remember(func(r *record) { r.Copy.Begun = true })
+		err = g.Remember(func(r *record) { r.Copy.Begun = true })
 	}
 	if refused := (*qmp.Error)(nil); err == nil || errors.As(err, &refused) {
 		return err
@@ -132,7 +132,7 @@ func (d *Driver) bandwidth(l fleet.Limits) int64 {
 func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progress func(fleet.Progress)) error {
 	events, stop := q.Subscribe()
 	defer stop()
-	limits := g.remembered().Copy.Limits
+	limits := g.Remembered().Copy.Limits
 	hold := newPace(d.bandwidth(limits))
 	var stall stallGuard
 	var rounds []fleet.Progress
@@ -162,9 +162,9 @@ func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progre
 			progress(p) // every pass at its start, however short
 			good, err := d.config.Converged(limits, rounds)
 			if good && limits.AwaitGang {
-				err = errors.Join(setPace(ctx, q, hold, p, true), g.remember(func(r *record) { r.Copy.Good = true }))
+				err = errors.Join(setPace(ctx, q, hold, p, true), g.Remember(func(r *record) { r.Copy.Good = true }))
 				if err == nil {
-					d.holdCopy(g, q, hold, g.remembered().Copy.Migration)
+					d.holdCopy(g, q, hold, g.Remembered().Copy.Migration)
 				}
 			}
 			if err != nil || good {
@@ -190,7 +190,7 @@ func (g *guest) wait(ctx context.Context, events <-chan qmp.Event, most time.Dur
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-g.died:
+	case <-g.Died:
 		return errors.New("qemu ended")
 	case _, ok := <-events:
 		if !ok {
@@ -250,7 +250,7 @@ func (d *Driver) align(ctx context.Context, t fleet.Task) {
 	if err != nil {
 		return // Switch reports it
 	}
-	if c := g.remembered().Copy; c != nil && !c.Limits.AwaitGang && c.Limits.Mode != fleet.StopAndCopy && d.bandwidth(c.Limits) < unlimited {
+	if c := g.Remembered().Copy; c != nil && !c.Limits.AwaitGang && c.Limits.Mode != fleet.StopAndCopy && d.bandwidth(c.Limits) < unlimited {
 		align(ctx, func() (int64, bool) {
 			info, err := queryMigrate(ctx, q)
 			return info.RAM.Sent, err == nil && info.Status == stateActive
@@ -264,7 +264,7 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 		// An earlier call may have completed before QEMU ended.
 		return fleet.Progress{}, fmt.Errorf("%w; %w", err, fleet.ErrUnsure)
 	}
-	c := g.remembered().Copy
+	c := g.Remembered().Copy
 	if c == nil || !c.Begun || c.Migration != t.Order.Migration {
 		return fleet.Progress{}, fmt.Errorf("there is no copy of migration %q under way", t.Order.Migration)
 	}
@@ -280,15 +280,15 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 	p := info.progress()
 	if c.SuspendedAt.IsZero() {
 		// QEMU counts from its own last step, which is after the suspension.
-		g.mu.Lock()
+		g.Mu.Lock()
 		if c.SuspendedAt = g.stoppedAt; !c.SuspendedAt.IsZero() {
 			c.Downtime = max(p.Downtime, time.Since(c.SuspendedAt))
 		} else { // an agent died between the suspension and now
 			c.SuspendedAt, c.Downtime = time.Now().Add(-p.Downtime), p.Downtime
 		}
-		g.mu.Unlock()
-		if err := g.remember(func(r *record) { r.Copy.SuspendedAt, r.Copy.Downtime = c.SuspendedAt, c.Downtime }); err != nil {
-			d.config.Log.Warn("remember the switch", "guest", g.id, "error", err)
+		g.Mu.Unlock()
+		if err := g.Remember(func(r *record) { r.Copy.SuspendedAt, r.Copy.Downtime = c.SuspendedAt, c.Downtime }); err != nil {
+			d.config.Log.Warn("remember the switch", "guest", g.ID, "error", err)
 		}
 	}
 	p.SuspendedAt, p.Downtime = c.SuspendedAt, c.Downtime
@@ -324,7 +324,7 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.
 		if !errors.Is(err, errDeadLine) || yanked || l.Mode == fleet.PostCopy {
 			return err
 		}
-		d.config.Log.Warn("a switch gets nowhere; its connection is cut", "guest", g.id, "cause", err)
+		d.config.Log.Warn("a switch gets nowhere; its connection is cut", "guest", g.ID, "cause", err)
 		yanked, watch = true, newPulseWatch(l) // so that QEMU reports the failure
 		return yank(ctx, q.Urge)
 	}
@@ -414,7 +414,7 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	if err != nil {
 		return err
 	}
-	if g.remembered().Target {
+	if g.Remembered().Target {
 		return g.arrive(ctx, q, info)
 	}
 	switch {
@@ -432,7 +432,7 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 // memory.
 func (g *guest) arrive(ctx context.Context, q *qmp.Client, info migration) error {
 	status, err := vmStatus(ctx, q)
-	if err == nil && g.remembered().PostCopy {
+	if err == nil && g.Remembered().PostCopy {
 		status, info, err = g.stateCame(ctx, q)
 	}
 	if err != nil {
@@ -452,5 +452,5 @@ func (g *guest) arrive(ctx context.Context, q *qmp.Client, info migration) error
 			return err
 		}
 	}
-	return g.remember(func(r *record) { r.Target = false })
+	return g.Remember(func(r *record) { r.Target = false })
 }

@@ -80,7 +80,7 @@ var errDropped = errors.New("the target ended as post-copy began: it has not got
 // target ends before it has the guest's state, QEMU 10 hangs there for ever, and its
 // guest with it.
 func (g *guest) dropped(ctx context.Context, q *qmp.Client) bool {
-	if c := g.remembered().Copy; c == nil || c.Limits.Mode != fleet.PostCopy || g.remembered().Process.HasThread("mig/src", "live_migration") {
+	if c := g.Remembered().Copy; c == nil || c.Limits.Mode != fleet.PostCopy || g.Remembered().Process.HasThread("mig/src", "live_migration") {
 		return false
 	}
 	info, err := queryMigrate(ctx, q) // checked again because it may have just completed
@@ -148,7 +148,7 @@ func (d *Driver) awaitMemory(ctx context.Context, id fleet.GuestID) error {
 		}
 		err = g.wait(ctx, nil, copyPollEvery)
 	}
-	if g != nil && g.dead() {
+	if g != nil && g.Dead() {
 		return fleet.ErrAbsent
 	}
 	return fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
@@ -165,7 +165,7 @@ func (d *Driver) Pushed(ctx context.Context, id fleet.GuestID) (fleet.Progress, 
 		return fleet.Progress{}, fmt.Errorf("ask how far guest %s is: %w", id, err)
 	}
 	p := info.progress()
-	if c := g.remembered().Copy; c != nil {
+	if c := g.Remembered().Copy; c != nil {
 		p.SuspendedAt, p.Downtime = c.SuspendedAt, c.Downtime
 	}
 	return p, nil

@@ -84,19 +84,19 @@ func lines(args []string) string {
 
 func TestRecord(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := readRecord(dir); !errors.Is(err, os.ErrNotExist) {
+	if _, err := host.ReadRecord[record](dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no record: %v", err)
 	}
 	r := record{
-		Guest: "g1", Gen: 3, Process: host.Process{PID: 7, Ticks: 8}, StartedAt: time.Unix(5, 0).UTC(), Complete: true, Incoming: "m1", Target: true, Listen: "h:1",
-		Copy: &copying{Migration: "m2", Listen: "h:2", Begun: true, Limits: fleet.Limits{Rounds: 3}, SuspendedAt: time.Unix(6, 0).UTC()},
+		Record: host.Record{Guest: "g1", Gen: 3, Process: host.Process{PID: 7, Ticks: 8}, StartedAt: time.Unix(5, 0).UTC(), Complete: true, Incoming: "m1", Target: true, Listen: "h:1"},
+		Copy:   &copying{Migration: "m2", Listen: "h:2", Begun: true, Limits: fleet.Limits{Rounds: 3}, SuspendedAt: time.Unix(6, 0).UTC()},
 	}
 	for range 2 {
-		if err := writeRecord(dir, r); err != nil {
+		if err := host.WriteRecord(dir, r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := readRecord(dir)
+	got, err := host.ReadRecord[record](dir)
 	if err != nil || *got.Copy != *r.Copy {
 		t.Errorf("copy is %+v: %v", got.Copy, err)
 	}
@@ -106,13 +106,13 @@ func TestRecord(t *testing.T) {
 	if files, _ := os.ReadDir(dir); len(files) != 1 {
 		t.Errorf("left %v", files)
 	}
-	if err := os.WriteFile(filepath.Join(dir, recordFile), []byte("{half"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "guest.json"), []byte("{half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readRecord(dir); err == nil {
+	if _, err := host.ReadRecord[record](dir); err == nil {
 		t.Error("half a record was read")
 	}
-	if err := writeRecord(filepath.Join(dir, "none"), r); err == nil {
+	if err := host.WriteRecord(filepath.Join(dir, "none"), r); err == nil {
 		t.Error("a record was written nowhere")
 	}
 }
@@ -130,7 +130,7 @@ func TestLastWords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	console := filepath.Join(g.dir, consoleLog)
+	console := filepath.Join(g.Dir, consoleLog)
 	says := func(id fleet.GuestID, want string) {
 		t.Helper()
 		if got := d.LastWords(id); got != want {
@@ -144,7 +144,7 @@ func TestLastWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	says("g1", "no root")
-	if err := os.WriteFile(filepath.Join(g.dir, ownLog), []byte("no network\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(g.Dir, ownLog), []byte("no network\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	says("g1", "no network (console: no root)")
@@ -162,7 +162,7 @@ func TestLastWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	says("g1", "no network")
-	close(g.died)
+	close(g.Died)
 	says("g1", "of another")
 }
 
@@ -172,10 +172,8 @@ func self(t *testing.T) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &guest{
-		id: "g1", dir: t.TempDir(), seen: fleet.Running, died: make(chan struct{}), ended: make(chan struct{}),
-		record: record{Guest: "g1", Gen: 2, Complete: true, Process: host.Process{PID: os.Getpid(), Ticks: st.Ticks}},
-	}
+	r := record{Record: host.Record{Guest: "g1", Gen: 2, Complete: true, Process: host.Process{PID: os.Getpid(), Ticks: st.Ticks}}}
+	return &guest{Guest: host.NewGuest(t.TempDir(), r), seen: fleet.Running}
 }
 
 // TestInspectShortOfFiles: a driver that cannot open files still reports its guests.
@@ -194,7 +192,7 @@ func TestInspectShortOfFiles(t *testing.T) {
 	}
 	_, trouble := host.ReadStat(os.Getpid())
 	during, ok := g.inspect(t.Context())
-	_, watched := g.record.Process.Watch()
+	_, watched := g.Record.Process.Watch()
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
@@ -207,11 +205,11 @@ func TestInspectShortOfFiles(t *testing.T) {
 	if before.CPUs = 0; !ok || !reflect.DeepEqual(during, before) {
 		t.Errorf("%t %+v, before %+v", ok, during, before)
 	}
-	g.record.Process.Ticks++
+	g.Record.Process.Ticks++
 	if _, ok := g.inspect(t.Context()); ok {
 		t.Error("another process of the same number is taken for the guest")
 	}
-	g.record.Process = host.Process{PID: 1 << 30, Ticks: 1}
+	g.Record.Process = host.Process{PID: 1 << 30, Ticks: 1}
 	if _, ok := g.inspect(t.Context()); ok {
 		t.Error("a process that never was is taken for the guest")
 	}

@@ -59,7 +59,7 @@ func (d *Driver) Suspend(ctx context.Context, id fleet.GuestID) error {
 }
 
 func (g *guest) suspend(ctx context.Context, q *qmp.Client) error {
-	if info, err := queryMigrate(ctx, q); err != nil || info.underWay() || g.remembered().Target {
+	if info, err := queryMigrate(ctx, q); err != nil || info.underWay() || g.Remembered().Target {
 		return errors.Join(err, errors.New("it is being moved"))
 	}
 	switch status, err := vmStatus(ctx, q); {
@@ -73,23 +73,23 @@ func (g *guest) suspend(ctx context.Context, q *qmp.Client) error {
 
 // huge reports whether some of the guest's memory is in reserved huge pages.
 func (g *guest) huge() bool {
-	l := g.remembered().Layout
+	l := g.Remembered().Layout
 	return l != nil && slices.ContainsFunc(l.Nodes, func(n fleet.LayoutNode) bool { return n.PageBytes > 0 })
 }
 
 // area finds the guest's memory.
 func (g *guest) area(ctx context.Context, q *qmp.Client) (ramArea, error) {
-	g.mu.Lock()
+	g.Mu.Lock()
 	area := g.memory
-	g.mu.Unlock()
+	g.Mu.Unlock()
 	if area.Bytes > 0 {
 		return area, nil
 	}
-	area, err := findRAM(ctx, g.remembered().Process.PID, q.Do)
+	area, err := findRAM(ctx, g.Remembered().Process.PID, q.Do)
 	if err == nil {
-		g.mu.Lock()
+		g.Mu.Lock()
 		g.memory = area
-		g.mu.Unlock()
+		g.Mu.Unlock()
 	}
 	return area, err
 }

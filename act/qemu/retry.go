@@ -39,7 +39,7 @@ func (d *Driver) agree() error {
 	}
 	var better *Ability
 	for _, g := range all {
-		switch was := g.remembered().Accelerator; {
+		switch was := g.Remembered().Accelerator; {
 		case was == Hardware && found.unsure: // it works, or the guest would not run
 			now := found
 			now.Accelerator, now.Trouble, now.unsure = Hardware, "", false

@@ -30,24 +30,13 @@ const (
 func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
 	d.making.RLock()
 	defer d.making.RUnlock()
-	release, g, err := d.claim(ctx, t.Guest.ID)
-	if err != nil {
-		return fmt.Errorf("start guest %s: %w", t.Guest.ID, err)
-	}
-	defer release()
-	if g != nil {
-		if r := g.remembered(); r.Target {
-			return fmt.Errorf("start guest %s: it is here as the target of migration %s", t.Guest.ID, r.Incoming)
+	return d.guests.Start(ctx, t.Guest.ID, func() error {
+		g, err := d.create(ctx, t)
+		if err == nil {
+			err = g.Remember(func(r *record) { r.Complete = true })
 		}
-		return nil
-	}
-	if g, err = d.create(ctx, t); err == nil {
-		err = g.remember(func(r *record) { r.Complete = true })
-	}
-	if err != nil {
-		return fmt.Errorf("start guest %s: %w", t.Guest.ID, errors.Join(err, d.destroy(t.Guest.ID)))
-	}
-	return nil
+		return err
+	})
 }
 
 // Receive makes an empty guest that waits for state and returns the address where it is
@@ -56,24 +45,11 @@ func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
 func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 	d.making.RLock()
 	defer d.making.RUnlock()
-	id := t.Guest.ID
-	release, g, err := d.claim(ctx, id)
-	if err != nil {
-		return "", fmt.Errorf("receive guest %s: %w", id, err)
-	}
-	defer release()
-	if g != nil {
-		r := g.remembered()
-		switch {
-		case !r.Target:
-			return "", fmt.Errorf("receive guest %s: it is here already", id)
-		case r.Incoming == t.Order.Migration:
-			return r.Listen, nil
-		}
-		// It may be all there is of the guest: only Stop may destroy it.
-		return "", fmt.Errorf("receive guest %s: it is here as the target of migration %s", id, r.Incoming)
-	}
-	listen := ""
+	return d.guests.Receive(ctx, t, func() (string, error) { return d.receive(ctx, t) })
+}
+
+func (d *Driver) receive(ctx context.Context, t fleet.Task) (listen string, err error) {
+	var g *guest
 	m, _, err := d.machine(ctx, t)
 	m.incoming = true
 	if err == nil {
@@ -83,18 +59,15 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 		listen, err = d.listen(ctx, g, t.Limits)
 	}
 	if err == nil { // as at the source: a link that breaks wakes the guest agent just when it arrives
-		_, err = d.Link(ctx, id)
+		_, err = d.Link(ctx, t.Guest.ID)
 	}
 	if err == nil {
 		err = fault.Point("qemu.receive.after-listen")
 	}
 	if err == nil {
-		err = g.remember(func(r *record) { r.Complete, r.Listen = true, listen })
+		err = g.Remember(func(r *record) { r.Complete, r.Listen = true, listen })
 	}
-	if err != nil {
-		return "", fmt.Errorf("receive guest %s: %w", id, errors.Join(err, d.destroy(id)))
-	}
-	return listen, nil
+	return listen, err
 }
 
 // listen tells QEMU to receive state on a port of its choice.
@@ -122,12 +95,6 @@ func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, 
 	return "", errors.New("qemu does not say where it listens")
 }
 
-// claim takes the guest's lock, and finds the guest if it is here. It removes the remains
-// of one that is not.
-func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _ *guest, err error) {
-	return d.guests.Claim(ctx, id, (*guest).lives, d.destroy)
-}
-
 // boot makes a guest's folder and a QEMU in it. After an error the caller destroys the
 // rest.
 func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, err error) {
@@ -135,11 +102,14 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 	if err := d.makeFolder(dir); err != nil {
 		return nil, err
 	}
-	r := record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming, Layout: m.tuned.At(), Accelerator: m.accelerator}
+	r := record{
+		Record: host.Record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming},
+		Layout: m.tuned.At(), Accelerator: m.accelerator,
+	}
 	if m.incoming {
 		r.Incoming, r.PostCopy = t.Order.Migration, t.Limits.Mode == fleet.PostCopy
 	}
-	if err := writeRecord(dir, r); err != nil {
+	if err := host.WriteRecord(dir, r); err != nil {
 		return nil, err
 	}
 	if r.Process, err = d.spawn(t, m); err != nil {
@@ -148,7 +118,7 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 	if err := fault.Point("qemu.start.after-spawn"); err != nil {
 		return nil, err
 	}
-	if err := writeRecord(dir, r); err != nil {
+	if err := host.WriteRecord(dir, r); err != nil {
 		return nil, err
 	}
 	handle, err := r.Process.Watch()
@@ -180,12 +150,12 @@ func (d *Driver) greet(ctx context.Context, g *guest, t *tunedGuest) error {
 			_, err = vmStatus(ctx, q)
 		}
 		if err == nil {
-			return t.Pin(ctx, g.remembered().Process.PID, q.Do)
+			return t.Pin(ctx, g.Remembered().Process.PID, q.Do)
 		}
 		select {
-		case <-g.died:
-			<-g.ended
-			return fmt.Errorf("qemu ended at once: %s", d.LastWords(g.id))
+		case <-g.Died:
+			<-g.Ended
+			return fmt.Errorf("qemu ended at once: %s", d.LastWords(g.ID))
 		case <-ctx.Done():
 			return fmt.Errorf("wait for qemu to answer: %w", err)
 		case <-time.After(brief):
@@ -275,31 +245,15 @@ func (d *Driver) spawn(t fleet.Task, m machine) (host.Process, error) {
 // Stop ends a guest at once and removes all of it. A missing guest is not an error. After an
 // error call Stop again.
 func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
-	return d.guests.Stop(ctx, id, "qemu.stop.before", d.destroy)
+	return d.guests.Stop(ctx, id, "qemu.stop.before")
 }
 
-// destroy removes all of a guest, whatever exists. It takes no context: stopping half-way
-// would be worse than waiting.
-func (d *Driver) destroy(id fleet.GuestID) error {
-	g, err := d.guests.Find(id)
-	if err != nil {
-		return err
-	}
-	if g == nil {
-		return d.wipe(id)
-	}
-	g.mu.Lock()
-	g.stopped = true
-	g.mu.Unlock()
-	if err := host.Kill(g.handle); err != nil && !g.dead() {
+// kill ends a guest's process.
+func (g *guest) kill() error {
+	if err := host.Kill(g.handle); err != nil && !g.Dead() {
 		return fmt.Errorf("kill qemu: %w", err)
 	}
-	select {
-	case <-g.ended:
-		return g.left
-	case <-time.After(host.DeathLimit):
-		return fmt.Errorf("process %d was killed and does not end", g.remembered().Process.PID)
-	}
+	return nil
 }
 
 // wipe removes the remains of a guest that is not watched.
