@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"github.com/containerd/cgroups/v3"
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
 )
 
@@ -195,54 +195,17 @@ func (g *Groups) Freezer(guest fleet.GuestID) (string, error) {
 	return freezer, err
 }
 
-// freezeLimit is the time for freezing: a process that waits for a disk or a file server
-// is delayed in the kernel. Meanwhile the others are frozen, so it is short.
-const (
-	freezeLimit = 3 * time.Second
-	freezeAgain = time.Millisecond
-)
-
 // Freeze stops all contained processes and new ones until Thaw. It returns when they are
 // stopped. After an error they run.
 func (g *Groups) Freeze(guest fleet.GuestID) error {
 	dir, err := g.Freezer(guest)
 	if err == nil {
-		err = g.freeze(dir)
+		err = host.Freezer(dir).Freeze()
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("freeze guest %s: %w", guest, err), g.Thaw(guest))
 	}
 	return nil
-}
-
-func (g *Groups) freeze(dir string) error {
-	_, old := g.tree.(legacy)
-	for begun := time.Now(); ; time.Sleep(freezeAgain) {
-		if old {
-			// Writing again includes processes that came meanwhile.
-			if err := write(dir, "freezer.state", "FROZEN"); err != nil {
-				return err
-			}
-		} else if err := write(dir, "cgroup.freeze", "1"); err != nil {
-			return err
-		}
-		frozen, err := isFrozen(dir, old)
-		if err != nil || frozen {
-			return err
-		}
-		if time.Since(begun) > freezeLimit {
-			return fmt.Errorf("after %s some processes are still not frozen: they wait for a disk or a file server", freezeLimit)
-		}
-	}
-}
-
-func isFrozen(dir string, old bool) (bool, error) {
-	if old {
-		text, err := os.ReadFile(filepath.Join(dir, "freezer.state"))
-		return string(bytes.TrimSpace(text)) == "FROZEN", err
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
-	return strings.Contains("\n"+string(text), "\nfrozen 1"), err
 }
 
 // Thaw resumes them. A missing group is not an error.
@@ -251,12 +214,7 @@ func (g *Groups) Thaw(guest fleet.GuestID) error {
 	if err != nil {
 		return fmt.Errorf("thaw guest %s: %w", guest, err)
 	}
-	if _, old := g.tree.(legacy); old {
-		err = write(dir, "freezer.state", "THAWED")
-	} else {
-		err = write(dir, "cgroup.freeze", "0")
-	}
-	if err := gone(err); err != nil {
+	if err := gone(host.Freezer(dir).Set(false)); err != nil {
 		return fmt.Errorf("thaw guest %s: %w", guest, err)
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/host"
 	"pagurus/internal/testkit"
 )
 
@@ -322,7 +323,7 @@ func (g group) set(frozen bool) {
 	}
 	if frozen {
 		testkit.Until(g.t, answerLimit, "all in the control group stand still", func() bool {
-			still, err := freezer(g.folder).settled()
+			still, err := host.Freezer(g.folder).Settled()
 			return err == nil && still
 		})
 	}

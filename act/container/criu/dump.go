@@ -10,6 +10,8 @@ import (
 
 	"github.com/checkpoint-restore/go-criu/v8/rpc"
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
 // GhostBytes is the default size, in bytes, of the largest open deleted file that a dump
@@ -93,7 +95,7 @@ func (d *Dumping) prepare(c Criu) error {
 			close(d.held)
 			return step(s.frozen)(n)
 		}},
-		beforeKill: func() { _ = freezer(s.Freezer).set(true) }, // Do reports the failure
+		beforeKill: func() { _ = host.Freezer(s.Freezer).Set(true) }, // Do reports the failure
 	}
 	options := validation
 	if s.Copied { // CRIU is given a socket, because any process could connect to a port
@@ -122,8 +124,8 @@ func (d *Dumping) prepare(c Criu) error {
 
 // Do makes the dump, as Dump describes. Call it once.
 func (d *Dumping) Do(ctx context.Context) error {
-	group := freezer(d.spec.Freezer)
-	frozen, err := group.frozen()
+	group := host.Freezer(d.spec.Freezer)
+	frozen, err := group.Frozen()
 	if err != nil {
 		return d.spec.wrap(err)
 	}
@@ -133,9 +135,9 @@ func (d *Dumping) Do(ctx context.Context) error {
 	close(over)
 	if errors.Is(err, errKilled) {
 		// CRIU itself thaws the group while it holds the processes.
-		err = errors.Join(err, group.set(true), group.awaitFrozen(), Heal(d.spec.PID))
+		err = errors.Join(err, group.Freeze(), Heal(d.spec.PID))
 		if !frozen {
-			err = errors.Join(err, group.set(false))
+			err = errors.Join(err, group.Set(false))
 		}
 	}
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
 // Heal repairs TCP connections after a CRIU was killed during a dump. CRIU had put them
@@ -57,6 +59,7 @@ const (
 func (c Criu) Release(ctx context.Context, pid int, folder string) error {
 	wrap := func(err error) error { return fmt.Errorf("release process %d from criu: %w", pid, err) }
 	tracer, err := c.tracer(pid)
+	group := host.Freezer(folder)
 	held := func() bool { return err == nil && tracer != 0 || errors.Is(err, os.ErrPermission) }
 	for end := time.Now().Add(releaseLimit); held() && time.Now().Before(end); tracer, err = c.tracer(pid) {
 		select {
@@ -67,7 +70,7 @@ func (c Criu) Release(ctx context.Context, pid int, folder string) error {
 	}
 	if err != nil || tracer == 0 {
 		if err == nil {
-			err = errors.Join(freezer(folder).returnThreads(pid), Heal(pid)) // CRIU may have been killed, too
+			err = errors.Join(returnThreads(group, pid), Heal(pid)) // CRIU may have been killed, too
 		}
 		if err != nil {
 			return wrap(err)
@@ -75,13 +78,12 @@ func (c Criu) Release(ctx context.Context, pid int, folder string) error {
 		return nil
 	}
 	// CRIU has thawed the group, so its earlier state is unknown.
-	group := freezer(folder)
 	handle, err := unix.PidfdOpen(tracer, 0)
 	if err != nil {
 		return wrap(err)
 	}
 	defer unix.Close(handle)
-	err = group.set(true)
+	err = group.Set(true)
 	if err == nil {
 		err = ignoreGone(unix.PidfdSendSignal(handle, unix.SIGKILL, nil, 0))
 	}
@@ -91,7 +93,7 @@ func (c Criu) Release(ctx context.Context, pid int, folder string) error {
 		}
 	}
 	if err == nil {
-		err = errors.Join(group.returnThreads(pid), group.awaitFrozen(), Heal(pid))
+		err = errors.Join(returnThreads(group, pid), group.Freeze(), Heal(pid))
 	}
 	if err != nil {
 		return wrap(err)
@@ -182,86 +184,4 @@ func healSocket(process int, name string) error {
 		return fmt.Errorf("let it go on: %w", err)
 	}
 	return nil
-}
-
-// freezer is the folder of a control group that can be frozen; empty: there is none.
-type freezer string
-
-// freezers describes both versions of cgroups: a group's state is in one file.
-var freezers = []struct{ file, frozen, thawed string }{
-	{"freezer.state", "FROZEN", "THAWED"},
-	{"cgroup.freeze", "1", "0"},
-}
-
-// frozen reports whether the group is frozen or freezing.
-func (f freezer) frozen() (bool, error) {
-	if f == "" {
-		return false, nil
-	}
-	for _, v := range freezers {
-		text, err := os.ReadFile(filepath.Join(string(f), v.file))
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return false, fmt.Errorf("ask whether the control group is frozen: %w", err)
-		}
-		return strings.TrimSpace(string(text)) != v.thawed, nil
-	}
-	return false, fmt.Errorf("%s is not a control group that can be frozen", f)
-}
-
-// set freezes or thaws the group. It does not wait.
-func (f freezer) set(frozen bool) error {
-	if f == "" {
-		return nil
-	}
-	for _, v := range freezers {
-		path, state := filepath.Join(string(f), v.file), v.thawed
-		if _, err := os.Stat(path); err != nil {
-			continue
-		}
-		if frozen {
-			state = v.frozen
-		}
-		if err := os.WriteFile(path, []byte(state), 0); err != nil {
-			return fmt.Errorf("freeze or thaw the control group: %w", err)
-		}
-		return nil
-	}
-	return fmt.Errorf("%s is not a control group that can be frozen", f)
-}
-
-// freezeLimit is how long processes may take to freeze. A process that waits for a disk
-// freezes only after that.
-const (
-	freezeLimit = 3 * time.Second
-	freezeAgain = 2 * time.Millisecond
-)
-
-// awaitFrozen waits until all processes of a frozen group are frozen.
-func (f freezer) awaitFrozen() error {
-	if f == "" {
-		return nil
-	}
-	for end := time.Now().Add(freezeLimit); ; time.Sleep(freezeAgain) {
-		if still, err := f.settled(); still || err != nil {
-			return err
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("the processes in %s are not frozen within %s", f, freezeLimit)
-		}
-	}
-}
-
-// settled reports whether a freeze has completed.
-func (f freezer) settled() (bool, error) {
-	text, err := os.ReadFile(filepath.Join(string(f), "freezer.state"))
-	if err == nil {
-		return strings.TrimSpace(string(text)) == "FROZEN", nil
-	}
-	if text, err = os.ReadFile(filepath.Join(string(f), "cgroup.events")); err != nil {
-		return false, fmt.Errorf("ask whether the control group is frozen: %w", err)
-	}
-	return strings.Contains(string(text), "frozen 1"), nil
 }

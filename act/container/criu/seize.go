@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
 const (
@@ -28,7 +30,7 @@ func (d *Dumping) seizing(held, over <-chan struct{}) {
 	defer limit.Stop()
 	look := time.NewTicker(seizeAgain)
 	defer look.Stop()
-	group := freezer(d.spec.Freezer)
+	group := host.Freezer(d.spec.Freezer)
 	for {
 		select {
 		case <-held:
@@ -40,7 +42,7 @@ func (d *Dumping) seizing(held, over <-chan struct{}) {
 			return
 		case <-look.C:
 			if tid := seized(d.call.pid); tid != 0 {
-				group.wake(tid, func() bool { return seized(d.call.pid) != tid })
+				wake(group, tid, func() bool { return seized(d.call.pid) != tid })
 			}
 		}
 	}
@@ -74,11 +76,8 @@ const wakeLimit = 100 * time.Millisecond
 // seized. Seizing a stopped thread waits for its answer, which it cannot give in a frozen
 // group of version 1. The thread does not execute its program meanwhile: it is stopped,
 // and then held. Version 2 does not have this problem.
-func (f freezer) wake(tid int, done func() bool) {
-	if f == "" {
-		return
-	}
-	if _, err := os.Stat(filepath.Join(string(f), freezers[0].file)); err != nil {
+func wake(f host.Freezer, tid int, done func() bool) {
+	if !f.Legacy() {
 		return
 	}
 	put := func(folder string) error {
@@ -95,11 +94,8 @@ func (f freezer) wake(tid int, done func() bool) {
 
 // returnThreads puts threads back that wake took out of their group before its process
 // died.
-func (f freezer) returnThreads(pid int) error {
-	if f == "" {
-		return nil
-	}
-	if _, err := os.Stat(filepath.Join(string(f), freezers[0].file)); err != nil {
+func returnThreads(f host.Freezer, pid int) error {
+	if !f.Legacy() {
 		return nil
 	}
 	all, err := Processes(pid)

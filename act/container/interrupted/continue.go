@@ -14,8 +14,9 @@ import (
 	own "pagurus/internal/thread"
 )
 
-// stopLimit is how long a thread may take to stop after it was thawed.
-const stopLimit = 250 * time.Millisecond
+// StopLimit is how long a thread may take to stop. A thread that runs, or waits in a system call,
+// stops in about 0.1 ms. A thread that hangs in the kernel is left alone.
+const StopLimit = 250 * time.Millisecond
 
 // Continue makes a suspended container run again where it is, given its first process.
 // Some waits would end with EINTR only because the container was suspended or CRIU held
@@ -79,7 +80,7 @@ func (t *thread) resume() {
 		var status unix.WaitStatus
 		got, err := unix.Wait4(t.tid, &status, unix.WNOHANG|unix.WALL, nil)
 		switch {
-		case err != nil && !errors.Is(err, unix.EINTR), got == t.tid && !status.Stopped(), time.Since(begun) > stopLimit:
+		case err != nil && !errors.Is(err, unix.EINTR), got == t.tid && !status.Stopped(), time.Since(begun) > StopLimit:
 			return // it has ended, or hangs in the kernel
 		case got != t.tid:
 			nap := unix.NsecToTimespec(30_000)

@@ -15,10 +15,6 @@ import (
 	"pagurus/act/container/interrupted"
 )
 
-// stopLimit is how long a thread may take to stop. A thread that runs, or waits in a
-// system call, stops in about 0.1 ms. A thread that hangs in the kernel is left alone.
-const stopLimit = 250 * time.Millisecond
-
 // Constants that x/sys lacks (include/uapi/linux/ptrace.h, pidfd.h, rseq.h).
 const (
 	syscallStop   = unix.SIGTRAP | 0x80
@@ -143,7 +139,7 @@ func (t *thread) interrupt() error {
 // halt waits until the thread has stopped, and saves its state.
 func (t *thread) halt() error {
 	for {
-		s, err := t.wait(stopLimit)
+		s, err := t.wait(interrupted.StopLimit)
 		if err != nil {
 			return err
 		}
