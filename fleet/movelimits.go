@@ -55,6 +55,7 @@ type Limits struct {
 // command line, the planner and `moves show`.
 type LimitFlag struct {
 	Flag, Help string
+	About      string // a sentence or more for the long help of commands whose moves send memory
 	// Field is where Limits keeps it: *time.Duration, *int64 (bytes a second), or
 	// *string, one of Choices.
 	Field   func(*Limits) any
@@ -106,18 +107,23 @@ var LimitFlags = []LimitFlag{
 		Says:     "ready within %s",
 	},
 	{
-		Flag:    PageCacheFlag,
-		Help:    "auto, drop (the guest drops what it can read from files again) or send (send all of it)",
-		Field:   func(l *Limits) any { return (*string)(&l.PageCache) },
+		Flag:  PageCacheFlag,
+		Help:  "auto, drop (the guest drops what it can read from files again) or send (send all of it)",
+		Field: func(l *Limits) any { return (*string)(&l.PageCache) },
+		About: `A guest drops its page cache (what it can read from files again) before the copy, if
+that is much of its memory and the job does not read it repeatedly;
+--` + PageCacheFlag + ` drop or send overrides this.`,
 		Choices: []string{string(DropCache), string(SendCache)},
 		Drain:   true,
 		Refusal: "unknown choice %q for the page cache; use %s, or leave it out",
 		SaysOf:  map[string]string{string(DropCache): "page cache dropped", string(SendCache): "page cache sent"},
 	},
 	{
-		Flag:    CompressFlag,
-		Help:    "auto (where the link is slow), on or off",
-		Field:   func(l *Limits) any { return (*string)(&l.Compress) },
+		Flag:  CompressFlag,
+		Help:  "auto (where the link is slow), on or off",
+		Field: func(l *Limits) any { return (*string)(&l.Compress) },
+		About: `Memory is compressed where the network, or --` + BandwidthFlag + `, is slow;
+--` + CompressFlag + ` on or off overrides this. Guests that move together are never compressed.`,
 		Choices: []string{string(CompressOn), string(CompressOff)},
 		Drain:   true,
 		Refusal: "unknown choice %q for compression; use %s, or leave it out",

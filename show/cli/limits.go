@@ -20,13 +20,15 @@ type limitFlags struct {
 }
 
 // transferHelp is what the commands whose moves send memory say of it.
-const transferHelp = `
-
-Free memory is not sent. A guest drops its page cache (what it can read
-from files again) before the copy, if that is much of its memory and the job does not
-read it repeatedly; --page-cache drop or send overrides this. Memory is compressed
-where the network, or --bandwidth, is slow; --compress on or off overrides this. Guests that move together are never
-compressed.`
+func transferHelp() string {
+	all := "\n\nFree memory is not sent."
+	for _, l := range fleet.LimitFlags {
+		if l.About != "" {
+			all += "\n" + l.About
+		}
+	}
+	return all
+}
 
 // add makes the flags in of cmd.
 func (f *limitFlags) add(cmd *cobra.Command, of []fleet.LimitFlag) {

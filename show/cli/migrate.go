@@ -43,14 +43,14 @@ does, the move is refused.
 --deadline limits how long guests may take until they are ready to switch. Guests
 that are not ready by then stay where they are, and the ready ones go without them.
 If none is ready, the move is cancelled. Without --deadline, guests stay that are
-not ready 5 minutes after the first one.` + transferHelp
+not ready 5 minutes after the first one.`
 
 func (a *app) migrateCommand() *cobra.Command {
 	f := migrateFlags{limit: usualWait}
 	cmd := &cobra.Command{
 		Use:   "migrate GUEST…|--job JOB [--to HOST|--to-site SITE] [--wait | --dry-run]",
 		Short: "Move guests to other hosts while they run",
-		Long:  migrateText,
+		Long:  migrateText + transferHelp(),
 		Example: `  pagurus migrate j3g1 --to host2 --wait
   pagurus migrate j3g0 j3g1 j3g2 --to host2          # together
   pagurus migrate --job j3 --bandwidth 200M --deadline 30s

@@ -128,7 +128,7 @@ guests have nowhere to go, and why.
 With --wait it shows the moves until the host is empty, and exits with 1 when only
 guests are left that cannot leave. It waits for guests that still start, and for
 those whose move was cancelled and is tried again. With --json it prints each move at the
-end. With --dry-run it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.` + transferHelp,
+end. With --dry-run it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.` + transferHelp(),
 		Example: "  pagurus drain host1 --wait && sudo reboot\n  pagurus drain host1 --bandwidth 200M",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := Exactly(1, oneHost)(cmd, args); err != nil {
