@@ -10,6 +10,12 @@ const (
 	Auto      Kind = "auto"      // of a JobSpec only: each host's best kind
 )
 
+// Usual is the kind of a job that names none.
+const Usual = VM
+
+// AutoMeans says which kind Auto becomes, for people; decide/placement chooses it.
+const AutoMeans = "a vm where KVM works, else a container, else an emulated vm"
+
 // KindTraits are the properties of a kind, for code that must not compare kinds.
 type KindTraits struct {
 	Kind             Kind
@@ -40,6 +46,17 @@ func KindNames() []string {
 		all = append(all, string(t.Kind))
 	}
 	return all
+}
+
+// Shown returns what a host can do with guests that it shows a job's files, and their kind. The
+// other kinds mount the files themselves.
+func (f Facts) Shown() (Kind, Abilities) {
+	for _, t := range Kinds {
+		if !t.MountsFiles {
+			return t.Kind, f.Abilities[t.Kind]
+		}
+	}
+	return "", Abilities{}
 }
 
 // Known reports whether guests can be of this kind.

@@ -21,7 +21,7 @@ const (
 // Reach is the way a directory reaches a host, and why there is none, for people. machine
 // has the directory.
 func Reach(d fleet.Directory, machine string, f fleet.Facts) (Way, string) {
-	able := f.Abilities[fleet.Container]
+	_, able := f.Shown()
 	switch {
 	case f.Machine == machine:
 		return InPlace, ""

@@ -16,7 +16,7 @@ import (
 // completeJob fills in a job's defaults.
 func completeJob(s fleet.JobSpec) fleet.JobSpec {
 	if s.Kind == "" {
-		s.Kind = fleet.VM
+		s.Kind = fleet.Usual
 	}
 	if s.Export == "" {
 		s.Export = s.Dir

@@ -58,7 +58,7 @@ func (e *explainer) reached(j fleet.Job) (out []string) {
 	return out
 }
 
-// filesOf says which files reach a host's containers.
+// filesOf says which files reach a host's guests that do not mount them themselves.
 func filesOf(f fleet.Facts) (out []string) {
 	var shared []string
 	for _, d := range f.Shared {
@@ -67,8 +67,8 @@ func filesOf(f fleet.Facts) (out []string) {
 	if len(shared) > 0 {
 		out = append(out, fmt.Sprintf("It shares %s with other hosts that have the same.", fleet.Enumerate(shared, "and")))
 	}
-	if a := f.Abilities[fleet.Container]; a.Trouble == "" && !a.Files && a.NoFiles != "" {
-		out = append(out, fmt.Sprintf("Its containers have only files of its own machine, and what hosts share: %s.", a.NoFiles))
+	if kind, a := f.Shown(); a.Trouble == "" && !a.Files && a.NoFiles != "" {
+		out = append(out, fmt.Sprintf("Its %ss have only files of its own machine, and what hosts share: %s.", kind, a.NoFiles))
 	}
 	return out
 }

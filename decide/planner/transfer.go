@@ -76,11 +76,12 @@ func (o history) profileOf(home fleet.Host, g fleet.GuestID) *fleet.Profile {
 // unpackable says why guests cannot be compressed as requested; empty: they can, or it
 // was not requested.
 func (d *draft) unpackable(l fleet.Limits, guests []fleet.Guest, to func(fleet.GuestID) fleet.HostID) string {
+	never := slices.IndexFunc(guests, func(g fleet.Guest) bool { return !g.Kind.Traits().Compresses })
 	switch {
 	case l.Compress != fleet.CompressOn:
 		return ""
-	case slices.ContainsFunc(guests, func(g fleet.Guest) bool { return !g.Kind.Traits().Compresses }):
-		return "a container's memory is never compressed; leave --" + fleet.CompressFlag + " out"
+	case never >= 0:
+		return fmt.Sprintf("a %s's memory is never compressed; leave --"+fleet.CompressFlag+" out", guests[never].Kind)
 	case len(guests) > 1:
 		return "guests that move together cannot be sent compressed, since QEMU could not wait for the last of them; move one at a time or leave --" + fleet.CompressFlag + " out"
 	}

@@ -121,7 +121,7 @@ func checkFile(s source) []breach {
 	if s.dir() != "decide/lifecycle" {
 		forbidStateChange(s, add)
 	}
-	if !slices.ContainsFunc(knowKinds, func(folder string) bool { return under(s.dir(), folder) }) {
+	if !slices.ContainsFunc(knowKinds, func(folder string) bool { return under(s.path, folder) }) {
 		forbidKinds(s, add)
 	}
 	return out
@@ -312,12 +312,12 @@ func forbidStateChange(s source, add report) {
 	})
 }
 
-// knowKinds are the folders that may compare kinds of guest: the table of their traits,
-// drivers, and programs that test drivers.
-var knowKinds = []string{"fleet", "act/qemu", "act/container", "cmd"}
+// knowKinds are the folders and files that may tell kinds of guest apart: the table of their
+// traits, drivers, and what opens the drivers.
+var knowKinds = []string{"fleet", "act/qemu", "act/container", "cmd/pagurus-agent/host.go"}
 
-// forbidKinds reports comparisons of a kind of guest. A kind's abilities are data, in
-// fleet.Kinds.
+// forbidKinds reports comparisons of a kind of guest, and maps that are asked for one. A kind's
+// abilities are data, in fleet.Kinds and in a host's facts.
 func forbidKinds(s source, add report) {
 	isKind := func(e ast.Expr) bool {
 		sel, ok := e.(*ast.SelectorExpr)
@@ -336,6 +336,10 @@ func forbidKinds(s source, add report) {
 		case *ast.CaseClause:
 			if slices.ContainsFunc(n.List, isKind) {
 				add("kind", s.path, n, "has a case for a kind of guest: ask fleet.KindTraits")
+			}
+		case *ast.IndexExpr:
+			if isKind(n.Index) {
+				add("kind", s.path, n, "asks a map for one kind of guest: ask for the guest's own kind, or for those with a trait")
 			}
 		}
 		return true

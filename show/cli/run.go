@@ -86,7 +86,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	Size(flags, &f.memory, fleet.MemFlag, "memory of each guest")
 	flags.IntVar(&f.cpus, cpusFlag, 0, "virtual CPUs of each guest (default: one for each of its ranks, as far as hosts have them)")
 	flags.StringVar(&f.image, imageFlag, "openmpi", "image the guests run; 'pagurus image ls' lists them")
-	flags.StringVar(&f.kind, kindFlag, string(fleet.VM), "kind of guest: "+strings.Join(fleet.KindNames(), ", ")+", or auto: a vm where KVM works, else a container, else an emulated vm")
+	flags.StringVar(&f.kind, kindFlag, string(fleet.Usual), "kind of guest: "+strings.Join(fleet.KindNames(), ", ")+", or auto: "+fleet.AutoMeans)
 	flags.StringVar(&f.class, classFlag, "", "the guests' share of the CPUs beside others: gold, normal or bronze (default: as normal)")
 	Share(flags, &f.cap, fleet.CapFlag, "share of its CPUs that each guest may use at most, like 50% (default: no limit)")
 	flags.StringVar(&f.tune, tuneFlag, "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
