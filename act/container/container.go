@@ -25,7 +25,6 @@ import (
 	"sync"
 
 	"pagurus/act/container/criu"
-	"pagurus/act/container/memory"
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/shim"
 	"pagurus/act/host"
@@ -84,11 +83,6 @@ type Driver struct {
 	guests       host.Guests[*guest]
 }
 
-// Become makes this process a helper process of containers if it was started as one; then it
-// does not return. A program that opens a driver calls Become before anything else: where
-// there is no pagurus-shim, the helpers are this program, started again.
-func Become() { shim.Become(memory.Shims, sandbox.Shims) }
-
 // Open prepares the host, finds out whether containers can be moved here, and finds the
 // running guests again. It destroys what an earlier agent left incomplete. Call it in the
 // host's network namespace.
@@ -115,6 +109,9 @@ func Open(ctx context.Context, c Config) (*Driver, error) {
 func (d *Driver) prepare(ctx context.Context) (err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("it needs root: to make namespaces and mounts")
+	}
+	if err := shim.Check(); err != nil {
+		return err
 	}
 	if d.config.Cgroups == nil {
 		return errors.New("it needs control groups: without them no guest can be stopped to be moved")

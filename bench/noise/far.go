@@ -28,8 +28,8 @@ type answer struct {
 // LongestFar is the longest time for which a Far may probe a core at once.
 const LongestFar = time.Hour
 
-// ProbeName is the name under which pagurus-shim runs Serve.
-const ProbeName = "pagurus-probe"
+// ProbeVerb is the argument with which pagurus-shim runs Serve.
+const ProbeVerb = "probe"
 
 // Serve probes cores of this machine for a Far at the other end of in and out, until
 // in ends.

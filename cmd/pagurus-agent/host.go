@@ -209,7 +209,10 @@ func (h *host) openGroups() (err error) {
 
 // ours are Pagurus's programs, whose CPU use is not the owner's.
 func ours() []string {
-	all := []string{shim.Program()}
+	var all []string
+	if shim.Check() == nil {
+		all = append(all, shim.Program())
+	}
 	for _, name := range []string{roles.ClientProgram, roles.AgentProgram, roles.ControllerProgram} {
 		if path, err := roles.Beside(name); err == nil { // not every machine has every program
 			all = append(all, path)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"pagurus/act/container"
 	"pagurus/act/machine"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
@@ -28,7 +27,6 @@ import (
 var version = "unknown"
 
 func main() {
-	container.Become()
 	root := roles.AgentCommand(roles.AgentProgram, be)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(commands()...)

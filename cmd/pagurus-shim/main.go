@@ -1,14 +1,14 @@
 // Command pagurus-shim has the small processes that must start at once. The agent starts it
 // beside containers: to stop processes for a moment, to serve their memory, or to become a
-// guest's first process. `pagurus bench noise --in` copies it into a guest, under the name
-// pagurus-probe, to probe the guest's CPUs. It must run in any image, so it is statically
+// guest's first process. `pagurus bench noise --in` copies it into a guest, and runs it with the
+// argument probe to probe the guest's CPUs. It must run in any image, so it is statically
 // linked.
 package main
 
 import (
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 
 	"pagurus/act/container/memory"
 	"pagurus/act/container/sandbox"
@@ -18,12 +18,12 @@ import (
 
 func main() {
 	shim.Become(memory.Shims, sandbox.Shims)
-	if filepath.Base(os.Args[0]) != noise.ProbeName {
+	if !slices.Equal(os.Args[1:], []string{noise.ProbeVerb}) {
 		fmt.Fprintln(os.Stderr, "pagurus-shim is a part of `pagurus agent`, which starts it; people do not")
 		os.Exit(2)
 	}
 	if err := noise.Serve(os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", noise.ProbeName, err)
+		fmt.Fprintf(os.Stderr, "pagurus-shim %s: %v\n", noise.ProbeVerb, err)
 		os.Exit(1)
 	}
 }

@@ -35,8 +35,9 @@ func controllerCommand() *cobra.Command {
 }
 
 // become has the program beside this one go on in this process with a verb and the same flags,
-// so that signals and the process's number are the program's. It returns only if
-// that cannot be done.
+// so that signals and the process's number are the program's: a unit, or a script, that started
+// "pagurus agent" stops the agent itself. A child would need a parent that passes on every signal,
+// and would run on when that parent is killed. become returns only if the program cannot start.
 func become(program string, cmd *cobra.Command, verb ...string) error {
 	path, err := roles.Beside(program)
 	if err != nil {

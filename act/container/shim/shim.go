@@ -26,14 +26,21 @@ var (
 )
 
 // Program returns a path at which a child of this process finds the program. It is the file
-// that was beside this program at its start, even if another was installed since. If there was
-// none, it is this program itself, which must have called Become. Otherwise each child would
-// do everything that this process does, and start the next one.
+// that was beside this program at its start, even if another was installed since. In a test, whose
+// main called Become, it is the test itself. Without either, Check has said so, and nothing starts.
 func Program() string {
 	if program == self && !asked {
-		panic("this program starts itself as another, and its main did not call shim.Become")
+		return "" // so no child does all that this process does, and starts the next one
 	}
 	return program
+}
+
+// Check says what to do if Program cannot be started.
+func Check() error {
+	if program == self && !asked {
+		return fmt.Errorf("%s is not beside this program, and containers need it: install Pagurus again", name)
+	}
+	return nil
 }
 
 // Table has the function of each helper process, by the name under which the program is
@@ -41,7 +48,8 @@ func Program() string {
 type Table map[string]func(args []string) error
 
 // Become makes this process the helper of the tables that it was started as; then it does not
-// return. Every program that may be Program calls Become before anything else.
+// return. pagurus-shim calls Become before anything else, and so do tests, beside which there is no
+// pagurus-shim.
 func Become(tables ...Table) {
 	asked = true
 	for _, t := range tables {

@@ -18,7 +18,7 @@ import (
 
 // What noise is measured in: any image does, since the probe is linked to nothing.
 const (
-	probeShim   = "pagurus-shim" // which is the probe by its other name
+	probeShim   = "pagurus-shim" // the program that has the probe
 	probeImage  = "openmpi"
 	probeMemory = 512 << 20
 )
@@ -72,14 +72,14 @@ func (o *noisy) start(ctx context.Context, with *overhead) (*drive.Dialogue, err
 	}
 	text, err := os.ReadFile(program)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(with.where.Dir, noise.ProbeName), text, 0o755)
+		err = os.WriteFile(filepath.Join(with.where.Dir, probeShim), text, 0o755)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("bring %s to the guest: %w", noise.ProbeName, err)
+		return nil, fmt.Errorf("bring %s to the guest: %w", probeShim, err)
 	}
 	o.say("starting a guest to probe")
 	args := append([]string{"run", "-n", "1", "--guests", "1", "--cpus", strconv.Itoa(o.cpus), "--mem", fmt.Sprint(with.memory), "--image", with.image, "--no-trace"}, kinds[o.in]...)
-	return with.where.Dialogue(ctx, append(args, "--", "./"+noise.ProbeName)...)
+	return with.where.Dialogue(ctx, append(args, "--", "./"+probeShim, noise.ProbeVerb)...)
 }
 
 // describe has the record say whose cores they are.
