@@ -173,7 +173,7 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 	s.guest.waits = waits
 	s.guest.Mu.Unlock()
 	s.out.NoteSuspended()
-	if err := d.freeze(s.guest); err != nil {
+	if err := d.suspendForSwitch(s.guest); err != nil {
 		return false, err
 	}
 	if err := fault.Point("container.switch.after-freeze"); err != nil {
@@ -301,8 +301,8 @@ func (d *Driver) resumeSending(ctx context.Context, g *guest) (*transfer.Sender,
 	return s, nil
 }
 
-// freeze records that the guest is suspended and then freezes it.
-func (d *Driver) freeze(g *guest) error {
+// suspendForSwitch records that the guest is suspended and then freezes it.
+func (d *Driver) suspendForSwitch(g *guest) error {
 	if err := g.Remember(func(r *record) { r.Copy.Suspended = true }); err != nil {
 		return err
 	}
@@ -324,10 +324,10 @@ func (d *Driver) release(ctx context.Context, g *guest) error {
 	if err := d.criu.Release(ctx, g.Remembered().Process.PID, freezer); err != nil {
 		return err
 	}
-	return errors.Join(d.freeze(g), d.cut(g))
+	return errors.Join(d.suspendForSwitch(g), d.cut(g))
 }
 
-// thaw undoes cut and freeze.
+// thaw undoes cut and suspendForSwitch.
 func (d *Driver) thaw(g *guest) error {
 	r := g.Remembered()
 	if c := r.Copy; c != nil && len(c.Kept) > 0 {

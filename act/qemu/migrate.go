@@ -299,9 +299,9 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 // suspended. QEMU needs some hundred microseconds of CPU.
 const drainLimit = 20 * time.Millisecond
 
-// halt suspends the guest once it has read its queued frames. The overlay forwards later
-// ones to the target.
-func (g *guest) halt(ctx context.Context, q *qmp.Client) error {
+// suspendForSwitch suspends the guest once it has read its queued frames. The overlay forwards
+// later ones to the target.
+func (g *guest) suspendForSwitch(ctx context.Context, q *qmp.Client) error {
 	for end := time.Now().Add(drainLimit); time.Now().Before(end) && host.Unread(g.handle, firstFile); {
 		time.Sleep(drainLimit / 100)
 	}

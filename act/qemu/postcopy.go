@@ -59,7 +59,7 @@ func (m migration) parted() bool {
 // of its memory. QEMU must not suspend it, because after a later error it would resume
 // the guest, which then runs elsewhere.
 func (g *guest) finish(ctx context.Context, q *qmp.Client, mode fleet.Mode) error {
-	if err := g.halt(ctx, q); err != nil {
+	if err := g.suspendForSwitch(ctx, q); err != nil {
 		return err
 	}
 	switch mode {
