@@ -1,7 +1,9 @@
 package placement
 
 import (
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -155,4 +157,82 @@ func (v *Survey) CPUs(id fleet.HostID) int { return v.at(id).held.cpus }
 // has lost memory.
 func (v *Survey) FreeBytes(h *fleet.Host) int64 {
 	return h.Facts.Capacity.MemoryBytes - v.at(h.ID).held.bytes
+}
+
+// Best returns the best host for a guest, equals by name, and false if none can take it.
+// An undecided kind is settled first: hosts with a better kind exclude all others.
+func (v *Survey) Best(a Ask) (Choice, bool) {
+	if c, found := v.sited(a); found {
+		return c, true
+	}
+	for _, s := range suitsOf(a) {
+		if e, score := v.best(s); e != nil {
+			return Choice{Host: e.host.ID, Kind: s.ask.Kind, Score: score, Reason: v.reason(s.why, e)}, true
+		}
+	}
+	return Choice{}, false
+}
+
+// Where is Best without the reason.
+func (v *Survey) Where(a Ask) (fleet.HostID, bool) {
+	for _, s := range suitsOf(a) {
+		if e, _ := v.best(s); e != nil {
+			return e.host.ID, true
+		}
+	}
+	return "", false
+}
+
+func (v *Survey) best(s suit) (*entry, float64) {
+	best, score := (*entry)(nil), math.Inf(-1)
+	try := func(e *entry) bool {
+		if free := e.host.Facts.Capacity.MemoryBytes - e.held.bytes; free < s.ask.Need.MemoryBytes || Unfit(v, e.host, s.ask) != "" || !s.suits(e.host) {
+			return false
+		}
+		if of := v.score(e, s.ask); best == nil || better(of, score, e.host.ID, best.host.ID) {
+			best, score = e, of
+		}
+		return true
+	}
+	if len(s.ask.Only) > 0 {
+		for _, id := range s.ask.Only {
+			try(v.at(id))
+		}
+	} else {
+		for c, q := range v.index.classes {
+			if able, has := c.abilities(s.ask.Kind); unable(able, has, s.ask) != "" || s.only != "" && able.Accelerator != s.only || s.site != "" && c.site != s.site {
+				continue
+			}
+			q.walk(func(slot int) bool {
+				e := &v.index.entries[slot]
+				_, changed := v.over[e.host.ID]
+				return !changed && try(e)
+			})
+		}
+		for _, e := range v.over { // last: they usually have less free than others, and need no check
+			if best == nil || better(v.score(e, s.ask), score, e.host.ID, best.host.ID) {
+				try(e)
+			}
+		}
+	}
+	return best, score
+}
+
+func (v *Survey) score(e *entry, a Ask) float64 {
+	return v.index.policy.Score(e.host, e.host.Facts.Capacity.MemoryBytes-e.held.bytes-a.Need.MemoryBytes, e.held.cpus)
+}
+
+// reason says why a host was chosen, after why.
+func (v *Survey) reason(why string, e *entry) string {
+	f := &e.host.Facts
+	out := append(make([]byte, 0, 192), why...) // allocated once: it is made for every placed guest
+	out = append(appendSize(out, f.Capacity.MemoryBytes-e.held.bytes), " of "...)
+	out = append(appendSize(out, f.Capacity.MemoryBytes), " memory free, "...)
+	out = append(strconv.AppendFloat(out, f.LoadCPUs, 'f', 1, 64), " of "...)
+	out = append(strconv.AppendInt(out, int64(f.Capacity.CPUs), 10), " CPUs busy, "...)
+	out = append(appendCount(out, e.held.guests, "guest"), " there"...)
+	if f.Owner != nil && f.Owner.State != "" {
+		out = append(append(out, ", its owner away for "...), f.Owner.IdleFor(v.At).Round(time.Minute).String()...)
+	}
+	return string(out)
 }
