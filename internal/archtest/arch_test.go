@@ -107,6 +107,7 @@ func TestRules(t *testing.T) {
 		found = append(found, checkWords(s)...)
 	}
 	found = append(found, checkPackages(all)...)
+	found = append(found, checkPackageSizes(all)...)
 	used := map[string]bool{}
 	for _, b := range found {
 		if excused[b.key()] {

@@ -68,6 +68,8 @@ var harmless = []string{"net/netip"}
 
 // The sizes that no part may exceed.
 const (
+	mostPackageLines  = 4000 // without tests; then it is likely two
+	leastPackageLines = 300  // without tests, of a package with one importer: it is likely a file of that one
 	mostFileLines     = 500
 	mostTestLines     = 800
 	mostFunctionLines = 70
@@ -364,6 +366,37 @@ func checkPackages(all []source) []breach {
 		named[path.Base(dir)] = dir
 		if !documented[dir] {
 			out = append(out, breach{"comment", example[dir], dir, "package " + path.Base(dir) + " has no comment"})
+		}
+	}
+	return out
+}
+
+// checkPackageSizes reports packages that are too large for one, and those that are so small, with
+// one importer, that they may be a file of it.
+func checkPackageSizes(all []source) []breach {
+	lines, importers := map[string]int{}, map[string]map[string]bool{}
+	for _, s := range all {
+		if s.test() {
+			continue
+		}
+		lines[s.dir()] += s.lines
+		for _, imp := range s.imports() {
+			if in, ours := strings.CutPrefix(imp, module+"/"); ours {
+				if importers[in] == nil {
+					importers[in] = map[string]bool{}
+				}
+				importers[in][s.dir()] = true
+			}
+		}
+	}
+	var out []breach
+	for _, dir := range sortedKeys(lines) {
+		switch n := lines[dir]; {
+		case n > mostPackageLines:
+			out = append(out, breach{"large", dir, dir, fmt.Sprintf("%d lines, at most %d: two packages, or a reason in exceptions.txt", n, mostPackageLines)})
+		case n < leastPackageLines && len(importers[dir]) == 1:
+			by := sortedKeys(importers[dir])[0]
+			out = append(out, breach{"small", dir, dir, fmt.Sprintf("%d lines, and only %s imports it: a file of that package, or a reason in exceptions.txt", n, by)})
 		}
 	}
 	return out

@@ -96,6 +96,42 @@ func TestNoTwoPackagesHaveOneName(t *testing.T) {
 	}
 }
 
+func TestPackageSizes(t *testing.T) {
+	file := func(path, imports string, lines int) source {
+		s, err := parse(path, []byte("package x"+imports+strings.Repeat("\n", lines)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	const small = `; import _ "pagurus/act/small"`
+	few := file("act/small/s.go", "", leastPackageLines-1)
+	one, two := file("serve/one/o.go", small, 10), file("serve/two/t.go", small, 10)
+	test := file("serve/two/t_test.go", small, 10)
+	half := mostPackageLines / 2
+	for _, c := range []struct {
+		all  []source
+		want string
+	}{
+		{[]source{few, one}, "small act/small"},
+		{[]source{few, one, test}, "small act/small"},
+		{[]source{few, one, two}, ""},
+		{[]source{few}, ""}, // a command
+		{[]source{file("act/small/s.go", "", leastPackageLines), one}, ""},
+		{[]source{file("act/x/a.go", "", half), file("act/x/b.go", "", half)}, ""},
+		{[]source{file("act/x/a.go", "", half), file("act/x/b.go", "", half+1)}, "large act/x"},
+		{[]source{file("act/x/a.go", "", half), file("act/x/b_test.go", "", half+1)}, ""},
+	} {
+		var got []string
+		for _, b := range checkPackageSizes(c.all) {
+			got = append(got, b.key())
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("got %v, want %q", got, c.want)
+		}
+	}
+}
+
 func TestWords(t *testing.T) {
 	for name, want := range map[string][]string{
 		"guestInfo2": {"guest", "info"}, "HTTPHandler": {"http", "handler"}, "database": {"database"}, "a_Base": {"a", "base"},
