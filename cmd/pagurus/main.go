@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -78,23 +77,6 @@ func completeImageFlags(cmd *cobra.Command) {
 	}
 	for _, sub := range cmd.Commands() {
 		completeImageFlags(sub)
-	}
-}
-
-func versionCommand(std streams) *cobra.Command {
-	return &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version",
-		Example: "  pagurus version",
-		Args:    cli.NoArguments,
-		RunE: func(*cobra.Command, []string) error {
-			built := ""
-			if info, ok := debug.ReadBuildInfo(); ok {
-				built = " (" + info.GoVersion + ")"
-			}
-			_, err := fmt.Fprintf(std.out, "pagurus %s%s\n", version, built)
-			return err
-		},
 	}
 }
 

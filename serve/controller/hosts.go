@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"pagurus/decide/desired"
@@ -119,6 +120,20 @@ func (c *Controller) join(ctx context.Context, by wire.Peer, hello wire.Hello, s
 	return nil, nil
 }
 
+// Refused keeps why a host's agent was not let in, for people.
+func (c *Controller) Refused(ctx context.Context, id fleet.HostID, why string) {
+	_ = c.do(ctx, func(context.Context) { // the agent tries again
+		h, known := c.snap().Hosts[id]
+		if !known || c.hosts[id] != nil || slices.Equal(h.Facts.Troubles, []string{why}) {
+			return
+		}
+		c.Log.Warn("refused an agent", "host", id, "cause", why)
+		h.Facts.Troubles = []string{why}
+		c.loop.Index.Learn(id, h.Facts)
+		c.publish()
+	})
+}
+
 func (c *Controller) detach(id fleet.HostID, s *wire.HostSession) {
 	if h := c.hosts[id]; h == nil || h.session != s {
 		return
@@ -194,6 +209,9 @@ func (c *Controller) enter(r fleet.Report) {
 func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
 	moved := c.snap().Hosts[id].Facts.Address != f.Address
 	f.SeenAt, f.Connected = now(), true
+	if behind := fleet.Behind(fleet.Speaker{Name: "its agent", Protocol: f.Protocol}, fleet.Speaker{Name: "the controller", Protocol: fleet.Protocol()}); behind != "" {
+		f.Troubles = append(f.Troubles, behind)
+	}
 	if f.Owner != nil {
 		owner := f.Owner.By(f.SeenAt)
 		f.Owner = &owner
