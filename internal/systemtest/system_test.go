@@ -144,6 +144,8 @@ func script(t *testing.T, file string) testscript.Params {
 			"phase":  phase,
 			"ended":  ended,
 			"slow":   slow,
+
+			"speaking": speaking,
 		},
 	}
 }
