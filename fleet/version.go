@@ -19,8 +19,8 @@ var protocol = func() int {
 
 // Protocol is the number of the messages that this program speaks: between command line,
 // controller, agents and guest agents, between two hosts, and in what an agent leaves for the
-// next one. It is raised when a message changes its meaning, and when leaving out a new field
-// would do harm. Whoever does not say a number is from before there were any: 0.
+// next one. It is raised when a message changes its meaning, when a request gets a new field,
+// and when ignoring a new field would do harm. Whoever does not say a number is from before there were any: 0.
 func Protocol() int { return protocol }
 
 // Speaker is one side of a connection.
