@@ -23,22 +23,25 @@ const (
 	// seekFor is how long hosts that have been heard may need to say that they run a guest: a
 	// guest that is suspended at the end of a copy runs on within seconds.
 	seekFor = 30 * time.Second
-	// skipped is by how much a restored cluster's counters rise. Hosts have seen names and
-	// numbers since the backup, and a second job of the same name would be taken for the first.
+	// skipped is by how much a restored cluster's counters rise with each restore, and by one
+	// more for each minute since the backup. Hosts have seen names and numbers since then, and a
+	// second job of the same name would be taken for the first.
 	skipped = 1000
 )
 
 // Restore returns the change that makes a restored store safe to lead from: what had not ended
 // is sought, moves are over, and no name, number or join token since the backup can be used twice.
-func (p *Planner) Restore(s fleet.Snapshot, backup, at time.Time) fleet.Changeset {
+// times is how often this head was restored, with this time: the same backup may be again.
+func (p *Planner) Restore(s fleet.Snapshot, backup, at time.Time, times int) fleet.Changeset {
 	s.At = at
 	d := newDraft(p, state.NewIndex(s, p.Policy))
 	defer d.free()
 	d.at = at
 	c := d.counters()
 	c.Restored = &fleet.Restored{At: at, Backup: backup, NextJob: c.NextJob}
-	c.NextJob, c.NextMove, c.LastHost = c.NextJob+skipped, c.NextMove+skipped, c.LastHost+skipped
-	c.NextSubnet = fleet.Subnet((int(c.NextSubnet) + skipped) % (int(fleet.MaxSubnet) + 1))
+	more := skipped*max(times, 1) + int(max(0, at.Sub(backup))/time.Minute)
+	c.NextJob, c.NextMove, c.LastHost = c.NextJob+uint64(more), c.NextMove+uint64(more), c.LastHost+uint32(more)
+	c.NextSubnet = fleet.Subnet((int(c.NextSubnet) + more) % (int(fleet.MaxSubnet) + 1))
 	cause := "the cluster's state was restored from a backup of " + when(backup)
 	for id, g := range s.Guests {
 		if !g.State.Ended() {

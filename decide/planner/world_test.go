@@ -39,6 +39,8 @@ type world struct {
 	saw     map[fleet.HostID]map[fleet.GuestID]uint64 // newest generation
 	wire    []fleet.Order                             // sent, not answered
 	log     []fleet.Order
+
+	restored int // how often an older state was put in place
 }
 
 func newWorld(t checker, hosts ...fleet.HostID) *world {
