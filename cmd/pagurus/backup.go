@@ -75,7 +75,10 @@ func saveBackup(cmd *cobra.Command, std streams, to saveTo) error {
 		}
 		return err
 	}
-	if _, err := os.Lstat(to.path); err == nil && !to.force {
+	switch is, err := os.Lstat(to.path); {
+	case err == nil && !is.Mode().IsRegular(): // replacing a device would break it for others
+		return fmt.Errorf("%s is not a file: choose another name, or - for the standard output", to.path)
+	case err == nil && !to.force:
 		return fmt.Errorf("%s is there already: choose another name, or replace it with --force", to.path)
 	}
 	f, err := os.CreateTemp(filepath.Dir(to.path), ".pagurus-backup-") // its owner alone may open it
