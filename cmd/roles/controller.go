@@ -70,7 +70,11 @@ func (r *Restore) Add(flags *pflag.FlagSet) {
 // RestoreCommand is the controller's command that restores a backup; run does it.
 func RestoreCommand(run func(cmd *cobra.Command, f Controller, r Restore) error) *cobra.Command {
 	var r Restore
-	cmd := ControllerCommand(RestoreVerb+" FILE", func(cmd *cobra.Command, f Controller) error {
+	present := func(flags *pflag.FlagSet) Config { // a backup may have the file that is missing
+		path, _ := ConfigPath(flags)
+		return ReadConfigFile(path, false)
+	}
+	cmd := controllerCommand(RestoreVerb+" FILE", present, func(cmd *cobra.Command, f Controller) error {
 		r.File = cmd.Flags().Arg(0)
 		return run(cmd, f, r)
 	})
@@ -120,6 +124,10 @@ func HoldLock(socket, purpose string) (*daemon.Lock, error) {
 
 // ControllerCommand is the command of a controller; it calls run.
 func ControllerCommand(use string, run func(cmd *cobra.Command, f Controller) error) *cobra.Command {
+	return controllerCommand(use, ReadConfig, run)
+}
+
+func controllerCommand(use string, read func(*pflag.FlagSet) Config, run func(cmd *cobra.Command, f Controller) error) *cobra.Command {
 	var f Controller
 	cmd := &cobra.Command{
 		Use:   use,
@@ -131,7 +139,7 @@ The program is pagurus-controller; systemd units may name it.`,
 		Example: "  pagurus controller --listen :" + defaultPort,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := configure(cmd.Flags(), ControllerTable); err != nil {
+			if err := read(cmd.Flags()).Apply(ControllerTable, cmd.Flags()); err != nil {
 				return err
 			}
 			f.Finish()
