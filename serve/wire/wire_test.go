@@ -112,7 +112,8 @@ type served struct {
 	authority    *identity.Authority
 	most         int           // connections of one user; 0: as always
 	ahead        time.Duration // what its clock is ahead of others
-	joins        []bool        // of each that joined, whether it claims this machine from elsewhere
+	backup       Backup
+	joins        []bool // of each that joined, whether it claims this machine from elsewhere
 	stop         func()
 }
 
@@ -153,7 +154,7 @@ func (s *served) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Machine: "here", Controller: s.world, Streams: s.world, Forecasts: s.world, Log: slog.New(slog.DiscardHandler)})
+		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Machine: "here", Controller: s.world, Streams: s.world, Forecasts: s.world, Backup: s.makeBackup, Log: slog.New(slog.DiscardHandler)})
 	}()
 	var once sync.Once
 	s.stop = func() {
