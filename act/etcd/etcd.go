@@ -246,6 +246,13 @@ func (s *Store) Lead(ctx context.Context, name string) (<-chan struct{}, error) 
 // stopped.
 func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, opLimit)
+	ctx, stop := s.untilFault(ctx)
+	return ctx, func() { stop(); cancel() }
+}
+
+// untilFault ends a context when the embedded etcd has stopped.
+func (s *Store) untilFault(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
 	if s.member == nil {
 		return ctx, cancel
 	}

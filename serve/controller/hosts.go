@@ -112,6 +112,14 @@ func (c *Controller) join(ctx context.Context, by wire.Peer, hello wire.Hello, s
 	h := &host{session: s}
 	c.hosts[hello.Host] = h
 	c.learn(hello.Host, hello.Facts)
+	if c.snap().Cluster.Restored != nil { // what the host runs may be younger than the backup
+		if _, err := c.step(ctx, fleet.Observation{At: now(), Attached: hello.Host}); err != nil {
+			c.noteStoreError(err)
+			c.detach(hello.Host, s)
+			return nil, err
+		}
+		c.nameUnrecorded(hello)
+	}
 	h.wanted = desired.Wanted(c.snap(), hello.Host)
 	c.sendToHost(hello.Host, wire.Down{Wanted: &h.wanted})
 	c.sendPending(hello.Host)
@@ -132,6 +140,16 @@ func (c *Controller) Refused(ctx context.Context, id fleet.HostID, why string) {
 		c.loop.Index.Learn(id, h.Facts)
 		c.publish()
 	})
+}
+
+// nameUnrecorded logs the guests of a host that it is about to be told to end because the store
+// was restored from a backup that is older than they are.
+func (c *Controller) nameUnrecorded(hello wire.Hello) {
+	for id := range hello.Facts.Guests {
+		if g, known := c.snap().Guests[id]; !known || g.State.Ended() {
+			c.Log.Warn("a guest on a host is not in the state that was restored, and is ended there", "guest", id, "host", hello.Host, "cause", g.Cause)
+		}
+	}
 }
 
 func (c *Controller) detach(id fleet.HostID, s *wire.HostSession) {

@@ -78,6 +78,7 @@ type ServeConfig struct {
 	Controller Controller
 	Streams    Streams
 	Forecasts  Forecasts                                   // nil: predictions are refused
+	Backup     Backup                                      // nil: refused
 	Version    string                                      // this build, for people
 	Refused    func(context.Context, fleet.HostID, string) // hears why a host's agent was not let in; may be nil
 	Log        *slog.Logger
@@ -170,6 +171,7 @@ func (s *server) routes() http.Handler {
 	add("GET /v1/jobs/{job}/{stream}", access.PassStream, s.read)
 	add("POST /v1/jobs/{job}/{stream}", access.PassStream, s.write)
 	add("GET /v1/images/{digest}/{file}", access.ReadImage, s.image)
+	add("GET /v1/backup", access.BackUp, s.backup)
 	add("GET "+agentPath, access.Attach, s.agent)
 	add("GET /v1/whoami", access.Renew, s.whoAmI)
 	add("POST /v1/renew", access.Renew, s.renew)

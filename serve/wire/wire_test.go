@@ -120,7 +120,8 @@ type served struct {
 	most         int           // connections of one user; 0: as always
 	protocol     *int          // nil: as this program
 	ahead        time.Duration // what its clock is ahead of others
-	joins        []bool        // of each that joined, whether it claims this machine from elsewhere
+	backup       Backup
+	joins        []bool // of each that joined, whether it claims this machine from elsewhere
 	stop         func()
 }
 
@@ -161,7 +162,7 @@ func (s *served) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Machine: "here", Controller: s.world, Streams: s.world, Forecasts: s.world, Version: "build", Refused: s.world.Refused, protocol: s.protocol, Log: slog.New(slog.DiscardHandler)})
+		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Machine: "here", Controller: s.world, Streams: s.world, Forecasts: s.world, Backup: s.makeBackup, Version: "build", Refused: s.world.Refused, protocol: s.protocol, Log: slog.New(slog.DiscardHandler)})
 	}()
 	var once sync.Once
 	s.stop = func() {
