@@ -62,7 +62,7 @@ func (c *copying) end() error {
 }
 
 // readRecord reads the record in a guest's folder. Without one the error is
-// fs.ErrNotExist.
+// fs.ErrNotExist, with one of an agent that is too new host.ErrNewer.
 func readRecord(dir string) (r record, err error) {
 	r, err = host.ReadRecord[record](dir)
 	if r.Export != "" && len(r.Folders) == 0 {
@@ -71,8 +71,9 @@ func readRecord(dir string) (r record, err error) {
 	return r, err
 }
 
-// Clone returns a record that can be changed without changing this one.
-func (r record) Clone() record {
+// Ours returns the record as this agent writes it. It can be changed without changing this one.
+func (r record) Ours() record {
+	r.Recorded = host.ByUs()
 	if r.Copy != nil {
 		c := *r.Copy
 		r.Copy = &c

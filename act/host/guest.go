@@ -2,75 +2,11 @@ package host
 
 import (
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"pagurus/fleet"
-	"pagurus/internal/note"
 )
-
-// Record is what every driver stores about a guest for later agents. A driver's own record
-// embeds it.
-type Record struct {
-	Guest     fleet.GuestID     `json:"guest"`
-	Gen       uint64            `json:"gen"`
-	Process   Process           `json:"process"` // the first one; before a container has arrived, the process that holds its place
-	StartedAt time.Time         `json:"started_at"`
-	Complete  bool              `json:"complete"` // Start or Receive finished; incomplete guests are destroyed
-	Incoming  fleet.MigrationID `json:"incoming,omitempty"`
-	Target    bool              `json:"target,omitempty"` // made by Receive and not yet resumed
-	Listen    string            `json:"listen,omitempty"` // where Receive's guest is received
-}
-
-// Shared returns the part of a record that all drivers have.
-func (r Record) Shared() Record { return r }
-
-// startAgain answers Start of a guest that is here.
-func (r Record) startAgain() error {
-	if r.Target {
-		return fmt.Errorf("it is here as the target of migration %s", r.Incoming)
-	}
-	return nil
-}
-
-// receiveAgain answers Receive of a guest that is here.
-func (r Record) receiveAgain(m fleet.MigrationID) (listen string, err error) {
-	switch {
-	case !r.Target:
-		return "", fmt.Errorf("it is here already")
-	case r.Incoming == m:
-		return r.Listen, nil
-	}
-	// It may be all there is of the guest: only Stop may destroy it.
-	return "", r.startAgain()
-}
-
-// recordFile is the record's name in a guest's folder.
-const recordFile = "guest.json"
-
-// ReadRecord reads the record in a guest's folder. A missing one is an fs.ErrNotExist.
-func ReadRecord[R any](dir string) (r R, err error) {
-	err = note.Load(filepath.Join(dir, recordFile), &r)
-	return r, err
-}
-
-// WriteRecord replaces the record in a guest's folder atomically. A guest's own account may be
-// able to write in the folder, but it is sticky: nobody can replace or pre-create root's files
-// there. Nothing is synced: a host that loses power has lost the guest as well.
-func WriteRecord[R interface{ Shared() Record }](dir string, r R) error {
-	if err := note.Replace(filepath.Join(dir, recordFile), r); err != nil {
-		return fmt.Errorf("remember guest %s: %w", r.Shared().Guest, err)
-	}
-	return nil
-}
-
-// Stored is what Guest asks of a driver's record R. A Clone can be changed without changing the
-// record.
-type Stored[R any] interface {
-	Shared() Record
-	Clone() R
-}
 
 // Guest is what every driver holds of a guest that it watches. A driver's own guest embeds it.
 type Guest[R Stored[R]] struct {
@@ -125,7 +61,7 @@ func (g *Guest[R]) Remember(change func(*R)) error {
 	if g.Released {
 		return ErrClosed
 	}
-	r := g.Record.Clone()
+	r := g.Record.Ours()
 	change(&r)
 	if err := WriteRecord(g.Dir, r); err != nil {
 		return err

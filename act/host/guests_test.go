@@ -10,7 +10,10 @@ import (
 // own is a driver's record.
 type own struct{ Record }
 
-func (r own) Clone() own { return r }
+func (r own) Ours() own {
+	r.Recorded = ByUs()
+	return r
+}
 
 // made returns a guest with a folder, as a driver makes it.
 func made(t *testing.T, r Record) *Guest[own] {

@@ -28,8 +28,9 @@ type copying struct {
 	Downtime    time.Duration     `json:"downtime_ns"`    // from then until the target had it
 }
 
-// Clone returns a record that can be changed without changing this one.
-func (r record) Clone() record {
+// Ours returns the record as this agent writes it. It can be changed without changing this one.
+func (r record) Ours() record {
+	r.Recorded = host.ByUs()
 	if r.Copy != nil {
 		c := *r.Copy
 		r.Copy = &c
