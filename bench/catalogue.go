@@ -21,6 +21,7 @@ var Catalogue = []Measurable{
 	{"network", ByCommand, "latency and bandwidth between guests, also over links that lose or wait"},
 	{"noise", ByCommand, "what interrupts programs on this machine's cores"},
 	{"size", ByMake, "memory and processor time of an idle cluster's controller and agents"},
+	{"idle", ByMake, "memory and processor time of an idle agent, without guests and with one"},
 	{"crowd", ByMake, "the controller with 2,000 TLS connections of agents that report"},
 	{"start", ByMake, "a warm run to MPI_Init, beside a boot by hand"},
 	{"migration", ByMake, "a move's total time, beside QEMU's migrate typed by hand"},
