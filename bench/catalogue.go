@@ -17,7 +17,7 @@ type Measurable struct {
 // their commands from it.
 var Catalogue = []Measurable{
 	{"overhead", ByCommand, "what real programs lose in guests"},
-	{"migration", ByCommand, "what moves cost a job"},
+	{"migration", ByCommand, "what moves cost a job, also beside moves of QEMU by hand"},
 	{"network", ByCommand, "latency and bandwidth between guests, also over links that lose or wait"},
 	{"noise", ByCommand, "what interrupts programs on this machine's cores"},
 	{"size", ByMake, "memory and processor time of an idle cluster's controller and agents"},
