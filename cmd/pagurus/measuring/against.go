@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/act/machine"
 	"pagurus/bench"
 	"pagurus/bench/drive"
 	"pagurus/bench/programs"
@@ -50,6 +51,7 @@ type contest struct {
 	drive.Pagurus
 	from, to fleet.Host
 	via      []string // runs a command on a host: {host} and {address} stand for it
+	agent    func(fleet.Host) (string, error)
 	image    fleet.Image
 	memory   int64
 }
@@ -186,14 +188,11 @@ func (o *overhead) beside(ctx context.Context, cmd *cobra.Command, a against) er
 		} else if a.via == "" {
 			c.via = []string{"ssh", "{host}", "sudo"}
 		}
-		program, err := o.agentOf()
-		if err != nil {
-			return err
-		}
-		c.via = append(c.via, program, roles.ByHandVerb)
+		c.agent = o.agentOn
 		if err := o.seeTo(ctx); err != nil {
 			return err
 		}
+		var err error
 		if c.image, err = o.where.Image(ctx, o.image); err != nil {
 			return err
 		}
@@ -215,9 +214,10 @@ func (o *overhead) beside(ctx context.Context, cmd *cobra.Command, a against) er
 	})
 }
 
-// agentOf is the agent's program on the hosts: in a lab the one beside this program.
-func (o *overhead) agentOf() (string, error) {
-	if !o.lab {
+// agentOn is the agent's program on a host: the one beside this program where a host is a
+// namespace of this machine, else the one that is installed there.
+func (o *overhead) agentOn(at fleet.Host) (string, error) {
+	if at.Facts.Boot != machine.Boot() {
 		return roles.AgentProgram, nil
 	}
 	return o.Beside(roles.AgentProgram)

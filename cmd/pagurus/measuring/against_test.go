@@ -133,13 +133,13 @@ func TestTheCommandByHandHasTheProgramInIt(t *testing.T) {
 func TestAnEndByHand(t *testing.T) {
 	dir := t.TempDir()
 	script := filepath.Join(dir, "end")
-	text := fmt.Sprintf("#!/bin/sh\necho $1 $2 >%[1]s/asked; read -r setting; echo '{}'; read -r order && echo '{\"error\":\"no room\"}'; while read -r more; do :; done; echo gone >%[1]s/gone\n", dir)
+	text := fmt.Sprintf("#!/bin/sh\necho $1 $2 $3 $4 >%[1]s/asked; read -r setting; echo '{}'; read -r order && echo '{\"error\":\"no room\"}'; while read -r more; do :; done; echo gone >%[1]s/gone\n", dir)
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	at := fleet.Host{ID: "h1", Facts: fleet.Facts{Address: "10.0.0.1"}}
 	other := fleet.Host{ID: "h2", Facts: fleet.Facts{Address: "10.0.0.2"}}
-	c := &contest{via: []string{script, "{host}", "root@{address}"}}
+	c := &contest{via: []string{script, "{host}", "root@{address}"}, agent: func(at fleet.Host) (string, error) { return "agent-of-" + string(at.ID), nil }}
 	e, err := c.reach(t.Context(), at, other, []string{"true"})
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestAnEndByHand(t *testing.T) {
 	if err := e.close(); err != nil {
 		t.Error(err)
 	}
-	if asked, _ := os.ReadFile(filepath.Join(dir, "asked")); string(asked) != "h1 root@10.0.0.1\n" {
+	if asked, _ := os.ReadFile(filepath.Join(dir, "asked")); string(asked) != "h1 root@10.0.0.1 agent-of-h1 by-hand\n" {
 		t.Errorf("it was run with %q", asked)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "gone")); err != nil {

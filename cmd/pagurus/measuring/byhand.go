@@ -116,7 +116,11 @@ func (c *contest) reach(ctx context.Context, at, other fleet.Host, command []str
 		return nil, err
 	}
 	s.Here, s.There = here, there
-	words := filled(c.via, at)
+	program, err := c.agent(at)
+	if err != nil {
+		return nil, err
+	}
+	words := append(filled(c.via, at), program, roles.ByHandVerb)
 	e := &handEnd{host: at.ID, process: exec.Command(words[0], words[1:]...), ctx: ctx}
 	e.process.Stderr = &e.notes
 	e.process.WaitDelay = time.Second
