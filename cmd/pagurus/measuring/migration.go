@@ -39,7 +39,7 @@ nothing there. Where KVM does not work guests are emulated, and the record says 
 		Example: `  sudo pagurus bench migration
   sudo pagurus bench migration --targets container,vm,vm-tuned --runs 50 --mem 1G
   sudo pagurus bench migration --against qemu --runs 10
-  pagurus bench migration --against qemu --between host1,host2 --via 'ssh root@{address}'`,
+  sudo pagurus bench migration --against qemu --between host1,host2 --via 'ssh root@{address}'`,
 		Args: cli.NoArguments,
 		RunE: measured(func(ctx context.Context, cmd *cobra.Command) error {
 			if err := beside.check(cmd.Flags().Changed("targets")); err != nil {
