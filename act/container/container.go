@@ -84,9 +84,9 @@ type Driver struct {
 	guests       host.Guests[guest]
 }
 
-// Become makes this process one of those beside containers if it was started as one, and
-// does not return then. A program that opens a driver calls it before anything else:
-// where there is no pagurus-shim, they are this program.
+// Become makes this process a helper process of containers if it was started as one; then it
+// does not return. A program that opens a driver calls Become before anything else: where
+// there is no pagurus-shim, the helpers are this program, started again.
 func Become() { shim.Become(memory.Shims, sandbox.Shims) }
 
 // Open prepares the host, finds out whether containers can be moved here, and finds the

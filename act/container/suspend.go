@@ -8,8 +8,8 @@ import (
 	"pagurus/fleet"
 )
 
-// ReclaimMemory does nothing and returns 0: memory that a container does not use already
-// belongs to the host.
+// ReclaimMemory does nothing and returns 0. The memory that a container does not use belongs
+// to the host already.
 func (*Driver) ReclaimMemory(context.Context, fleet.GuestID, int64) (int64, error) { return 0, nil }
 
 // ReturnMemory does nothing, because ReclaimMemory does nothing.

@@ -1,12 +1,12 @@
-// Package qemu runs guests as QEMU virtual machines and moves them while they
-// run. Driver satisfies agent.Driver, agent.Linker and agent.Teller.
+// Package qemu runs guests as QEMU virtual machines and moves them while they run. Driver
+// implements agent.Driver, agent.Linker and agent.Teller.
 //
-// It does not know hosts, phases, placement or the job's network, and its calls can be
-// repeated. Every guest is a process of its own, unprivileged, in a session and cgroup of
-// its own, that outlives the driver. A new driver finds it by its folder (guest.json) and
-// by asking QEMU.
+// The package does not know hosts, phases, placement or the job's network. Its calls can be
+// repeated. Every guest is an unprivileged process in a session and a control group of its
+// own, and outlives the driver. A new driver finds the guest by its folder (guest.json) and by
+// asking QEMU.
 //
-// Its tests run the drivers' contract suite with a real QEMU and a real kernel.
+// The tests run the drivers' contract suite with a real QEMU and a real kernel.
 package qemu
 
 import (
@@ -44,11 +44,11 @@ type Config struct {
 	Log          *slog.Logger                                        // nil: slog.Default
 }
 
-// Cgroups puts each guest's processes in a cgroup.
+// Cgroups puts each guest's processes into a control group.
 type Cgroups interface {
 	// Place moves a process and all its threads to the guest's group.
 	Place(guest fleet.GuestID, pid, cpus int) error
-	// Remove removes the guest's cgroup. A missing one is not an error.
+	// Remove removes the guest's control group. It is not an error if the group does not exist.
 	Remove(guest fleet.GuestID) error
 }
 
@@ -71,8 +71,8 @@ type Driver struct {
 	guests       host.Guests[guest]
 }
 
-// Open prepares the host, finds out what QEMU can do on it, and finds again
-// the guests that run. What an earlier agent left half-made is destroyed.
+// Open prepares the host, finds out what QEMU can do there, and finds the running guests
+// again. It destroys what an earlier agent left incomplete.
 func Open(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{config: c}
 	d.Readdress(c.Address)
@@ -175,14 +175,14 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 	return d.wipe(id)
 }
 
-// Close releases all guests, which run on. Calls in progress end with errors.
+// Close releases all guests; they keep running. Calls in progress end with errors.
 func (d *Driver) Close() error {
 	d.end()
 	d.guests.Close((*guest).release)
 	return nil
 }
 
-// Abilities says what the driver can do on this host.
+// Abilities returns what the driver can do on this host.
 func (d *Driver) Abilities() fleet.Abilities {
 	can := d.able()
 	return postCopy(can, fleet.Abilities{
@@ -191,11 +191,11 @@ func (d *Driver) Abilities() fleet.Abilities {
 	})
 }
 
-// Slow says why guests are emulated, for people; empty if they are not.
+// Slow returns, for people to read, why guests are emulated. It is empty if they are not.
 func (d *Driver) Slow() string { return d.able().Trouble }
 
-// Ended returns a channel that is closed when the guest is gone from this host and
-// cleaned up.
+// Ended returns a channel that is closed when the guest is no longer on this host. By then
+// nothing of the guest is left.
 func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
 	if g, _ := d.guests.Find(id); g != nil {
 		return g.ended
@@ -208,8 +208,8 @@ func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
 // inspectLimit: a QEMU that writes a guest's last memory does not answer.
 const inspectLimit = time.Second
 
-// Inspect returns the facts of this host's guests. If a QEMU does not answer, they are
-// its last known ones.
+// Inspect returns the facts about every guest on this host. If a QEMU does not answer, they
+// are the last ones that are known.
 func (d *Driver) Inspect(ctx context.Context) (map[fleet.GuestID]fleet.GuestFacts, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()

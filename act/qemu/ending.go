@@ -117,8 +117,8 @@ func openLog(dir, name string) *os.File {
 	return f
 }
 
-// Ending is what is known of a guest that ended by itself; nil: it did not, or was stopped
-// since.
+// Ending returns what is known of a guest that ended by itself. It returns nil if the guest
+// did not end, or was stopped since.
 func (d *Driver) Ending(id fleet.GuestID) *fleet.Remains {
 	if g, _ := d.guests.Find(id); g != nil && !g.dead() {
 		return nil
@@ -126,8 +126,8 @@ func (d *Driver) Ending(id fleet.GuestID) *fleet.Remains {
 	return d.guests.Ending(id)
 }
 
-// LastWords are the last words of a guest that is here, for people. Empty if there are
-// none.
+// LastWords returns, for people to read, what a guest that is here said last. It is empty if
+// the guest said nothing.
 func (d *Driver) LastWords(id fleet.GuestID) string {
 	g, _ := d.guests.Find(id)
 	if g == nil || g.dead() { // its folder may be gone before its name is

@@ -393,9 +393,10 @@ func pass(ctx context.Context, q *qmp.Client) error {
 	return fault.Point("qemu.switch.after-continue")
 }
 
-// Resume resumes a suspended guest: on a target that has all of it, or on a source whose
-// switch certainly failed. It cancels a running copy. A running guest is not an error. It
-// refuses a source whose guest is at the target, because QEMU would let both run.
+// Resume resumes a suspended guest: at a target that has all of it, or at a source whose
+// switch certainly failed. It cancels a running copy. It is not an error if the guest runs
+// already. Resume is refused at a source if the guest is at the target, because QEMU would let
+// both run.
 func (d *Driver) Resume(ctx context.Context, id fleet.GuestID) error {
 	err := d.resume(ctx, id)
 	if err != nil {

@@ -44,11 +44,10 @@ type pacer struct {
 // because an earlier agent may have held the copy.
 func newPace(full int64) *pacer { return &pacer{full: full} }
 
-// Next returns the bandwidth for a copy in that state, and whether it has changed. Speed
-// is also measured between samples: QEMU reports it only every 100 ms, when the first
-// pass of a small guest may be over. Before the copy has converged (held), only the first
-// pass is slowed: the second may find nothing left, and later ones begin only when much
-// is.
+// Next returns the bandwidth for a copy in that state, and whether it has changed. Speed is
+// also measured between samples, because QEMU reports it only every 100 ms. The first pass of
+// a small guest may be over by then. Before the copy has converged (held), only the first pass
+// is slowed: the second may find nothing left, and later ones begin only when much is left.
 func (p *pacer) Next(now fleet.Progress, at time.Time, held bool) (bytesPerSecond int64, news bool) {
 	pass, before := now.Rounds != p.rounds, p.told
 	if p.told == p.full {

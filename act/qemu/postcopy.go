@@ -109,9 +109,9 @@ func (g *guest) stateCame(ctx context.Context, q *qmp.Client) (status string, in
 	}
 }
 
-// FetchRemaining returns when all memory of a post-copy guest has arrived. Other guests
-// have it already. After an error that wraps fleet.ErrUnsure call it again; after any
-// other some memory will never arrive, and the guest is lost.
+// FetchRemaining returns when all memory of a post-copy guest has arrived. All other guests
+// have their memory already. After an error that wraps fleet.ErrUnsure call it again. After
+// any other error some memory never arrives, and the guest is lost.
 func (d *Driver) FetchRemaining(ctx context.Context, id fleet.GuestID) error {
 	if err := d.awaitMemory(ctx, id); err != nil {
 		return fmt.Errorf("fetch the memory of guest %s: %w", id, err)
@@ -154,7 +154,7 @@ func (d *Driver) awaitMemory(ctx context.Context, id fleet.GuestID) error {
 	return fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
 }
 
-// Pushed reports at the source what was sent in post-copy.
+// Pushed returns at the source how much was sent in post-copy.
 func (d *Driver) Pushed(ctx context.Context, id fleet.GuestID) (fleet.Progress, error) {
 	g, q, err := d.here(ctx, id)
 	var info migration

@@ -12,7 +12,7 @@ import (
 	"pagurus/internal/note"
 )
 
-// Ability is a probe's result.
+// Ability holds what a probe found.
 type Ability struct {
 	Accelerator string `json:"accelerator"`            // "kvm" or "tcg"
 	Version     string `json:"version"`                // of QEMU

@@ -19,8 +19,8 @@ var profilePlan = host.SamplePlan{
 	After: []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, 1300 * time.Millisecond, 4 * time.Second},
 }
 
-// Profile samples a guest's use of memory, which takes some seconds, without the guest's
-// help. It refuses a guest that is being moved.
+// Profile samples how a guest uses its memory, which takes some seconds. The guest does not
+// take part. A guest that is being moved is refused.
 func (d *Driver) Profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, error) {
 	p, err := d.profile(ctx, id)
 	if err != nil {

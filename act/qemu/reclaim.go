@@ -10,10 +10,10 @@ import (
 	"pagurus/fleet"
 )
 
-// ReclaimMemory makes a guest with free bytes of free memory give them to the host, and
-// returns how many bytes of its memory the host then has. The host keeps them until
-// ReturnMemory, also after a move. Huge pages are not given: they would go back to the
-// reserved ones, not to the owner, and might be gone when the guest needs them.
+// ReclaimMemory makes a guest give its free memory to the host; free is how much that is, in
+// bytes. It returns how many bytes of the guest's memory the host then has. The host keeps
+// them until ReturnMemory, also after a move. Huge pages are not given: they would go back to
+// the reserved ones, not to the owner, and might be gone when the guest needs them.
 func (d *Driver) ReclaimMemory(ctx context.Context, id fleet.GuestID, free int64) (lent int64, err error) {
 	g, q, err := d.here(ctx, id)
 	if err == nil && !g.huge() {
@@ -37,9 +37,10 @@ func (d *Driver) ReturnMemory(ctx context.Context, id fleet.GuestID) error {
 	return nil
 }
 
-// Suspend suspends a guest until Resume, and lets the host page its memory out if the
-// host is short of memory and has swap. A suspended guest is not an error; a guest that
-// is being moved is refused. After an error call again, or Resume.
+// Suspend suspends a guest until Resume. If the host is short of memory and has swap, its
+// kernel may page the guest's memory out. It is not an error if the guest is suspended
+// already. A guest that is being moved is refused. After an error call Suspend again, or
+// Resume.
 func (d *Driver) Suspend(ctx context.Context, id fleet.GuestID) error {
 	g, q, err := d.here(ctx, id)
 	if err == nil {

@@ -29,7 +29,7 @@ type snapshots struct {
 // keeps at most kept snapshots.
 func openSnapshots(path string, kept int) snapshots { return snapshots{path, kept} }
 
-// Find opens a snapshot; it is nil if there is none.
+// Find opens a snapshot. It returns nil if there is none.
 func (s snapshots) Find(name string) *os.File {
 	f, err := os.Open(filepath.Join(s.path, name))
 	if err != nil {
@@ -40,7 +40,7 @@ func (s snapshots) Find(name string) *os.File {
 	return f
 }
 
-// Remove removes a useless snapshot. A missing one is not an error.
+// Remove removes a useless snapshot. It is not an error if there is none.
 func (s snapshots) Remove(name string) error {
 	if err := os.Remove(filepath.Join(s.path, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -62,7 +62,7 @@ type snapshotDraft struct {
 // errSnapshotBusy: the snapshot exists, or another agent is making it.
 var errSnapshotBusy = errors.New("the snapshot is made already")
 
-// Draft begins a snapshot. End it with KeepSnapshot or Drop.
+// Draft begins a snapshot. The caller ends it by KeepSnapshot or Drop.
 func (s snapshots) Draft(name string) (*snapshotDraft, error) {
 	if err := os.MkdirAll(s.path, 0o700); err != nil {
 		return nil, err

@@ -25,9 +25,9 @@ const (
 	brief      = 5 * time.Millisecond
 )
 
-// Start boots a guest and returns when QEMU runs it. A guest that already runs is left
-// alone. After an error nothing is left, except a guest that is here as a migration's
-// target: it is not touched.
+// Start boots a guest and returns when QEMU runs it. If the guest runs already, Start does
+// nothing. After an error nothing of the guest is left, unless it is here as the target of a
+// migration: then it is not touched.
 func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
 	d.making.RLock()
 	defer d.making.RUnlock()
@@ -51,9 +51,9 @@ func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
 	return nil
 }
 
-// Receive makes an empty guest that waits for state and returns its address. A repeated
-// call for the same migration returns the same. After an error nothing is left, except a
-// guest that is already here: it is not touched.
+// Receive makes an empty guest that waits for state and returns the address where it is
+// received. A repeated call for the same migration returns the same address. After an error
+// nothing of the guest is left, unless it was here already: then it is not touched.
 func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 	d.making.RLock()
 	defer d.making.RUnlock()
@@ -278,8 +278,8 @@ func (d *Driver) spawn(t fleet.Task, m machine) (host.Process, error) {
 	return host.Spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, files...)
 }
 
-// Stop ends a guest at once and removes all of it. A missing guest is not an error. After
-// an error call again.
+// Stop ends a guest at once and removes all of it. A missing guest is not an error. After an
+// error call Stop again.
 func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
 	return d.guests.Stop(ctx, id, "qemu.stop.before", d.destroy)
 }

@@ -90,7 +90,7 @@ const (
 	leftOf      = 0.7
 )
 
-// Ceiling is the setting for QEMU that sends at most bytesPerSecond.
+// Ceiling returns the setting with which QEMU sends at most bytesPerSecond.
 func (w way) Ceiling(bytesPerSecond int64) int64 {
 	if !w.Packed {
 		return bytesPerSecond

@@ -47,7 +47,7 @@ func (g *tunedGuest) small(i int, why string) {
 	g.Layout.Notes = append(slices.Clone(g.Layout.Notes), fmt.Sprintf("node %d of the guest has no huge pages: %s", i, why))
 }
 
-// At is where its parts are; nil without a shape.
+// At returns where the guest's parts are. It returns nil for a guest without a shape.
 func (g *tunedGuest) At() *fleet.Layout {
 	if g == nil {
 		return nil
@@ -55,8 +55,8 @@ func (g *tunedGuest) At() *fleet.Layout {
 	return &g.Layout
 }
 
-// Args are QEMU's -smp and the arguments for nodes and huge pages; -m must be Bytes. Both
-// sides of a migration get the same names and sizes; host pages and nodes may differ.
+// Args returns QEMU's -smp and its arguments for nodes and huge pages; -m must be Bytes. Both
+// sides of a migration get the same names and sizes; the host's pages and nodes may differ.
 // first is QEMU's descriptor of the first of Reserve's files.
 func (g *tunedGuest) Args(first int) []string {
 	s, l := g.Shape, g.Layout
@@ -109,7 +109,7 @@ func (g *tunedGuest) sizes() (all []int64) {
 	return all
 }
 
-// Bytes is the total memory.
+// Bytes returns the total memory.
 func (g *tunedGuest) Bytes() (sum int64) {
 	for _, n := range g.sizes() {
 		sum += n
@@ -117,10 +117,10 @@ func (g *tunedGuest) Bytes() (sum int64) {
 	return sum
 }
 
-// Reserve makes files in the layout's huge pages, in the order of its nodes, and
-// allocates the pages. QEMU inherits them, since it may not make files so large;
-// afterwards they can be closed here. Pages that are not available, whatever was
-// promised, are dropped from the layout before Args: a slower guest is better than none.
+// Reserve makes files in the layout's huge pages, in the order of its nodes, and allocates the
+// pages. QEMU inherits the files, because it may not make such large ones itself; then the
+// caller can close them. Reserve drops pages that are not available from the layout, whatever
+// was promised: a slower guest is better than none. So call it before Args.
 func (g *tunedGuest) Reserve() (files []*os.File) {
 	if g == nil {
 		return nil
@@ -215,8 +215,8 @@ var models = map[string]string{
 // tunedModel is QEMU's CPU model for a level; empty: none.
 func tunedModel(level string) string { return models[level] }
 
-// Pin pins a guest's CPUs to the layout's, and all other QEMU threads to its rest. ask
-// sends a command to QEMU's monitor. After an error some may be pinned.
+// Pin pins a guest's CPUs to those of the layout, and all other threads of QEMU to the rest.
+// ask sends a command to QEMU's monitor. After an error some threads may be pinned.
 func (g *tunedGuest) Pin(ctx context.Context, pid int, ask func(ctx context.Context, command string, args, out any) error) error {
 	if g == nil || len(g.Layout.Pins) == 0 {
 		return nil
@@ -262,8 +262,8 @@ func (g *tunedGuest) Pin(ctx context.Context, pid int, ask func(ctx context.Cont
 	return nil
 }
 
-// keepThread restricts a thread to these CPUs; none: no restriction. A thread that has
-// ended is no error.
+// keepThread restricts a thread to these CPUs; none: no restriction. It is not an error if the
+// thread has ended.
 func keepThread(thread int, cpus []int) error {
 	if len(cpus) == 0 {
 		return nil

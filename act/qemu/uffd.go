@@ -36,12 +36,12 @@ const (
 	grantedMode = 0o660
 )
 
-// GrantUserfault gives a group access to the device, if only root has it: an
-// administrator's choice stays. It lasts until RevokeUserfault or the next boot. A
-// missing device is not an error.
+// GrantUserfault gives a group access to the device if only root has it, so that an
+// administrator's choice stays. It lasts until RevokeUserfault or the next boot. It is not an
+// error if there is no such device.
 func GrantUserfault(gid uint32) error { return change(0, closed, gid, grantedMode) }
 
-// RevokeUserfault undoes GrantUserfault, and nothing else.
+// RevokeUserfault undoes what GrantUserfault did, and nothing else.
 func RevokeUserfault(gid uint32) error { return change(gid, grantedMode, 0, closed) }
 
 func change(fromGroup uint32, from uint32, toGroup uint32, to uint32) error {
@@ -62,8 +62,8 @@ func change(fromGroup uint32, from uint32, toGroup uint32, to uint32) error {
 	return nil
 }
 
-// UserfaultAccess describes who may use userfaultfd now. While it is unchanged, so is the
-// result of tryUserfault.
+// UserfaultAccess describes who may use userfaultfd now. As long as it is the same,
+// tryUserfault gives the same result.
 func UserfaultAccess() string {
 	var st unix.Stat_t
 	if err := unix.Stat(device, &st); err != nil {
@@ -121,9 +121,9 @@ func answer(out []byte) (refused error, answered bool) {
 // firstOpening is the first QEMU that opens the device.
 const firstOpening = 8
 
-// UserfaultRemedy is a shell command that lets a user's QEMU of that version use
-// userfaultfd on this machine. Granting the device lasts until the next boot, and so does
-// this; the setting is permanent.
+// UserfaultRemedy returns a shell command that lets a user's QEMU of that version use
+// userfaultfd on this machine. A command that grants the device lasts until the next boot. A
+// command that changes the kernel's setting is permanent.
 func UserfaultRemedy(user, version string) string {
 	first, _, _ := strings.Cut(version, ".")
 	major, _ := strconv.Atoi(first)

@@ -21,12 +21,12 @@ import (
 	"pagurus/internal/pause"
 )
 
-// Clients are this host's file clients: they mount jobs' directories for containers, by the
-// host's kernel. A job's client has a network namespace of its own in the job's network,
-// with an address that does not move. So a move of a guest disturbs no connection, lock or
-// cache of another guest here.
+// Clients has this host's file clients. A client mounts a job's directories for containers, by
+// the host's kernel. It has a network namespace of its own in the job's network, with an
+// address that does not move. So a move of a guest disturbs no connection, lock or cache of
+// another guest here.
 //
-// What is mounted outlives this process, and the next one finds it in the run folder.
+// The mounts outlive this process, and the next one finds them in the run folder.
 type Clients struct {
 	folder string // only root may enter: the server takes every user for the job's
 
@@ -50,7 +50,7 @@ func OpenClients(run string) (*Clients, error) {
 	return &Clients{folder: folder, wanted: map[fleet.JobID]fleet.Network{}, locks: map[fleet.JobID]chan struct{}{}}, nil
 }
 
-// ClientsFolder is what file clients have in the run folder.
+// ClientsFolder is the folder of the file clients in the run folder.
 const ClientsFolder = "file-clients"
 
 // The names in a client's folder.
@@ -73,9 +73,9 @@ const (
 	writeLimit = 3 * time.Second
 )
 
-// KeepClients removes all file clients but those of these networks. Call it before the networks are
-// removed: without its network a client cannot end its session with the server. After an
-// error everything possible is done, and a later call does the rest.
+// KeepClients removes all file clients except those of these networks. Call it before the
+// networks are removed: without its network a client cannot end its session with the server.
+// After an error everything possible is done, and a later call does the rest.
 func (c *Clients) KeepClients(ctx context.Context, networks []fleet.Network) error {
 	wanted := map[fleet.JobID]fleet.Network{}
 	for _, n := range networks {
@@ -102,8 +102,9 @@ func (c *Clients) KeepClients(ctx context.Context, networks []fleet.Network) err
 	return errors.Join(wrong...)
 }
 
-// Open mounts a directory of a job, unless it is mounted, and opens it. It waits for the
-// job's server. A directory that it opened stays mounted while others have mounts of it.
+// Open mounts a directory of a job, unless it is mounted already, and opens it. It waits for
+// the job's server. A directory that Open returned stays mounted while others have mounts of
+// it.
 func (c *Clients) Open(ctx context.Context, job fleet.JobID, dir string) (*os.File, error) {
 	if err := c.enter(ctx, job); err != nil {
 		return nil, err

@@ -19,11 +19,11 @@ import (
 	"pagurus/internal/thread"
 )
 
-// Enter opens the directory with the user's permissions: otherwise a job could reach
-// directories that its user cannot enter. The server serves the opened directory,
-// wherever the path leads later. One gap remains: NFS handles name files of the whole
-// file system. A guest that guesses one reaches files inside closed directories, if the
-// files themselves permit the user.
+// Enter opens the directory with the user's permissions. Otherwise a job could reach
+// directories that its user cannot enter. The server serves the opened directory, wherever the
+// path leads later. One gap remains: NFS handles name files of the whole file system. A guest
+// that guesses a handle reaches files inside closed directories, if the files themselves
+// permit the user.
 func Enter(ctx context.Context, s fleet.Share) (*os.File, error) {
 	var groups []uint32
 	if s.UID != 0 {

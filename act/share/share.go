@@ -1,11 +1,11 @@
-// Package share serves a job's submit directory to the job's guests: for each job one
-// NFSv4 server (nfs-ganesha) in a network namespace of its own, with only the job's
-// network. The server outlives this process, is found by the next one and restarted when
-// it dies. File handles stay valid throughout, because they are the file system's own.
+// Package share serves a job's directories to its guests. Each job has one NFSv4 server
+// (nfs-ganesha) in a network namespace of its own, which has only the job's network. The
+// server outlives this process. The next process finds it, and restarts it when it dies. File
+// handles stay valid all the time, because they are those of the file system.
 //
-// It must not know jobs beyond their directory and user, nor how the job's network is
-// made: it finds its end of a link pair. Its tests run a real server with real clients,
-// in namespaces as hosts.
+// The package must not know more of a job than its directories and its user. It does not know
+// how the job's network is made: it finds its end of a link pair. The tests run a real server
+// with real clients, in namespaces that stand for hosts.
 package share
 
 import (
@@ -23,13 +23,13 @@ import (
 	"pagurus/fleet"
 )
 
-// Config is where servers keep their files.
+// Config says where servers keep their files.
 type Config struct {
 	Run     string // folder for state that lasts until the next boot; servers use its shares/JOB
 	Program string // the server; empty: ganesha.nfsd of PATH
 }
 
-// Shares is the file servers of all jobs on this host.
+// Shares has the file servers of all jobs on this host.
 type Shares struct {
 	config Config
 	ended  chan struct{} // closed by Close
@@ -84,12 +84,12 @@ func Open(c Config) (*Shares, error) {
 // jobName matches job IDs that can be a folder's name.
 var jobName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$`)
 
-// Apply serves every network's share and stops all other servers. A network with a share
-// must exist. After an error everything possible is done, and a later Apply does the
-// rest.
+// Apply serves every network's share and stops all other servers. A network with a share must
+// exist. After an error everything possible is done, and a later Apply does the rest.
 //
-// Calls may overlap: one works at a time, the latest call counts, and an earlier one does
-// only what that also wants. If that was not everything, its error is a context.Canceled.
+// Calls may overlap. One works at a time, and the latest call counts. An earlier call does
+// only what the latest one wants too. If that is not all that it was asked for, its error is a
+// context.Canceled.
 func (s *Shares) Apply(ctx context.Context, networks []fleet.Network) error {
 	wanted, wrong := sharesOf(networks)
 	s.want(wanted)
@@ -262,7 +262,7 @@ func (s *Shares) outlive(v *server, p *process) bool {
 	}
 }
 
-// Troubles describes recent failures of the servers for people. It does not wait for
+// Troubles describes recent failures of the servers, for people to read. It does not wait for
 // servers.
 func (s *Shares) Troubles() []string {
 	s.brief.Lock()
@@ -277,8 +277,8 @@ func (s *Shares) Troubles() []string {
 	return lines
 }
 
-// Failure says why a job's files are not served, after more than one try; nil: they are,
-// or may be soon. It does not wait for servers.
+// Failure returns why a job's files are not served after more than one try. It returns nil if
+// they are served, or may be soon. It does not wait for servers.
 func (s *Shares) Failure(job fleet.JobID) error {
 	s.brief.Lock()
 	v := s.servers[job]
@@ -289,7 +289,7 @@ func (s *Shares) Failure(job fleet.JobID) error {
 	return v.history.verdict()
 }
 
-// Close leaves all servers running, for the next Open.
+// Close leaves all servers running, for the next Open to find.
 func (s *Shares) Close() error {
 	close(s.ended)
 	s.lock <- struct{}{} // for good: waits for a running Apply and prevents others

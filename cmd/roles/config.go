@@ -45,8 +45,8 @@ const (
 	ControllerTable = "controller"
 )
 
-// Tables gives the tables of a configuration file with their keys, which are flags. Each
-// call gives new ones. Flags that help does not show are no keys.
+// Tables returns the tables of a configuration file with their keys, which are flags. Each
+// call returns new ones. Flags that --help hides are not keys.
 func Tables() map[string]*pflag.FlagSet {
 	var a Agent
 	var c Controller
@@ -88,8 +88,8 @@ type setting struct {
 	from       string // FILE:LINE
 }
 
-// ConfigPath is the configuration file that a command line chose; empty: none. must: it has
-// to exist.
+// ConfigPath returns the configuration file that a command line chose (empty: none), and
+// whether it must exist.
 func ConfigPath(flags *pflag.FlagSet) (path string, must bool) {
 	if flags.Changed(configFlag) {
 		path, _ = flags.GetString(configFlag)
@@ -104,13 +104,14 @@ func ConfigPath(flags *pflag.FlagSet) (path string, must bool) {
 // ReadConfig reads the configuration that a command line chose, and the files beside it.
 func ReadConfig(flags *pflag.FlagSet) Config { return ReadConfigFile(ConfigPath(flags)) }
 
-// ClusterFile is the file beside a configuration that `pagurus cluster init` writes.
+// ClusterFile returns the path of the file beside a configuration that `pagurus cluster init`
+// writes.
 func ClusterFile(config string) string {
 	return filepath.Join(filepath.Dir(config), configFolder, "10-cluster.toml")
 }
 
-// ReadConfigFile reads one file and those beside it. must: that the file is missing is an
-// error. An empty path is an empty configuration.
+// ReadConfigFile reads one file and those beside it. If must is set, a missing file is an
+// error. An empty path gives an empty configuration.
 func ReadConfigFile(path string, must bool) (c Config) {
 	if path == "" {
 		return c
@@ -344,7 +345,7 @@ func assign(f *pflag.Flag, value any) string {
 	return ""
 }
 
-// Conflicts are the mistakes that show only when all settings are known.
+// Conflicts returns the mistakes that show only when all settings are known.
 func (c Config) Conflicts() []error {
 	var a Agent
 	flags := pflag.NewFlagSet(AgentTable, pflag.ContinueOnError)
@@ -365,8 +366,8 @@ const fromKey = "pagurus_from"
 // variables are those of the environment that count more than a file.
 var variables = map[string]string{"controller": wire.ControllerVariable, "credentials": wire.CredentialsVariable}
 
-// Apply gives what a table says to the flags that have neither been given on the command line
-// nor in the environment. An error is the first mistake in any table.
+// Apply sets flags to what a table says, except those that were given on the command line or
+// in the environment. Its error is the first mistake in any table.
 func (c Config) Apply(table string, flags *pflag.FlagSet) error {
 	if len(c.Errors) == 1 {
 		return c.Errors[0]
@@ -396,7 +397,7 @@ func (c Config) Apply(table string, flags *pflag.FlagSet) error {
 	return nil
 }
 
-// Source says where a flag of a table has its value from: "flag", "environment VARIABLE",
+// Source says where the value of a table's flag comes from: "flag", "environment VARIABLE",
 // FILE:LINE or "default".
 func Source(f *pflag.Flag) string {
 	switch {
@@ -410,7 +411,7 @@ func Source(f *pflag.Flag) string {
 	return "default"
 }
 
-// Value is what a flag of a table has, by the environment if that counts.
+// Value returns the value of a table's flag, or the environment's if that counts.
 func Value(f *pflag.Flag) string {
 	if set := os.Getenv(variables[f.Name]); set != "" && !f.Changed {
 		return set
@@ -432,7 +433,8 @@ func Chosen(flags *pflag.FlagSet, name string) bool {
 	return f != nil && (f.Changed || len(f.Annotations[fromKey]) > 0)
 }
 
-// Blame puts before an error about a flag the file and line that set it, if one did.
+// Blame puts the file and line that set a flag before an error about the flag. If no file set
+// it, the error stays as it is.
 func Blame(flags *pflag.FlagSet, err error) error {
 	if err == nil {
 		return nil

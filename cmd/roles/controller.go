@@ -15,7 +15,7 @@ import (
 // defaultPort is the controller's port for agents on other machines.
 const defaultPort = "7461"
 
-// Controller is a controller's configuration.
+// Controller holds the configuration of a controller.
 type Controller struct {
 	RunDir, StateDir, ImageDir string   // folders
 	Socket                     string   // for users on this machine
@@ -37,10 +37,10 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 }
 
-// InitVerb makes a controller's authority without starting it.
+// InitVerb is the command that makes a controller's authority without starting the controller.
 const InitVerb = "init"
 
-// InitCommand is the controller's command that makes its authority; run does it.
+// InitCommand returns the controller's command that makes its authority; run does it.
 func InitCommand(run func(cmd *cobra.Command, f Controller, name string) error) *cobra.Command {
 	name := ""
 	cmd := ControllerCommand(InitVerb, func(cmd *cobra.Command, f Controller) error { return run(cmd, f, name) })
@@ -49,10 +49,10 @@ func InitCommand(run func(cmd *cobra.Command, f Controller, name string) error) 
 	return cmd
 }
 
-// NameFlag is what people call a new cluster.
+// NameFlag is the flag that names a new cluster.
 const NameFlag = "name"
 
-// AddName defines it.
+// AddName defines NameFlag.
 func AddName(flags *pflag.FlagSet, name *string) {
 	flags.StringVar(name, NameFlag, "", "what people call the cluster: whoami shows it, and certificates have it for good")
 }
@@ -67,10 +67,10 @@ func (f *Controller) Finish() {
 	}
 }
 
-// Lock is the lock file of a socket's one controller.
+// Lock returns the path of the lock file of a socket's one controller.
 func Lock(socket string) string { return socket + ".lock" }
 
-// HoldLock holds a socket's lock for a controller.
+// HoldLock takes the lock of a socket for a controller, which then holds it.
 func HoldLock(socket, purpose string) (*daemon.Lock, error) {
 	lock, err := daemon.HoldLock(Lock(socket), purpose)
 	if held := (daemon.Held{}); errors.As(err, &held) {
@@ -79,7 +79,7 @@ func HoldLock(socket, purpose string) (*daemon.Lock, error) {
 	return lock, err
 }
 
-// ControllerCommand is the command of a controller; it calls run.
+// ControllerCommand returns the command of a controller; it calls run.
 func ControllerCommand(use string, run func(cmd *cobra.Command, f Controller) error) *cobra.Command {
 	var f Controller
 	cmd := &cobra.Command{

@@ -14,11 +14,12 @@ const (
 	AcceleratorVerb = "accelerator" // prints what guests on this machine run with
 )
 
-// ProbePrefix begins the names of the folders guests are tried in; the number
-// of the process that does follows.
+// ProbePrefix begins the names of the folders in which guests are tried. The number of the
+// process that tries them follows.
 const ProbePrefix = "probe-"
 
-// DoctorCommand is the command of the doctor, which run is called for; bring brings CRIU.
+// DoctorCommand returns the command of the doctor. It calls run, and its command for CRIU
+// calls bring.
 func DoctorCommand(run func(cmd *cobra.Command, fix bool) error, bring func(cmd *cobra.Command) error) *cobra.Command {
 	fix := false
 	cmd := &cobra.Command{

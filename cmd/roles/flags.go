@@ -30,13 +30,13 @@ const (
 	sharedFlag    = "shared"
 )
 
-// GroupFlag is the flag of the group of a host's guests.
+// GroupFlag is the flag that names the control group of a host's guests.
 const GroupFlag = "group"
 
 // Loopback is the address of a host that no other host has to reach.
 const Loopback = "127.0.0.1"
 
-// Log writes what an administrator needs.
+// Log returns a logger that writes what an administrator needs.
 func Log(w io.Writer, verbose bool) *slog.Logger {
 	level := slog.LevelInfo
 	if verbose {
@@ -45,7 +45,7 @@ func Log(w io.Writer, verbose bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
-// Agent is an agent's configuration.
+// Agent holds the configuration of an agent.
 type Agent struct {
 	Name        string
 	RunDir      string
@@ -140,7 +140,7 @@ func folders(flags *pflag.FlagSet, run, state, images *string) {
 	cli.MayBeEmpty(flags, "images")
 }
 
-// AgentCommand is the command of an agent; it calls run.
+// AgentCommand returns the command of an agent; it calls run.
 func AgentCommand(use string, run func(cmd *cobra.Command, f Agent, sweep bool) error) *cobra.Command {
 	var f Agent
 	sweep := false

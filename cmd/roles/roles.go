@@ -2,8 +2,8 @@
 // programs' names, and the folders.
 //
 // The commands `pagurus up`, `agent` and `controller` have the flags of the programs
-// pagurus-agent and pagurus-controller, so they are here once. It must not know what those
-// programs do. Its tests are of command lines.
+// pagurus-agent and pagurus-controller, so these flags are defined once, here. The package
+// must not know what the programs do. Its tests check command lines.
 package roles
 
 import (
@@ -42,8 +42,8 @@ const OpenLimit = 60 * time.Second
 // siblings of everyone.
 func Group(host string) string { return "pagurus-" + host }
 
-// Given repeats the flags of a command line as arguments for another program, if that has
-// them.
+// Given returns the flags that were given on a command line, as arguments for another program.
+// It leaves out the flags that the other program does not have.
 func Given(flags, has *pflag.FlagSet) (args []string) {
 	flags.Visit(func(f *pflag.Flag) {
 		value := f.Value.String()
@@ -57,12 +57,12 @@ func Given(flags, has *pflag.FlagSet) (args []string) {
 	return args
 }
 
-// Until gives a context that ends on SIGINT or SIGTERM.
+// Until returns a context that ends on SIGINT or SIGTERM.
 func Until(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
-// Beside gives the path of a program that is installed beside this one.
+// Beside returns the path of a program that is installed beside this one.
 func Beside(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -10,21 +10,21 @@ import (
 	"pagurus/show/view"
 )
 
-// Steps shows how far something long is: one line drawn over itself on a
-// terminal, elsewhere a line for each step.
+// Steps shows the progress of something long: on a terminal one line that is drawn again and
+// again, elsewhere a line for each step.
 type Steps struct {
 	out  io.Writer
 	live bool
 	last string
 }
 
-// NewSteps shows steps on a stream, which is a terminal or is none.
+// NewSteps returns Steps that write to a stream, which may be a terminal.
 func NewSteps(out io.Writer) *Steps {
 	f, ok := out.(*os.File)
 	return &Steps{out: out, live: ok && term.IsTerminal(int(f.Fd()))}
 }
 
-// Show says which step is taken, and what part of all is behind it.
+// Show says which step begins, and what share of all steps is done.
 func (s *Steps) Show(step string, fraction float64) {
 	switch {
 	case s.live:

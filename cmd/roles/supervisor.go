@@ -8,10 +8,10 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Supervisor is the service manager that started this program, as NOTIFY_SOCKET says. If
-// there is none, everything here does nothing.
+// Supervisor is the service manager that started this program, as NOTIFY_SOCKET says. If there
+// is none, its methods do nothing.
 //
-// Alive is for a program's main loop: a loop that hangs calls it no more, and the service
+// A program's main loop calls Alive. A loop that hangs stops calling it, and the service
 // manager restarts the program.
 type Supervisor struct {
 	log   *slog.Logger
@@ -23,7 +23,7 @@ type Supervisor struct {
 // often says how many signs of life are sent in the time in which one is expected.
 const often = 4
 
-// NewSupervisor finds the service manager, and tells it when ctx ends.
+// NewSupervisor finds the service manager, and tells it when ctx ends that the program stops.
 func NewSupervisor(ctx context.Context, log *slog.Logger) *Supervisor {
 	s := &Supervisor{log: log}
 	limit, err := daemon.SdWatchdogEnabled(false)
@@ -35,8 +35,8 @@ func NewSupervisor(ctx context.Context, log *slog.Logger) *Supervisor {
 	return s
 }
 
-// Alive says that the program is ready, and from then on that it lives. One goroutine calls
-// it at a time.
+// Alive says that the program is ready and, from then on, that it lives. Only one goroutine
+// may call it at a time.
 func (s *Supervisor) Alive() {
 	now := time.Now()
 	switch {

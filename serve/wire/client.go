@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
 	"pagurus/serve/identity"
@@ -149,9 +150,23 @@ func (c *Client) Here() netip.Addr {
 // suspended or has got another address, nothing else ends a connection that waits for an answer.
 var lostAfter = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 3 * time.Second, Count: 3}
 
+// unheard does the same where what was sent is not acknowledged: then the kernel sends no
+// probes, and repeats what it sent for a quarter of an hour (tcp(7), TCP_USER_TIMEOUT).
+func unheard(_, _ string, c syscall.RawConn) error {
+	const limit = 14 * time.Second
+	var failed error
+	err := c.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(limit.Milliseconds()))
+	})
+	return errors.Join(err, failed)
+}
+
 // over makes an HTTP client for one address.
 func (c *Client) over(network, address string, config *tls.Config) *http.Client {
 	dialer := &net.Dialer{Timeout: connectLimit, KeepAliveConfig: lostAfter}
+	if network == "tcp" {
+		dialer.Control = unheard
+	}
 	return &http.Client{Transport: &http.Transport{
 		TLSHandshakeTimeout: shakeLimit, ResponseHeaderTimeout: answerLimit, IdleConnTimeout: keepIdle, MaxIdleConnsPerHost: 8, TLSClientConfig: config,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -144,7 +144,7 @@ func (j *job) misnamed(pid int, name string, inode uint64) bool {
 
 func isHidden(name string) bool { return strings.HasPrefix(filepath.Base(name), hidden) }
 
-// KeptName is another name that a hidden file was given, in a folder of the container.
+// KeptName is another name for a hidden file, in a folder of the container.
 type KeptName struct{ At, Name string }
 
 // keepName gives a hidden file another name, by which the target opens it, and returns that,

@@ -66,7 +66,7 @@ func readSubject(pid int) subject {
 	return s
 }
 
-// single holds the kinds of namespace of which a container has one for all its processes.
+// single holds the kinds of namespace that all processes of a container share.
 var single = map[string]string{"pid": "process numbers", "ipc": "shared memory", "uts": "host names", "user": "users"}
 
 // spaces returns the namespaces of a process that has not ended.

@@ -21,7 +21,7 @@ const (
 	Fresh     Way = "fresh"     // as Same, for TCP sockets without a connection; with one, reading returns something else
 	Listening Way = "listening" // as Same, for listening TCP sockets
 	Message   Way = "message"   // as Same, except for stream sockets, in which the kernel stores something else there
-	Joined    Way = "joined"    // a set of bits, each of which is set by NETLINK_ADD_MEMBERSHIP
+	Joined    Way = "joined"    // a set of bits; NETLINK_ADD_MEMBERSHIP sets each of them
 )
 
 // Levels of options, which C calls SOL_SOCKET, IPPROTO_IP and so on.

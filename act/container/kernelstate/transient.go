@@ -67,7 +67,7 @@ func LastingLocks(ctx context.Context, pid int, below ...string) []string {
 	return slices.DeleteFunc(found, func(says string) bool { return !slices.Contains(again, says) })
 }
 
-// Locked returns, for people, all errors of which Locks returns the first.
+// Locked returns, for people, all the errors. Locks returns only the first of them.
 func Locked(pid int, below ...string) (found []string) {
 	seen := map[string]bool{}
 	each(pid, below, func(l lock) {

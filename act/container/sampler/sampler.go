@@ -1,15 +1,15 @@
 // Package sampler measures from outside how a container's processes use their memory: how much
 // of it is filled, and how much changes within certain times. A move would have to send that.
 //
-// It finds which pages there are and reads a sample of them again and again.
-// Nothing is asked of the processes, none is stopped and none of their pages is
-// write-protected, so they do not notice. Package memory, which knows every write
-// because it protects pages, stops each process for a moment, splits its huge
-// pages and costs it a fault for each page that it writes: right for a copy,
-// too much for a look each half minute. The price is that a page that is written
-// with what it held before counts as unchanged.
+// The package finds out which pages there are, and reads a sample of them again and again. The
+// processes do not notice: they are not stopped, they take no part, and their pages are not
+// write-protected. Package memory protects pages, so it knows every write. For that it stops
+// each process for a moment, splits its huge pages, and costs it a fault for each page that it
+// writes. That is right for a copy, but too much for a measurement every half minute. The
+// price is that a page counts as unchanged if the same content is written again.
 //
-// It must not know what a guest is. Its tests use the kernel and processes of their own.
+// The package must not know what a guest is. Its tests use the kernel and processes of their
+// own.
 package sampler
 
 import (
@@ -28,9 +28,9 @@ type Subject struct {
 	Files     string // the tmpfs with the files that they write; empty: there is none
 }
 
-// SampleMemory looks at the subject as planned. It takes as long as the plan says and
-// ends early, with an error, when ctx does. Processes that end meanwhile are no
-// error; those that begin are not looked at.
+// SampleMemory samples the subject as planned. It takes as long as the plan says. If ctx ends
+// earlier, so does SampleMemory, with an error. It is not an error if a process ends
+// meanwhile. New processes are not sampled.
 func SampleMemory(ctx context.Context, s Subject, p host.SamplePlan) (fleet.Profile, error) {
 	if p.Pages <= 0 || len(p.After) == 0 {
 		return fleet.Profile{}, errors.New("there is nothing to sample")

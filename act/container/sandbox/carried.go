@@ -10,7 +10,7 @@ import "golang.org/x/sys/unix"
 // answerOf returns the filter result that fails a call with an error.
 func answerOf(err unix.Errno) uint32 { return answerErrno | uint32(err) }
 
-// choice is a system call of which some uses are refused. It says which values one of its
+// choice is a system call with some uses that are refused. It says which values one of its
 // arguments must have, must not have, or which bits it must lack.
 type choice struct {
 	call     uintptr

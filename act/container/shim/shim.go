@@ -1,8 +1,9 @@
-// Package shim finds the program of the small processes that run beside containers.
+// Package shim finds the program of the small helper processes that run beside containers.
 //
-// Each of them is a part of this program, started again under a name of its own. With
-// everything that the agent needs to talk to a cluster, each would start 15 ms later, at
-// every start and move of a guest. pagurus-shim contains only these parts.
+// Each helper is a part of this program, started again under a name of its own. If it
+// contained everything that the agent needs to talk to a cluster, each would start 15 ms
+// later, at every start and move of a guest. So there is pagurus-shim, which contains only the
+// helpers.
 package shim
 
 import (
@@ -24,10 +25,10 @@ var (
 	asked   bool // Become was called
 )
 
-// Program returns a path at which a child of this process finds the program. It is the
-// file that was beside this program at its start, even if another was installed since. If
-// there was none, it is this program itself, which then must have called Become: otherwise
-// each child would do all that this process does, and start the next one.
+// Program returns a path at which a child of this process finds the program. It is the file
+// that was beside this program at its start, even if another was installed since. If there was
+// none, it is this program itself, which must have called Become. Otherwise each child would
+// do everything that this process does, and start the next one.
 func Program() string {
 	if program == self && !asked {
 		panic("this program starts itself as another, and its main did not call shim.Become")
@@ -35,12 +36,12 @@ func Program() string {
 	return program
 }
 
-// Table has what each of the small processes does, by the name under which the program is
+// Table has the function of each helper process, by the name under which the program is
 // started. The arguments come without that name.
 type Table map[string]func(args []string) error
 
-// Become makes this process the one of the tables that it was started as, and does not
-// return then. Every program that may be Program calls it before anything else.
+// Become makes this process the helper of the tables that it was started as; then it does not
+// return. Every program that may be Program calls Become before anything else.
 func Become(tables ...Table) {
 	asked = true
 	for _, t := range tables {

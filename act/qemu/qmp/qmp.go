@@ -1,10 +1,10 @@
-// Package qmp speaks QEMU's Machine Protocol: one JSON object a line over a UNIX socket,
-// commands answered by id, with events in between.
+// Package qmp speaks QEMU's Machine Protocol: one JSON object a line over a UNIX socket.
+// Commands are answered by id, with events in between.
 //
-// It only knows the command that opens the protocol, and nothing about guests. QEMU
-// serves one connection at a time: close the old one before opening another. The peer is
-// not trusted: anything that violates the protocol ends the connection with an error. Its
-// tests use a real QEMU and, for what a real one never sends, raw bytes.
+// The package knows only the command that opens the protocol, and nothing about guests. QEMU
+// serves one connection at a time: close the old one before you open another. The peer is not
+// trusted: anything that violates the protocol ends the connection with an error. The tests
+// use a real QEMU and, for what a real one never sends, raw bytes.
 package qmp
 
 import (
@@ -49,7 +49,7 @@ type Error struct {
 	Desc    string
 }
 
-// Error is the refusal in QEMU's words.
+// Error returns the refusal in QEMU's words.
 func (e *Error) Error() string { return e.Command + ": " + e.Desc }
 
 // Limits of times and sizes.
@@ -109,7 +109,8 @@ func Open(ctx context.Context, path string) (*Client, error) {
 	return Over(ctx, conn)
 }
 
-// Over opens the protocol on a connection and takes it over. After an error it is closed.
+// Over opens the protocol on a connection, which the client then owns. After an error the
+// connection is closed.
 func Over(ctx context.Context, conn net.Conn) (*Client, error) {
 	c := &Client{
 		conn: conn, in: bufio.NewReaderSize(conn, 16<<10), done: make(chan struct{}),
@@ -162,8 +163,8 @@ func (c *Client) Do(ctx context.Context, name string, args, out any) error {
 	return c.do(ctx, name, command{Execute: name, Arguments: args}, out)
 }
 
-// Urge is Do for one of the few commands that QEMU carries out even while its main loop
-// is blocked. A QEMU without out-of-band commands refuses it.
+// Urge is Do for one of the few commands that QEMU carries out while its main loop is blocked.
+// QEMU refuses it if it has no out-of-band commands.
 func (c *Client) Urge(ctx context.Context, name string, args any) error {
 	return c.do(ctx, name, command{Urgent: name, Arguments: args}, nil)
 }
@@ -319,7 +320,7 @@ func (c *Client) deliver(m message) error {
 	return nil
 }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
 // Close ends the connection and all commands in progress. QEMU runs on.

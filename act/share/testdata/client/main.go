@@ -1,5 +1,5 @@
-// Command client is the only program of a tiny guest: it mounts a share with the kernel's
-// NFS client, as a job's guest does, works on it and reports on the console.
+// Command client is the only program of a tiny guest. It mounts a share with the kernel's NFS
+// client, as a job's guest does, works on it, and reports on the console.
 package main
 
 import (
