@@ -6,7 +6,6 @@ package qemu
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -25,34 +24,26 @@ type HandMove struct {
 const handPoll = 10 * time.Millisecond
 
 // ReceiveByHand makes an empty guest that runs when its state has arrived, and returns the
-// address where it waits for that. After an error nothing is left.
+// address where it waits for that. After an error nothing of the guest is left, unless it was here
+// already: then it is not touched.
 func (d *Driver) ReceiveByHand(ctx context.Context, t fleet.Task) (listen string, err error) {
 	d.making.RLock()
 	defer d.making.RUnlock()
-	id := t.Guest.ID
-	release, g, err := d.claim(ctx, id)
-	if err != nil {
-		return "", fmt.Errorf("receive guest %s by hand: %w", id, err)
-	}
-	defer release()
-	if g != nil {
-		return "", fmt.Errorf("receive guest %s by hand: it is here already", id)
-	}
-	m, _, err := d.machine(ctx, t)
-	m.incoming = true
-	if err == nil {
-		g, err = d.boot(ctx, t, m)
-	}
-	if err == nil {
-		listen, err = d.awaitIn(ctx, g)
-	}
-	if err == nil {
-		err = g.remember(func(r *record) { r.Complete = true })
-	}
-	if err != nil {
-		return "", fmt.Errorf("receive guest %s by hand: %w", id, errors.Join(err, d.destroy(id)))
-	}
-	return listen, nil
+	return d.guests.Receive(ctx, t, func() (listen string, err error) {
+		var g *guest
+		m, _, err := d.machine(ctx, t)
+		m.incoming = true
+		if err == nil {
+			g, err = d.boot(ctx, t, m)
+		}
+		if err == nil {
+			listen, err = d.awaitIn(ctx, g)
+		}
+		if err == nil {
+			err = g.Remember(func(r *record) { r.Complete, r.Listen = true, listen })
+		}
+		return listen, err
+	})
 }
 
 func (d *Driver) awaitIn(ctx context.Context, g *guest) (string, error) {
