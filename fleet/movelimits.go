@@ -88,13 +88,13 @@ var LimitFlags = []LimitFlag{
 		Says:    "at most %s",
 	},
 	{
-		Flag:     MaxStallFlag,
+		Flag:     MaxDowntimeFlag,
 		Help:     "the maximum downtime: switch when it would be no longer (default 50ms, and up to 250ms where more rounds do not help)",
 		Field:    func(l *Limits) any { return &l.Downtime },
 		Least:    leastDowntime,
 		LeastWhy: fmt.Sprintf("is too short for every guest: give %s or more", leastDowntime),
-		Refusal:  "the maximum downtime cannot be %s; give --" + MaxStallFlag + " something like 50ms",
-		Says:     "stall of %s",
+		Refusal:  "the maximum downtime cannot be %s; give --" + MaxDowntimeFlag + " something like 50ms",
+		Says:     "a downtime of at most %s",
 	},
 	{
 		Flag:     DeadlineFlag,
@@ -158,7 +158,7 @@ func (l Limits) Refused() string {
 	case l.Rounds < 0:
 		return fmt.Sprintf("a copy cannot have %d rounds; leave the number out", l.Rounds)
 	case l.Mode == StopAndCopy && l.Downtime > 0:
-		return fmt.Sprintf("a guest that is moved by %s is suspended for the whole copy; leave --"+MaxStallFlag+" out", l.Mode)
+		return fmt.Sprintf("a guest that is moved by %s is suspended for the whole copy; leave --"+MaxDowntimeFlag+" out", l.Mode)
 	case l.Compress == CompressOn && l.Mode == PostCopy:
 		return fmt.Sprintf("compression does not work with %s; leave one of the two out", l.Mode)
 	}

@@ -266,7 +266,7 @@ func TestMigrateAsksForAGang(t *testing.T) {
 	w.answer = func(fleet.Request) (fleet.Answer, error) {
 		return fleet.Answer{Moves: []fleet.MoveID{"m1"}, Notes: []string{"guest j1g2 is already on host2 and stays there"}}, nil
 	}
-	got := w.pagurus("", "migrate", "j1g0", "j1g1", "j1g2", "--to", "host2", "--bandwidth", "200M/s", "--max-stall", "30ms", "--deadline", "10s")
+	got := w.pagurus("", "migrate", "j1g0", "j1g1", "j1g2", "--to", "host2", "--bandwidth", "200M/s", "--max-downtime", "30ms", "--deadline", "10s")
 	if got.out != "m1\n" || !strings.Contains(got.err, "stays there") || got.code != 0 {
 		t.Errorf("got %+v", got)
 	}
@@ -464,7 +464,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"migrate j1g0 --wait --dry-run", 1, "dry-run"},
 		{"drain host1 --wait --dry-run", 1, "dry-run"},
 		{"drain host1 --bandwidth fast", 1, "200M"},
-		{"migrate j1g0 --max-stall 1us", 1, "1ms"},
+		{"migrate j1g0 --max-downtime 1us", 1, "1ms"},
 		{"migrate j1g0 --deadline -1s", 1, "30s"},
 		{"moves m1", 1, "m1"},
 		{"moves show", 1, "one move"},

@@ -36,7 +36,7 @@ always ends, but until all memory has arrived neither host alone has the guest. 
 host or the network between them fails then, the guest is lost, and its job fails.
 Such a move cannot be cancelled. Stop-and-copy suspends the guest for the whole copy.
 Auto takes pre-copy if it is expected to
-be ready within --max-stall and --deadline, else post-copy if the targets can, else
+be ready within --max-downtime and --deadline, else post-copy if the targets can, else
 stop-and-copy if that fits, and says why (` + "`pagurus move show`, --dry-run" + `); if none
 does, the move is refused.
 
