@@ -13,10 +13,10 @@ import (
 
 var _ agent.Reclaimer = (*container.Driver)(nil)
 
-// TestPause: a guest that is suspended for an owner does not answer. A driver that is opened
+// TestSuspend: a guest that is suspended for an owner does not answer. A driver that is opened
 // again also reports it as suspended. It continues unchanged when it is resumed, and can be
 // stopped while it is suspended.
-func TestPause(t *testing.T) {
+func TestSuspend(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
 	defer w.sweep(t, tk.Guest.ID)

@@ -74,7 +74,7 @@ func TestWhyNotAndWhatHelps(t *testing.T) {
 	if got.Converges || !strings.Contains(got.Why, " MiB changed") || got.Rounds.Value != usualRounds {
 		t.Fatalf("%+v", got)
 	}
-	about(t, "the pause if it were ended all the same", got.Downtime.Value, 2970*time.Millisecond)
+	about(t, "the downtime if it switched all the same", got.Downtime.Value, 2970*time.Millisecond)
 	t.Log(got.Why, "/", got.Help)
 	if !strings.Contains(got.Help, "a downtime of 3.3s allowed") || !strings.Contains(got.Help, " a second ") {
 		t.Errorf("help is %q", got.Help)

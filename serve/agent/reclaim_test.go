@@ -92,9 +92,9 @@ func TestGuestsGiveMemoryAndAreSuspendedForTheOwner(t *testing.T) {
 		if r.d.guest("j1g0").run != fleet.Suspended || !f.Suspended || f.ReclaimedBytes != 4096 {
 			t.Fatalf("the owner is there: %+v, %q", f, r.d.calls)
 		}
-		lent, paused := r.d.count("reclaim-memory j1g0"), r.d.count("suspend j1g0")
+		lent, suspended := r.d.count("reclaim-memory j1g0"), r.d.count("suspend j1g0")
 		r.after(5 * PulseEvery)
-		if n := r.d.count("suspend j1g0") - paused; n < 3 || n > 5 || r.d.count("reclaim-memory j1g0") != lent {
+		if n := r.d.count("suspend j1g0") - suspended; n < 3 || n > 5 || r.d.count("reclaim-memory j1g0") != lent {
 			t.Errorf("in five minutes it breathed %d times, and lent %d times", n, r.d.count("reclaim-memory j1g0")-lent)
 		}
 		if r.d.guest("j1g0").run != fleet.Suspended {
