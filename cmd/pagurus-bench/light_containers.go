@@ -43,7 +43,7 @@ func (b *experiments) still(ctx context.Context) error {
 }
 
 // quietTime is how long a container is left alone before it is disturbed and until its
-// silences are read.
+// gaps are read.
 const quietTime = 2 * time.Second
 
 // moveContainer moves a guest of a job and gives how long the command took and what the

@@ -14,9 +14,9 @@ import (
 
 const (
 	// settleTime is how long a job is left alone before it is disturbed and until its
-	// silences are read.
+	// gaps are read.
 	settleTime = 3 * time.Second
-	// after is how long after a move a silence still counts as its own.
+	// after is how long after a move a gap still counts as its own.
 	after = 2 * time.Second
 	// gangSize is how many guests move together.
 	gangSize = 4
@@ -136,14 +136,14 @@ func (b *experiments) stallOf(ctx context.Context, s shape, moved int) (longest 
 		if err := drive.Pause(ctx, settleTime); err != nil {
 			return err
 		}
-		longest, err = b.silence(ctx, job, begun, ended.Add(after))
+		longest, err = b.longestGap(ctx, job, begun, ended.Add(after))
 		return err
 	}, s.coupled()...)
 	return longest, err
 }
 
-// silence is the longest of a job's that ended in a window of time.
-func (b *experiments) silence(ctx context.Context, job string, from, to time.Time) (longest time.Duration, err error) {
+// longestGap is the longest of a job's that ended in a window of time.
+func (b *experiments) longestGap(ctx context.Context, job string, from, to time.Time) (longest time.Duration, err error) {
 	out, err := b.Type(ctx, "logs", job)
 	if err != nil {
 		return 0, err
@@ -153,7 +153,7 @@ func (b *experiments) silence(ctx context.Context, job string, from, to time.Tim
 }
 
 // stallByHand moves guests of a job one after another as somebody without
-// Pagurus would, the last ones; of several the sum of their silences is taken.
+// Pagurus would, the last ones; of several the sum of their gaps is taken.
 // The first stays: mpirun's output comes through it.
 func (b *experiments) stallByHand(ctx context.Context, s shape, moved int) (sum time.Duration, err error) {
 	job, err := b.Type(ctx, append([]string{"run", "--detach"}, s.coupled()...)...)
@@ -212,7 +212,7 @@ func (b *experiments) stallByHand(ctx context.Context, s shape, moved int) (sum 
 		return 0, err
 	}
 	for i := range begun {
-		one, err := b.silence(ctx, job, begun[i], ended[i].Add(after))
+		one, err := b.longestGap(ctx, job, begun[i], ended[i].Add(after))
 		if err != nil {
 			return 0, err
 		}

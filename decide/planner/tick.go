@@ -117,7 +117,7 @@ func (d *draft) whyUnknown(o fleet.Order, out time.Duration) string {
 		// retry would only change the number.
 		return ""
 	}
-	if quiet := placement.Silence(d.base, o.Host, d.at); quiet > 0 {
+	if quiet := placement.Unheard(d.base, o.Host, d.at); quiet > 0 {
 		if out < askAgain {
 			return ""
 		}

@@ -45,9 +45,9 @@ func (r *run) noteHosts(s fleet.Snapshot, job fleet.JobID) {
 	}
 }
 
-// silence is the longest gap of any rank in the undisturbed melt; ok is false if there is
+// undisturbedGap is the longest gap of any rank in the undisturbed melt; ok is false if there is
 // none.
-func (r *run) silence() (longest time.Duration, ok bool) {
+func (r *run) undisturbedGap() (longest time.Duration, ok bool) {
 	for _, g := range r.gaps {
 		if g.At.After(r.from) && g.At.Add(g.Took).Before(r.until) {
 			longest, ok = max(longest, g.Took), true
@@ -87,8 +87,8 @@ func report(w io.Writer, r run, same comparison) {
 	}
 	t.Flush()
 	beside := "" // for comparison with the stalls
-	if s, ok := r.silence(); ok {
-		beside = "; the longest silence of a rank undisturbed was " + millis(s)
+	if s, ok := r.undisturbedGap(); ok {
+		beside = "; the longest gap of a rank undisturbed was " + millis(s)
 	}
 	fmt.Fprintf(w, "\nThe steps took %.1f s undisturbed and %.1f s with %d moves%s.\n", r.undisturbed.Seconds(), r.moved.Seconds(), len(migrations(r)), beside)
 	if same.Differs == "" {

@@ -385,7 +385,7 @@ func TestMovesAreRead(t *testing.T) {
 	}
 	m.Stall.Took *= 2 // as the copy began
 	if got, err := read(m); err != nil || got.Parts["stall_s"] != nil {
-		t.Errorf("a silence that is not the switch's consists of %v, %v", got.Parts["stall_s"], err)
+		t.Errorf("a stall that is not the switch's consists of %v, %v", got.Parts["stall_s"], err)
 	}
 	m.Phase, m.Cause = fleet.Aborted, "no room"
 	if _, err := read(m); err == nil || !strings.Contains(err.Error(), "no room") {

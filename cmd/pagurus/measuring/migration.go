@@ -79,7 +79,7 @@ func moveProgram() bench.Program {
 			{Name: "total_s", Says: "time of a move", Unit: "s", Sense: stats.Slower},
 			{Name: "down_s", Says: "downtime of the guest", Unit: "s", Sense: stats.Slower},
 			{Name: "handed_s", Says: "of that, until its source has handed it over", Unit: "s", Sense: stats.Slower},
-			{Name: "stall_s", Says: "longest silence of a rank", Unit: "s", Sense: stats.Slower},
+			{Name: "stall_s", Says: "stall: longest gap of a rank", Unit: "s", Sense: stats.Slower},
 			{Name: "sent_mib", Says: "memory sent", Unit: "MiB", Sense: stats.Slower},
 			{Name: "rounds", Says: "rounds of the copy", Sense: stats.Slower},
 		},
@@ -179,7 +179,7 @@ func readMove(text string) (bench.Result, error) {
 	return bench.Result{Figures: map[string]float64{
 		"total_s": m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At).Seconds(), "down_s": still.Seconds(), "handed_s": m.Cost.Downtime.Seconds(),
 		"stall_s": m.Stall.Took.Seconds(), "sent_mib": float64(m.Cost.SentBytes) / (1 << 20), "rounds": float64(m.Cost.Rounds),
-	}, Parts: map[string][]bench.Part{"total_s": phases(m), "stall_s": silence(m, still)}, Curves: map[string][]bench.Point{bench.CopyRounds: copyRounds(m)}}, nil
+	}, Parts: map[string][]bench.Part{"total_s": phases(m), "stall_s": stallParts(m, still)}, Curves: map[string][]bench.Point{bench.CopyRounds: copyRounds(m)}}, nil
 }
 
 // copyRounds are how many MiB were left as each round of the copy began, by seconds since the
@@ -199,9 +199,9 @@ func phases(m fleet.Migration) (all []bench.Part) {
 	return all
 }
 
-// silence returns the parts of the longest silence of a rank, if it was at the switch: the
+// stallParts returns the parts of a stall, if it was at the switch: the
 // guest was suspended, and then its rank needed time to go on.
-func silence(m fleet.Migration, still time.Duration) []bench.Part {
+func stallParts(m fleet.Migration, still time.Duration) []bench.Part {
 	if m.Stall.Took != m.Stall.AtSwitch || m.Stall.Took < still {
 		return nil
 	}
