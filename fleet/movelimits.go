@@ -84,7 +84,7 @@ var LimitFlags = []LimitFlag{
 		Help:    "send at most this many bytes a second from one host, like 200M (default: no limit)",
 		Field:   func(l *Limits) any { return &l.BytesPerSecond },
 		Drain:   true,
-		Refusal: "nothing can be sent at %d bytes a second; give --" + BandwidthFlag + " something like 200M",
+		Refusal: "no guest can be sent at %d bytes a second; give --" + BandwidthFlag + " something like 200M",
 		Says:    "at most %s",
 	},
 	{
@@ -125,6 +125,9 @@ var LimitFlags = []LimitFlag{
 	},
 }
 
+// leastRate is less than any link carries. Who writes 200 may mean 200M.
+const leastRate = 1 << 10
+
 // leastDowntime is the shortest downtime limit that QEMU takes.
 const leastDowntime = time.Millisecond
 
@@ -136,7 +139,7 @@ func (f *LimitFlag) Refused(l *Limits) string {
 			return fmt.Sprintf(f.Refusal, *v, Enumerate(f.Choices, "or"))
 		}
 	case *int64:
-		if *v < 0 {
+		if *v != 0 && *v < leastRate {
 			return fmt.Sprintf(f.Refusal, *v)
 		}
 	case *time.Duration:

@@ -137,7 +137,7 @@ func TestGangRefuses(t *testing.T) {
 		"host4 has no room for all 6 guests: guest j1g":                                                    {Job: "j1", To: "host4"},
 		"there is room for guest j1g":                                                                      {Job: "j1"},
 		"but not for all 6 guests at once; move fewer of them, free a host or add one":                     {Job: "j1"},
-		"nothing can be sent at -1 bytes a second; give --bandwidth something like 200M":                   {Job: "j1", Limits: fleet.Limits{BytesPerSecond: -1}},
+		"no guest can be sent at -1 bytes a second; give --bandwidth something like 200M":                  {Job: "j1", Limits: fleet.Limits{BytesPerSecond: -1}},
 		"--deadline must be positive, and it is -1s; give something like 30s":                              {Job: "j1", Limits: fleet.Limits{Deadline: -time.Second}},
 		"the maximum downtime cannot be -1s; give --max-downtime something like 50ms":                      {Job: "j1", Limits: fleet.Limits{Downtime: -time.Second}},
 		"a copy cannot have -1 rounds; leave the number out":                                               {Job: "j1", Limits: fleet.Limits{Rounds: -1}},
@@ -189,7 +189,7 @@ func TestGangFindsTheRoomThereIs(t *testing.T) {
 func TestLimitsReachTheCopies(t *testing.T) {
 	w := spread(t, 3, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1", To: "host3",
-		Limits: fleet.Limits{BytesPerSecond: 200, Downtime: 30 * time.Millisecond, Deadline: time.Minute, AwaitGang: true}})
+		Limits: fleet.Limits{BytesPerSecond: 200 << 20, Downtime: 30 * time.Millisecond, Deadline: time.Minute, AwaitGang: true}})
 	for range 3 {
 		w.answer(slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Receive }))
 	}
@@ -207,7 +207,7 @@ func TestLimitsReachTheCopies(t *testing.T) {
 		}
 		copies++
 		l := Task(w.s, o).Limits
-		if want := 200 / alone[o.Host]; l.BytesPerSecond != want || l.Downtime != 30*time.Millisecond || !l.AwaitGang || l.Rounds == 0 {
+		if want := 200 << 20 / alone[o.Host]; l.BytesPerSecond != want || l.Downtime != 30*time.Millisecond || !l.AwaitGang || l.Rounds == 0 {
 			t.Errorf("of a copy from %s: %+v, want %d", o.Host, l, want)
 		}
 	}

@@ -424,7 +424,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"run -N 2 true", 125, "--guests"},
 		{"run --oversubscribe -n 2 true", 125, "leave --oversubscribe out"},
 		{"run -hostfile f -n 2 true", 125, "name hosts by --on host1,host2"},
-		{"run -host a,b -n 2 true", 125, "write --on host1,host2 where mpirun has --host"},
+		{"run -host a,b -n 2 true", 125, "write --on a,b where mpirun has --host a,b"},
 		{"run --mca btl tcp true", 125, "--env OMPI_MCA_"},
 		{"run -mca btl tcp true", 125, "--env OMPI_MCA_"},
 		{"run --hostfile hosts true", 125, "--on host1,host2"},
@@ -447,10 +447,10 @@ func TestBadCommandLines(t *testing.T) {
 		{"explain nothing", 1, "nothing"},
 		{"hosts host1", 1, "host1"},
 		{"hostss", 1, `did you mean "hosts"?`},
-		{"hots", 1, `did you mean "hosts"?`},
+		{"hots", 1, `did you mean "host"?`},
 		{"gust", 1, `did you mean "guest"?`},
 		{"jobs shw", 1, `did you mean "show"?`},
-		{"qwerty", 1, `"qwerty": see`},
+		{"qwerty", 1, `"qwerty"; see`},
 		{"jbo ls", 1, `did you mean "job"?`},
 		{"job lst", 1, `"job lst", did you mean "ls"?`},
 		{"host derain host1", 1, `did you mean "drain"?`},
@@ -527,7 +527,7 @@ func TestQuantities(t *testing.T) {
 		t.Errorf("200M/s is %d, %v, written %s", got, err, bytesText(got))
 	}
 	for d, want := range map[time.Duration]string{30 * time.Minute: "30m", time.Hour: "1h", 90 * time.Second: "1m30s", 50 * time.Millisecond: "50ms"} {
-		if got, err := ParseDuration(want); err != nil || got != d || shortDuration(d) != want {
+		if got, err := ParseDuration(want); err != nil || got != d || fleet.ShortDuration(d) != want {
 			t.Errorf("%s is %s, %v", want, got, err)
 		}
 	}

@@ -87,7 +87,7 @@ func TestJudgedWithoutTheController(t *testing.T) {
 		"run --guests 0 true":                              "--guests: 0 is too few",
 		"run --cpus 0 true":                                "--cpus: 0 is too few",
 		"run --cpus 256 true":                              "256 CPUs",
-		"run --mem 5 true":                                 "5 bytes of memory are too little",
+		"run --mem 5 true":                                 "5 bytes of memory cannot hold a guest",
 		"run --mem 100M true":                              "128 MiB or more",
 		"run --mem 5M --kind container true":               "32 MiB or more",
 		"run -n 70000 true":                                "ask for fewer with -n",
@@ -95,6 +95,25 @@ func TestJudgedWithoutTheController(t *testing.T) {
 		"run --kind container --tune hpc true":             "only for virtual machines",
 		"run --on host1, true":                             "--on: ",
 		"run -H host1,,host2 true":                         "-H: ",
+		"run -H host1:2 true":                              "write host1;",
+		"run --on a/b true":                                "cannot be the name of a host",
+		"run -np 3 true":                                   "write -n 3 where mpirun has -np 3;",
+		"run -np7 true":                                    "write -n 7 where mpirun has -np 7;",
+		"run --np=7 true":                                  "write -n 7 where mpirun has -np 7;",
+		"run --np 7 true":                                  "write -n 7 where mpirun has -np 7;",
+		"run -np":                                          "write -n 4 where mpirun has -np 4;",
+		"run --host a,b true":                              "write --on a,b where mpirun has --host a,b;",
+		"run -host a,b true":                               "write --on a,b where mpirun has --host a,b;",
+		"run -N 2 -n 4 true":                               "--guests RANKS/2 where mpirun has -N 2;",
+		"run --memory 1G true":                             "did you mean --mem?",
+		"run --guests 8 -n 2 true":                         "or for more ranks with -n",
+		"run --mem 1 true":                                 "1 byte of memory cannot hold a guest; give it 128 MiB",
+		"signal USR1 j1":                                   "the job comes first: `pagurus signal j1 USR1`",
+		"login head:7461 --token-file /nonexistent":        "there is no file /nonexistent: write the line",
+		"man /nonexistent/man":                             "there is no folder /nonexistent to make man in",
+		"drain h --bandwidth 200":                          "give --bandwidth something like 200M",
+		"host policy h --vacate no":                        "write evacuate, suspend, stay or cluster; and",
+		"cancel j1 --grace 5h":                             "cannot have 5h to end; give it from 0s to 1h;",
 		"run -x =y true":                                   `-x: "=y" has no name`,
 		"run --env NO_SUCH_THING true":                     "--env: NO_SUCH_THING is not set here",
 		"run -nmany true":                                  `-n: "many" is not a number`,
@@ -189,14 +208,30 @@ func TestSeveralPrograms(t *testing.T) {
 // help and completion refuse what is not there, and suggest.
 func TestHelpOfNothing(t *testing.T) {
 	for args, says := range map[string]string{
-		"help hots":      `did you mean "hosts"?`,
+		"help hots":      `did you mean "host"?`,
 		"help job shw":   `did you mean "show"?`,
 		"help run foo":   `there is no command "run foo"`,
 		"completion foo": `there is no command "completion foo"`,
 		"completion bsh": `did you mean "bash"?`,
+		"nodes":          `did you mean "host ls"?`,
+		"squeue":         `did you mean "job ls"?`,
+		"mpirun":         `did you mean "run"?`,
+		"kill":           `did you mean "cancel"?`,
+		"status":         `did you mean "host ls"?`,
+		"job list":       `did you mean "ls"?`,
+		"token delete":   `did you mean "rm"?`,
+		"guest mv":       `did you mean "migrate"?`,
+		"user create":    `did you mean "add"?`,
+		"jbo":            `did you mean "job"?`,
+		"migrat":         `did you mean "migrate"?`,
 	} {
 		if got := nobody(t, strings.Fields(args)...); !strings.Contains(got.err, says) {
 			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	for _, args := range []string{"help foo", "foo", "topp", "completion tcsh", "job foo", "lab up --loss"} {
+		if got := nobody(t, strings.Fields(args)...); strings.Contains(got.err, "did you mean") {
+			t.Errorf("%s: %s", args, got.err)
 		}
 	}
 	w := newWorld(t)

@@ -20,7 +20,7 @@ func (a *app) memberNouns() []Noun {
 		{
 			Title: "Members:",
 			Command: &cobra.Command{
-				Use: "token", Aliases: []string{"tokens"}, Short: "Make, list and remove join tokens",
+				Use: "token", Aliases: []string{"tokens"}, Short: "Create, list and remove join tokens",
 				Example: "  pagurus token create --role host --uses 20 --ttl 24h\n  pagurus token ls\n  pagurus token rm 3f9c0a61d2",
 			},
 			Verbs: verbs(a.ls("join tokens", listing{view.Cluster.TokenTable, func(c view.Cluster) any { return c.Tokens }}, ""), a.createTokenCommand, a.removeTokenCommand),
@@ -42,7 +42,7 @@ func (a *app) createTokenCommand() *cobra.Command {
 	ttl, role := 24*time.Hour, string(fleet.HostRole)
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Make a join token and print it",
+		Short: "Create a join token and print it",
 		Long: `Create prints a token. It is shown only now: the controller keeps no copy. Whoever has it
 may join, as often as --uses says and until --ttl is over: machines with ` + "`pagurus join`" + `,
 a user with ` + "`pagurus login`" + `.`,
@@ -60,7 +60,7 @@ a user with ` + "`pagurus login`" + `.`,
 	f := cmd.Flags()
 	f.StringVar(&role, "role", role, "host, user or admin")
 	f.StringVar((*string)(&t.User), "user", "", "whose login it is; for the roles user and admin")
-	f.IntVar(&t.Uses, "uses", 1, "how often somebody may join by it")
+	f.IntVar(&t.Uses, "uses", 1, "how many may join by it")
 	Duration(f, &ttl, "ttl", "how long it is valid")
 	f.StringVar(&t.Site, fleet.SiteFlag, "", "site of the hosts that join by it")
 	f.BoolVar(&t.SameID, "same-machine", false, "let several hosts of one machine join by it; for labs")

@@ -43,7 +43,7 @@ how long its ranks saw nothing, and how much is sent.`,
 func (o *overhead) migrations(ctx context.Context, cmd *cobra.Command) error {
 	o.suite = "stream"
 	if err := o.check(); err != nil {
-		return fmt.Errorf("%w: see `pagurus bench migration --help`", err)
+		return fmt.Errorf("%w; see `pagurus bench migration --help`", err)
 	}
 	if slices.Contains(o.targets, targets.Native) {
 		return errors.New("native programs cannot be moved: that is what guests are for")

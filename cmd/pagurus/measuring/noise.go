@@ -74,7 +74,7 @@ them. That needs a cluster; without one a lab is brought up and taken down again
 
 func (o *noisy) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := o.check(); err != nil {
-		return fmt.Errorf("%w: see `pagurus bench noise --help`", err)
+		return fmt.Errorf("%w; see `pagurus bench noise --help`", err)
 	}
 	o.show = func(r *bench.Record, what bench.Summary) error { return o.result(cmd, r, what) }
 	open := o.here
