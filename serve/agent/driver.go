@@ -104,9 +104,9 @@ type PostCopier interface {
 // Reclaimer is a driver whose guests can do without some of their memory, or can be
 // suspended, while the owner of the host is present.
 type Reclaimer interface {
-	// ReclaimMemory has a guest of whose memory so much holds nothing give it back, but for
-	// a reserve, and says how much the host has of it then. It holds until
-	// ReturnMemory, also after a move. After an error the guest has what it had.
+	// ReclaimMemory takes freeBytes of unused memory from a guest, except a reserve, and
+	// returns how much of the guest's memory the host has then. It holds until ReturnMemory,
+	// also after a move. After an error the guest has what it had.
 	ReclaimMemory(ctx context.Context, g fleet.GuestID, freeBytes int64) (int64, error)
 	// ReturnMemory ends ReclaimMemory; a guest that kept its memory is not an error. After an error call
 	// again.

@@ -112,7 +112,7 @@ func (o *network) run(ctx context.Context, cmd *cobra.Command) error {
 	})
 }
 
-// worsen adds to each target the same with worse links, which is held against it.
+// worsen adds to each target the same with worse links, which is compared with it.
 func (o *network) worsen() {
 	for _, t := range slices.Clone(o.targets) {
 		s := o.guests[t]

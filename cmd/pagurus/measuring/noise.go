@@ -53,8 +53,8 @@ func noiseCommand(std Streams) *cobra.Command {
 other in turn, and says what was taken from it and by whom. From that it predicts how
 much longer a step of 2 to 64 ranks takes if all wait for the last, as in an Allreduce:
 the more ranks, the more likely it is that one of them is interrupted. It takes all of
-a core meanwhile. Two records, as before and after ` + "`pagurus isolate`" + `, are held against
-each other by ` + "`pagurus bench compare`" + `.
+a core meanwhile. ` + "`pagurus bench compare`" + ` compares two records, as before
+and after ` + "`pagurus isolate`" + `.
 
 With --in the cores are those of a guest that is started for it, as the guest sees
 them. That needs a cluster; without one a lab is brought up and taken down again.`,

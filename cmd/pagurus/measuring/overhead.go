@@ -93,10 +93,10 @@ hosts have them. Targets are:
              emulated, and that is never quoted as the cost of virtualization
   vm-tuned   the same with --tune hpc: they mirror their hosts
   container-moved, vm-moved
-             the same as container and vm, and as long as the program runs one of its
-             guests is moved to another host and back, begun every --every; they are
-             held against container and vm, which have to be targets, too; of the suite's
-             programs the time of all of each counts then, on every target
+             as container and vm; while the program runs, one of its guests is moved to
+             another host and back, every --every. They are compared with container and
+             vm, which have to be targets, too. Then the whole time of each program
+             counts, on every target
 
 It needs a cluster; without one it brings up a lab of two hosts and takes it down
 again. Ctrl-C ends it and keeps what was measured.`,
@@ -125,7 +125,7 @@ again. Ctrl-C ends it and keeps what was measured.`,
 // guestFlags are those of who runs programs on several targets.
 func (o *overhead) guestFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&o.targets, "targets", []string{targets.Native, targets.Contained}, "where to run: "+strings.Join(o.names(), ", ")+"; the first is what others are held against")
+	f.StringSliceVar(&o.targets, "targets", []string{targets.Native, targets.Contained}, "where to run: "+strings.Join(o.names(), ", ")+"; the others are compared with the first")
 	cli.Size(f, &o.memory, "mem", "memory of each guest")
 	f.DurationVar(&o.rest, "rest", targets.UsualRest, "how long this machine is left alone before each run on native, and on container beside it")
 }
