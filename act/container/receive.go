@@ -280,7 +280,11 @@ func (t *target) arrive(c *framing.Conn, in *transfer.Receiver, restoring *criu.
 	t.making.Store(true)
 	err := t.restore(in, restoring)
 	t.making.Store(false)
-	t.driver.config.Log.Info("guest received", "guest", g.id, "took", time.Since(begun).Round(time.Millisecond), "error", err)
+	if took := time.Since(begun).Round(time.Millisecond); err != nil {
+		t.driver.config.Log.Warn("guest could not be restored", "guest", g.id, "took", took, "cause", err)
+	} else {
+		t.driver.config.Log.Info("guest received", "guest", g.id, "took", took)
+	}
 	if err == nil {
 		return transfer.Reply(c, transfer.Answer{Arrived: true})
 	}
@@ -361,7 +365,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	_, err := restoring.Do(life)
 	enough()
 	if err != nil && g.remembered().Arrived {
-		d.config.Log.Warn("CRIU failed when a guest was whole, which cannot be taken back", "guest", g.id, "error", err)
+		d.config.Log.Warn("CRIU failed when a guest was whole, which cannot be taken back", "guest", g.id, "cause", err)
 		err = nil
 	}
 	if err != nil {
@@ -370,7 +374,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	d.forgetKept(g)
 	d.guests.Watches.Go(func() { // the source need not wait for it
 		if err := t.place.End(); err != nil {
-			d.config.Log.Warn("end what held a guest's place", "guest", g.id, "error", err)
+			d.config.Log.Warn("the process that held a guest's place could not be ended", "guest", g.id, "cause", err)
 		}
 		d.endPostCopy(g)
 	})

@@ -58,7 +58,7 @@ func TestMeasure(t *testing.T) {
 			trace(0, "j1g0", gap(-2*ms, 60*ms, true)),
 			trace(1, "j1g1", gap(-3*ms, 8*ms, true)),
 		}, 0, 60 * ms, "guest-suspended@1"},
-		"who moves waits longest, and its clock stood still": {[]fleet.Trace{
+		"who moves waits longest, and its clock stopped": {[]fleet.Trace{
 			trace(0, "j1g0", gap(-2*ms, 30*ms, true)),
 			trace(1, "j1g1", gap(-5*ms, 220*ms, true, timeout)),
 		}, 1, 240 * ms, "guest-suspended tcp-timeout"},

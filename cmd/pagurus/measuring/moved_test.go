@@ -18,7 +18,7 @@ import (
 func TestMovesThatMakeNoSenseAreRefused(t *testing.T) {
 	for says, args := range map[string][]string{
 		"write --targets native,container,container-moved": {"overhead", "--targets", "native,container-moved"},
-		"compared with vm,":                   {"overhead", "--targets", "container,vm-moved"},
+		"compared with vm,":                  {"overhead", "--targets", "container,vm-moved"},
 		"2s or more":                         {"overhead", "--every", "5ms"},
 		`"vm-tuned-moved" is no target`:      {"overhead", "--targets", "vm-tuned,vm-tuned-moved"},
 		`"native-moved" is no target`:        {"overhead", "--targets", "native,native-moved"},

@@ -83,7 +83,7 @@ func TestLinksAreWorseNoLongerThanNeeded(t *testing.T) {
 	}
 	stop()
 	if _, err := r.Run(ctx, "a-lossy"); err == nil {
-		t.Error("it ran though it was called off")
+		t.Error("it ran though it was cancelled")
 	}
 	if err := errors.Join(r.Close(), r.Close()); err != nil {
 		t.Error(err)
