@@ -70,7 +70,7 @@ test-debian13:
 	scripts/test-debian13 $(RINGS)
 
 ## test-machines: emulated machines install the packages, become a cluster, and fail in all ways
-# It takes all of this machine for up to 25 minutes; the result is in docs/figures/machines.txt.
+# It takes all of this machine for up to 30 minutes; the result is in docs/figures/machines.txt.
 test-machines: setup packages
 	scripts/test-machines
 

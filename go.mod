@@ -31,7 +31,10 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/moby/sys/mountinfo v0.7.2
+require (
+	github.com/moby/sys/mountinfo v0.7.2
+	go.etcd.io/etcd/etcdutl/v3 v3.7.3
+)
 
 require (
 	codeberg.org/go-fonts/liberation v0.5.0 // indirect

@@ -73,10 +73,11 @@ type Facts struct {
 	SeenAt      time.Time                `json:"seen_at"`   // controller's clock; zero: no report since the controller started
 	Connected   bool                     `json:"connected"` // the agent is connected
 	Version     string                   `json:"version,omitempty"`
-	Machine     string                   `json:"machine,omitempty"` // hosts with the same Machine share files: /etc/machine-id or its substitute
-	Address     string                   `json:"address,omitempty"` // the host's IP on the network between hosts
-	Boot        string                   `json:"boot,omitempty"`    // names this boot of its machine; empty: older agents
-	Site        string                   `json:"site,omitempty"`    // where the host is: a room, a rack
+	Protocol    int                      `json:"protocol,omitempty"` // what the agent speaks, as Protocol
+	Machine     string                   `json:"machine,omitempty"`  // hosts with the same Machine share files: /etc/machine-id or its substitute
+	Address     string                   `json:"address,omitempty"`  // the host's IP on the network between hosts
+	Boot        string                   `json:"boot,omitempty"`     // names this boot of its machine; empty: older agents
+	Site        string                   `json:"site,omitempty"`     // where the host is: a room, a rack
 	Capacity    Resources                `json:"capacity"`
 	Abilities   map[Kind]Abilities       `json:"abilities,omitempty"`
 	LoadCPUs    float64                  `json:"load_cpus"` // CPUs in use by guests, averaged over the last interval

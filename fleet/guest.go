@@ -15,6 +15,7 @@ const (
 	GuestRunning  GuestState = "running"
 	GuestMoving   GuestState = "moving" // in a migration
 	GuestStopping GuestState = "stopping"
+	GuestSought   GuestState = "sought" // the store was restored from a backup, and no host has said yet that it runs the guest
 	GuestEnded    GuestState = "ended"
 	GuestLost     GuestState = "lost" // its host is unknown, or the target lost it; its hosts destroy what they have
 )

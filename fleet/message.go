@@ -10,13 +10,14 @@ import (
 type Event interface{ event() }
 
 // Observation is something the controller measured without a request: the stall of a
-// migration or a job's traffic.
+// migration, a job's traffic, or that a host's agent has come.
 type Observation struct {
 	At        time.Time
 	Migration MigrationID // of Stall
 	Stall     *Stall
 	Job       JobID // of Traffic
 	Traffic   []Traffic
+	Attached  HostID // its agent has come, and the snapshot has its first facts
 }
 
 // Caller is who made a request. The controller sets it from the connection.

@@ -26,6 +26,16 @@ type Cluster struct {
 	NextSubnet Subnet `json:"next_subnet"`         // first candidate for a free subnet
 	LastHost   uint32 `json:"last_host,omitempty"` // the highest number of a host
 	Rules      Rules  `json:"rules,omitzero"`
+
+	Restored *Restored `json:"restored,omitempty"` // nil: the store was never restored from a backup
+}
+
+// Restored says that the store came from a backup. What happened between the two times is known
+// only to the hosts.
+type Restored struct {
+	At      time.Time `json:"at"`       // when it was put in place
+	Backup  time.Time `json:"backup"`   // when the backup was made
+	NextJob uint64    `json:"next_job"` // of the backup: jobs with this number or a higher one are younger
 }
 
 // Changeset is the difference that one Step makes. The store commits all of it or

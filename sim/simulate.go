@@ -53,11 +53,10 @@ When owners come and go follows a published model (--model), a recorded trace
 (--trace: CSV with host,from,to,load, or the JSON of recorded spot instances), or
 the events of a scenario, a folder with the files world and events.
 
-A host notices its owner within a second. Real ones then wait, which is not
-modelled unless it is asked for: for 20 s before guests have to do more than give
-way (--grace 20s), and for 15 min before they count an owner who stayed as gone
-(--idle-after 15m). Without these flags policies act, and hosts are free again,
-at once.`,
+A host notices its owner within a second. A real host then waits for 20 s before
+guests have to do more than give way (--grace 20s), and for 15 min before an owner
+who stayed counts as gone (--idle-after 15m). Without these flags the model waits for
+neither: policies act at once, and hosts are free again at once.`,
 		Example: `  pagurus simulate --model nd07cpu --hosts 10000 --jobs 300
   pagurus simulate --model microsoft99 --policy evacuate,predictive --seeds 5 --report out.html
   pagurus simulate --trace owners.csv --policy predictive --json
@@ -73,19 +72,19 @@ at once.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&s.model, "model", "", "when owners come: a published model, such as nd07cpu or microsoft99; -daily behind it gives it a daily cycle")
+	f.StringVar(&s.model, "model", "", "when owners come: a published model, such as nd07cpu or microsoft99; with -daily at its end it has a daily cycle")
 	f.StringVar(&s.trace, "trace", "", "when owners come: a file with a recorded trace")
 	f.IntVar(&s.Hosts, "hosts", s.Hosts, "how many hosts")
-	f.IntVar(&s.Work.Jobs, "jobs", 0, "how many jobs at a time; as many as fit on half of the hosts if not given")
+	f.IntVar(&s.Work.Jobs, "jobs", 0, "how many jobs at a time (default: as many as fit on half of the hosts)")
 	f.IntVar(&s.Work.Ranks, "ranks", 16, "ranks of each job, one guest and one host a rank")
 	f.DurationVar(&s.Work.Time, "job-time", 2*time.Hour, "how long an undisturbed job takes, give or take a half")
 	sizeFlag(f, &s.Work.MemoryBytes, "mem", "memory of a guest")
-	f.DurationVar(&s.For, "for", s.For, "how long a time to simulate")
+	f.DurationVar(&s.For, "for", s.For, "how much time to simulate")
 	f.StringSliceVar(&s.policies, "policy", s.policies, "what happens to guests when an owner returns: "+strings.Join(owners.Names(), ", "))
 	f.DurationVar(&s.Machine.Grace, "grace", 0, "how long an owner has to be there before the policy acts; guests are in the lowest class of CPU meanwhile (real hosts: 20s)")
 	f.DurationVar(&s.Machine.IdleAfter, "idle-after", 0, "how long an owner who stayed has to be gone before the host is free again (real hosts: 15m)")
-	f.StringVar(&s.placement, "placement", "", "spread or longest-idle: how hosts are chosen, in place of the policy's own way")
-	f.Uint64Var(&s.seed, "seed", s.seed, "of all that is random; the same seed is the same run")
+	f.StringVar(&s.placement, "placement", "", "spread or longest-idle: how hosts are chosen (default: the policy's own way)")
+	f.Uint64Var(&s.seed, "seed", s.seed, "seed of everything random; the same seed gives the same run")
 	f.IntVar(&s.seeds, "seeds", s.seeds, "how many runs of each policy, with this seed and those after it")
 	f.StringVar(&s.report, "report", "", "write the comparison as a page into this file, too")
 	f.BoolVar(&s.log, "log", false, "print everything that happens")

@@ -10,6 +10,7 @@ import (
 
 	"pagurus/act/container/framing"
 	"pagurus/act/container/transfer"
+	"pagurus/fleet"
 )
 
 // TestAgentGoesAlong: a guest keeps its guest agent on a host that has another. That host
@@ -112,7 +113,7 @@ func TestStrangeAgents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err = transfer.Greet(c, transfer.Hello{Version: framing.Version, Guest: tk.Guest.ID, Migration: tk.Order.Migration, Word: place.Word, Agent: agent})
+		a, err = transfer.Greet(c, transfer.Hello{Protocol: fleet.Protocol(), Guest: tk.Guest.ID, Migration: tk.Order.Migration, Word: place.Word, Agent: agent})
 		return c, a, err
 	}
 	for range 2 {

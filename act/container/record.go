@@ -21,6 +21,7 @@ const recordFile = "guest.json"
 // record is what the driver remembers of a guest beyond the agent's life, as a file in
 // the guest's folder. It is written before anything else of the guest exists.
 type record struct {
+	host.Recorded
 	Guest     fleet.GuestID     `json:"guest"`
 	Gen       uint64            `json:"gen"`
 	Hostname  string            `json:"hostname"`
@@ -75,9 +76,9 @@ func (c *copying) end() error {
 }
 
 // readRecord reads the record in a guest's folder. Without one the error is
-// fs.ErrNotExist.
+// fs.ErrNotExist, with one of an agent that is too new host.ErrNewer.
 func readRecord(dir string) (r record, err error) {
-	err = note.Load(filepath.Join(dir, recordFile), &r)
+	err = host.LoadRecord(filepath.Join(dir, recordFile), &r)
 	if r.Export != "" && len(r.Folders) == 0 {
 		r.Folders = []folder{{At: r.Export, From: r.Files}}
 	}
@@ -85,6 +86,7 @@ func readRecord(dir string) (r record, err error) {
 }
 
 func writeRecord(dir string, r record) error {
+	r.Recorded = host.ByUs()
 	if err := note.Replace(filepath.Join(dir, recordFile), r); err != nil {
 		return fmt.Errorf("remember guest %s: %w", r.Guest, err)
 	}

@@ -156,7 +156,7 @@ func (d *Driver) greet(ctx context.Context, r record, c copying, h transfer.Hell
 		return nil, a, err
 	}
 	if a, err = transfer.Greet(conn, transfer.Hello{
-		Version: framing.Version, Guest: r.Guest, Migration: c.Migration, Gen: r.Gen, Word: place.Word, Agent: r.Agent, Only: h.Only, PageServer: h.PageServer,
+		Protocol: fleet.Protocol(), Guest: r.Guest, Migration: c.Migration, Gen: r.Gen, Word: place.Word, Agent: r.Agent, Only: h.Only, PageServer: h.PageServer,
 	}); err != nil {
 		return nil, a, errors.Join(fmt.Errorf("greet the target: %w", err), conn.Close())
 	}

@@ -186,18 +186,22 @@ func (w *world) open(t *testing.T, i int) *container.Driver {
 // reopen is open without a change to the network.
 func (w *world) reopen(t *testing.T, i int) *container.Driver {
 	t.Helper()
-	var d *container.Driver
-	err := w.hosts[i].net.Do(func() error {
+	d, err := w.tryOpen(t, i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (w *world) tryOpen(t *testing.T, i int) (d *container.Driver, err error) {
+	err = w.hosts[i].net.Do(func() error {
 		c, err := w.config(t.Output(), i)
 		if err == nil {
 			d, err = container.Open(t.Context(), c)
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return d, err
 }
 
 // memory of a guest in these tests: the witness dirties 16 MiB of it.

@@ -8,9 +8,11 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -109,7 +111,7 @@ func (s *Store) load(ctx context.Context) (fleet.Snapshot, error) {
 		at = got.Header.Revision // all pages are of the first one's revision
 		for _, kv := range got.Kvs {
 			if err := decode(&snap, string(kv.Key), kv.Value, kv.ModRevision); err != nil {
-				return none, err
+				return none, cmp.Or(s.tooNew(ctx, at), err)
 			}
 		}
 		if !got.More || len(got.Kvs) == 0 {
@@ -121,6 +123,17 @@ func (s *Store) load(ctx context.Context) (fleet.Snapshot, error) {
 		return none, fmt.Errorf("the store holds %d objects but %s is missing: it is damaged, restore it from a copy", objects, clusterKey)
 	}
 	return snap, nil
+}
+
+// tooNew is an error if the whole store is of a newer format, which says more than what cannot
+// be understood in it.
+func (s *Store) tooNew(ctx context.Context, revision int64) error {
+	got, err := s.client.Get(ctx, guardKey, clientv3.WithRev(revision))
+	var f format
+	if err != nil || len(got.Kvs) == 0 || json.Unmarshal(got.Kvs[0].Value, &f) != nil || f.Format <= formatNow {
+		return nil
+	}
+	return f.tooNew()
 }
 
 // Commit makes the change if the store is still at revision from, whole or not at all,
@@ -233,6 +246,13 @@ func (s *Store) Lead(ctx context.Context, name string) (<-chan struct{}, error) 
 // stopped.
 func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, opLimit)
+	ctx, stop := s.untilFault(ctx)
+	return ctx, func() { stop(); cancel() }
+}
+
+// untilFault ends a context when the embedded etcd has stopped.
+func (s *Store) untilFault(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
 	if s.member == nil {
 		return ctx, cancel
 	}

@@ -249,22 +249,24 @@ func TestUnreadableObjects(t *testing.T) {
 	snap := loaded(t, ctx, s)
 	committed(t, ctx, s, snap.Revision, everything())
 	want := loaded(t, ctx, s)
-	for key, value := range map[string]string{
-		root + "jobs/j9":             "{",
-		root + "jobs/j8":             `{"id":"j8","colour":"red"}`,
-		root + "jobs/j5":             `{"id":"j4"}`,
-		root + "jobs/j3":             `{"id":"j3","spec":{"ranks":1,"guests":-1}}`,
-		root + "guests/g":            `{"id":"g"} {}`,
-		root + "pets/p":              `{}`,
-		"/pagurus/v2/hosts/host1":    `{}`,
-		root + "migrations/m1.j7g99": "",
-		root + "hosts/h":             `{"id":"h","since":"yesterday"}`,
+	const newer, damaged = "a newer controller wrote it; nothing was changed: upgrade this controller", "it is damaged, or"
+	for key, value := range map[string][2]string{
+		root + "jobs/j9":             {"{", damaged},
+		root + "jobs/j8":             {`{"id":"j8","colour":"red"}`, newer},
+		root + "jobs/j5":             {`{"id":"j4"}`, damaged},
+		root + "jobs/j3":             {`{"id":"j3","spec":{"ranks":1,"guests":-1}}`, damaged},
+		root + "guests/g":            {`{"id":"g"} {}`, damaged},
+		root + "pets/p":              {`{}`, newer},
+		"/pagurus/v2/hosts/host1":    {`{}`, newer},
+		root + "migrations/m1.j7g99": {"", damaged},
+		root + "hosts/h":             {`{"id":"h","since":"yesterday"}`, damaged},
 	} {
+		value, why := value[0], value[1]
 		if _, err := s.client.Put(ctx, key, value); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Load(ctx); err == nil || !strings.Contains(err.Error(), key) {
-			t.Errorf("%s: %v", key, err)
+		if _, err := s.Load(ctx); err == nil || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v does not say %q", key, err, why)
 		}
 		kept, err := s.client.Get(ctx, key)
 		if err != nil || len(kept.Kvs) != 1 || string(kept.Kvs[0].Value) != value {
@@ -278,10 +280,13 @@ func TestUnreadableObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.client.Put(ctx, guardKey, `{"format":2}`)
-	if _, err := s.Load(ctx); err == nil || !strings.Contains(err.Error(), "newer pagurus") {
+	// The whole store's format is told rather than the first thing that is not understood.
+	s.client.Put(ctx, root+"guests/g9", `{"id":"g9","colour":"red"}`)
+	s.client.Put(ctx, guardKey, `{"format":2,"since":"tomorrow"}`)
+	if _, err := s.Load(ctx); err == nil || !strings.Contains(err.Error(), "format 2 and this controller reads formats up to 1") || !strings.Contains(err.Error(), "upgrade this controller") {
 		t.Fatalf("got %v", err)
 	}
+	s.client.Delete(ctx, root+"guests/g9")
 	s.client.Put(ctx, guardKey, string(guard.Kvs[0].Value))
 	s.client.Delete(ctx, clusterKey)
 	if _, err := s.Load(ctx); err == nil || !strings.Contains(err.Error(), clusterKey) {

@@ -23,12 +23,17 @@ const (
 )
 
 // format is the guard's value. A higher number means that a newer Pagurus has used the
-// store in an unknown format.
+// store in an unknown format. It is raised when the meaning of what is stored changes. A new
+// field or kind of object needs no higher number: reading is strict, and refuses it.
 type format struct {
 	Format int `json:"format"`
 }
 
 const formatNow = 1
+
+func (f format) tooNew() error {
+	return fmt.Errorf("the store is in format %d and this controller reads formats up to %d: a newer controller has used it; nothing was changed: upgrade this controller", f.Format, formatNow)
+}
 
 // storedHost is a host without its facts.
 type storedHost struct {
@@ -117,7 +122,7 @@ func decode(s *fleet.Snapshot, at string, value []byte, revision int64) error {
 			return err
 		}
 		if f.Format > formatNow {
-			return newer(at, fmt.Errorf("its format is %d", f.Format))
+			return f.tooNew()
 		}
 		s.Revision = revision
 		return nil
@@ -154,7 +159,7 @@ func object[T any, ID ~string](into map[ID]T, at, id string, value []byte, named
 		return err
 	}
 	if own := named(o); own == "" || url.PathEscape(string(own)) != id {
-		return newer(at, fmt.Errorf("it calls itself %q", own))
+		return damaged(at, fmt.Errorf("it calls itself %q", own))
 	}
 	into[named(o)] = o
 	return nil
@@ -167,16 +172,16 @@ const mostRanks = 1 << 20
 func sound(jobs map[fleet.JobID]fleet.Job, at, id string) error {
 	name, err := url.PathUnescape(id)
 	if err != nil {
-		return newer(at, err)
+		return damaged(at, err)
 	}
 	j := jobs[fleet.JobID(name)]
 	switch {
 	case j.Spec.Guests < 1 || j.Spec.Guests > fleet.MaxGuestsPerJob:
-		return newer(at, fmt.Errorf("it has %d guests, which is not 1 to %d", j.Spec.Guests, fleet.MaxGuestsPerJob))
+		return damaged(at, fmt.Errorf("it has %d guests, which is not 1 to %d", j.Spec.Guests, fleet.MaxGuestsPerJob))
 	case j.Spec.Ranks < 1 || j.Spec.Ranks > mostRanks:
-		return newer(at, fmt.Errorf("it has %d ranks, which is not 1 to %d", j.Spec.Ranks, mostRanks))
+		return damaged(at, fmt.Errorf("it has %d ranks, which is not 1 to %d", j.Spec.Ranks, mostRanks))
 	case j.Subnet > fleet.MaxSubnet:
-		return newer(at, fmt.Errorf("its network has the number %d, above %d", j.Subnet, fleet.MaxSubnet))
+		return damaged(at, fmt.Errorf("its network has the number %d, above %d", j.Subnet, fleet.MaxSubnet))
 	}
 	return nil
 }
@@ -186,14 +191,22 @@ func read(at string, value []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(value))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return newer(at, err)
+		// Whatever reads without its unknown fields has them from somebody who knows them.
+		if json.Unmarshal(value, into) == nil {
+			return newer(at, err)
+		}
+		return damaged(at, err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return newer(at, fmt.Errorf("more data follows the object"))
+		return damaged(at, fmt.Errorf("more data follows the object"))
 	}
 	return nil
 }
 
 func newer(at string, why error) error {
-	return fmt.Errorf("cannot understand %s in the store: %w; it is damaged or a newer pagurus wrote it: nothing was changed, use that version or restore a copy", at, why)
+	return fmt.Errorf("cannot understand %s in the store: %w; a newer controller wrote it; nothing was changed: upgrade this controller, or restore a copy from before that one", at, why)
+}
+
+func damaged(at string, why error) error {
+	return fmt.Errorf("cannot understand %s in the store: %w; it is damaged, or a newer controller wrote it; nothing was changed: restore a copy, or upgrade this controller", at, why)
 }

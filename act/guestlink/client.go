@@ -20,6 +20,7 @@ type Client struct {
 	dial    func(context.Context) (io.ReadWriteCloser, error)
 	session uint64
 	timing  timing
+	speaks  int
 
 	mu      sync.Mutex
 	last    uint64           // ID of the latest call
@@ -55,6 +56,7 @@ func New(dial func(context.Context) (io.ReadWriteCloser, error)) *Client {
 	return &Client{
 		dial:    dial,
 		session: rand.Uint64(),
+		speaks:  fleet.Protocol(),
 		timing: timing{
 			unheard: time.Second, heard: pollLimit + 5*time.Second,
 			redial: 20 * time.Millisecond, slowest: time.Second,
@@ -201,6 +203,8 @@ func (c *Client) do(ctx context.Context, name string, body func() any) (result, 
 		switch {
 		case err != nil:
 			return result{}, err
+		case apart(r.Protocol, c.speaks) != "":
+			return result{}, errors.New(apart(r.Protocol, c.speaks))
 		case r.Again:
 			continue
 		case r.Error != "":
@@ -214,6 +218,14 @@ func (c *Client) do(ctx context.Context, name string, body func() any) (result, 
 		}
 		return res, nil
 	}
+}
+
+// apart says why a guest agent and a host's agent do not work together; empty: they do.
+func apart(guest, host int) string {
+	if guest >= oldest && guest < host {
+		return ""
+	}
+	return fleet.Apart(fleet.Speaker{Name: "the guest agent", Protocol: guest}, fleet.Speaker{Name: "the agent of its host", Protocol: host})
 }
 
 // once makes one call, repeating it until there is an answer.
@@ -265,7 +277,7 @@ func (c *Client) enter(name string, body func() any) (uint64, *call) {
 			if err != nil {
 				return nil, fmt.Errorf("encoding the call %s: %w", name, err)
 			}
-			return encode(request{Session: c.session, ID: id, Call: name, Body: b})
+			return encode(request{Protocol: c.speaks, Session: c.session, ID: id, Call: name, Body: b})
 		},
 		acked: make(chan struct{}, 1),
 		reply: make(chan reply, 1),

@@ -8,6 +8,11 @@
 // end) waits in the guest for at most pollLimit and is then repeated, so an idle guest is
 // woken no more often.
 //
+// Every message says which version of the protocol its sender speaks. A guest agent lives as
+// long as its guest, through upgrades of the hosts' agents and moves between hosts of
+// different versions, and nobody can upgrade it. So the guest's side serves whoever calls,
+// and the host's side speaks with all guests back to oldest, and with those one newer.
+//
 // It imports only fleet and the standard library, because it is part of the guest agent,
 // and it must not know what calls do. Its tests run both sides over streams that lose,
 // repeat and invent bytes; cmd/pagurus-guest's test it in QEMU.
@@ -35,6 +40,9 @@ const (
 	// allTraceBytes limits the accepted traces of one guest: enough for a few hundred
 	// busy ranks, and within one message to the controller.
 	allTraceBytes = 3 << 20
+	// oldest is the oldest guest agent that the host's side speaks with. Raising it ends
+	// jobs of older guests.
+	oldest = 0
 )
 
 // The calls.
@@ -54,20 +62,22 @@ const (
 
 // request is one try of one call.
 type request struct {
-	Session uint64          `json:"s"`  // of the Client, which ignores answers to other sessions
-	ID      uint64          `json:"id"` // of the call in its session, the same in each try
-	Call    string          `json:"call"`
-	Body    json.RawMessage `json:"body,omitempty"`
+	Protocol int             `json:"v"`  // what the host's agent speaks
+	Session  uint64          `json:"s"`  // of the Client, which ignores answers to other sessions
+	ID       uint64          `json:"id"` // of the call in its session, the same in each try
+	Call     string          `json:"call"`
+	Body     json.RawMessage `json:"body,omitempty"`
 }
 
 // reply answers or acknowledges a request.
 type reply struct {
-	Session uint64          `json:"s"`
-	ID      uint64          `json:"id"`
-	Ack     bool            `json:"ack,omitempty"`   // the call is in progress
-	Again   bool            `json:"again,omitempty"` // the wait was too long; repeat as a new call
-	Error   string          `json:"error,omitempty"`
-	Body    json.RawMessage `json:"body,omitempty"`
+	Protocol int             `json:"v"` // what the guest agent speaks
+	Session  uint64          `json:"s"`
+	ID       uint64          `json:"id"`
+	Ack      bool            `json:"ack,omitempty"`   // the call is in progress
+	Again    bool            `json:"again,omitempty"` // the wait was too long; repeat as a new call
+	Error    string          `json:"error,omitempty"`
+	Body     json.RawMessage `json:"body,omitempty"`
 }
 
 // stream is a position in a stream, with the bytes there.

@@ -3,6 +3,7 @@ package guestlink
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -376,6 +377,68 @@ func TestAnswers(t *testing.T) {
 	}
 	if s := p.setups[0]; s.Hostname != "guest0" || !s.Clock.After(clock) {
 		t.Errorf("setup arrived as %+v", s)
+	}
+}
+
+// A guest lives through upgrades of the hosts' agents, and may come from a host that is newer.
+// What it says of its version decides, and an older guest agent is never refused.
+func TestVersions(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for host, works := range map[int]bool{fleet.Protocol() - 2: false, fleet.Protocol() - 1: true, fleet.Protocol(): true, fleet.Protocol() + 1: true, fleet.Protocol() + 7: true} {
+		c := pair(t, newProgram())
+		c.speaks = host
+		_, err := c.Topology(ctx)
+		if (err == nil) != works {
+			t.Errorf("an agent of version %d and a guest of version %d: %v", host, fleet.Protocol(), err)
+		}
+		if !works && (err == nil || !strings.HasSuffix(err.Error(), "upgrade the agent of its host")) {
+			t.Errorf("it is told %v", err)
+		}
+	}
+	c := pair(t, newProgram())
+	_, err := c.do(ctx, "sing", constant(struct{}{}))
+	if err == nil || !strings.Contains(err.Error(), `does not know the call "sing": it speaks version`) {
+		t.Errorf("an unknown call: %v", err)
+	}
+	if err := c.Shutdown(ctx); err != nil {
+		t.Errorf("and after it: %v", err)
+	}
+}
+
+// A guest agent from before there were versions says none, and ignores the host's.
+func TestGuestFromBefore(t *testing.T) {
+	host, guest := net.Pipe()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() {
+		var d decoder
+		buffer := make([]byte, 1<<10)
+		for {
+			n, err := guest.Read(buffer)
+			d.feed(buffer[:n], func(payload []byte) {
+				var r struct {
+					Session uint64 `json:"s"`
+					ID      uint64 `json:"id"`
+				}
+				if err := json.Unmarshal(payload, &r); err != nil {
+					t.Error(err)
+				}
+				frame, err := encode(map[string]any{"s": r.Session, "id": r.ID, "body": map[string]any{"topology": fleet.Topology{Level: "old"}}})
+				if err != nil {
+					t.Error(err)
+				}
+				_, _ = guest.Write(frame)
+			})
+			if err != nil {
+				return
+			}
+		}
+	}()
+	c := New(func(context.Context) (io.ReadWriteCloser, error) { return host, nil })
+	defer c.Close()
+	if got, err := c.Topology(ctx); err != nil || got.Level != "old" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

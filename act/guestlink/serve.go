@@ -128,13 +128,13 @@ func (l *link) beginRequest(ctx context.Context, payload []byte) {
 // carryOut makes the call and answers it. The call's context ends with polls, the
 // answer's with ctx.
 func (l *link) carryOut(ctx, polls context.Context, r request) {
-	late := time.AfterFunc(ackAfter, func() { l.answer(ctx, reply{Session: r.Session, ID: r.ID, Ack: true}) })
+	late := time.AfterFunc(ackAfter, func() { l.answer(ctx, reply{Protocol: fleet.Protocol(), Session: r.Session, ID: r.ID, Ack: true}) })
 	defer late.Stop()
 	limited, cancel := context.WithTimeout(polls, l.limit)
 	defer cancel()
 	res, err := l.call(limited, r)
 	late.Stop()
-	a := reply{Session: r.Session, ID: r.ID}
+	a := reply{Protocol: fleet.Protocol(), Session: r.Session, ID: r.ID}
 	switch {
 	case err != nil && polls.Err() != nil:
 		return // it is obsolete
@@ -156,7 +156,7 @@ func (l *link) carryOut(ctx, polls context.Context, r request) {
 func (l *link) answer(ctx context.Context, a reply) {
 	frame, err := encode(a)
 	if err != nil {
-		frame, err = encode(reply{Session: a.Session, ID: a.ID, Error: err.Error()})
+		frame, err = encode(reply{Protocol: a.Protocol, Session: a.Session, ID: a.ID, Error: err.Error()})
 	}
 	if err != nil {
 		return
@@ -261,7 +261,7 @@ func (l *link) streamCall(ctx context.Context, r request) (res result, err error
 	case callWrite:
 		res.Next, err = l.server.Write(ctx, s.Program, s.Offset, s.Data, s.EOF)
 	default:
-		err = fmt.Errorf("guest agent does not know the call %q; the image and the host's pagurus are of different versions", r.Call)
+		err = fmt.Errorf("the guest agent does not know the call %q: it speaks version %d of the protocol and its host's agent version %d; guests that start from now on know it", r.Call, fleet.Protocol(), r.Protocol)
 	}
 	return res, err
 }

@@ -233,6 +233,22 @@ func (s *Store) rename(img fleet.Image) error {
 	return syncFolder(filepath.Join(s.dir, "names"))
 }
 
+// Remember gives an image its name, unless the name is taken. missing: the name's files are not
+// here.
+func (s *Store) Remember(img fleet.Image) (missing bool, err error) {
+	if err := errors.Join(checkName(img.Name), checkDigest(img.Digest)); err != nil {
+		return false, err
+	}
+	err = s.exclusively(func() error {
+		if there, err := s.named(img.Name); err == nil || !errors.Is(err, ErrUnknown) {
+			img = there
+			return err
+		}
+		return s.rename(img)
+	})
+	return err == nil && !s.Has(img.Digest), err
+}
+
 func (s *Store) namePath(name string) string {
 	return filepath.Join(s.dir, "names", name+".json")
 }

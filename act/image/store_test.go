@@ -294,3 +294,29 @@ func TestANameWithoutFilesSaysSo(t *testing.T) {
 		t.Errorf("listed: %v %v", all, err)
 	}
 }
+
+// A name that a backup has is given, unless it is taken; the files are then missing, and whoever
+// needs them is told how they are built.
+func TestRememberedNames(t *testing.T) {
+	s := openStore(t)
+	here := put(t, s, "here", "root")
+	gone := fleet.Image{Name: "gone", Digest: fleet.Digest("sha256-" + strings.Repeat("0", 64))}
+	if missing, err := s.Remember(gone); err != nil || !missing {
+		t.Errorf("a new name: %v, %v", missing, err)
+	}
+	if _, err := s.Find("gone"); err == nil || !strings.Contains(err.Error(), "`pagurus image build gone` builds it again") {
+		t.Errorf("its files: %v", err)
+	}
+	other := gone
+	other.Name = "here"
+	if missing, err := s.Remember(other); err != nil || missing {
+		t.Errorf("a name that is taken: %v, %v", missing, err)
+	}
+	if now, err := s.Find("here"); err != nil || now.Digest != here.Digest {
+		t.Errorf("it is now %+v, %v", now, err)
+	}
+	other.Name = "../up"
+	if _, err := s.Remember(other); err == nil {
+		t.Error("a name that is no name was given")
+	}
+}

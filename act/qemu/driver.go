@@ -157,6 +157,9 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 		return nil // not ours
 	}
 	r, err := readRecord(d.dir(id))
+	if errors.Is(err, host.ErrNewer) {
+		return err // the guest is not ours to touch
+	}
 	if err == nil && r.Complete && r.Guest == id {
 		handle, err := r.Process.Watch()
 		if err == nil {

@@ -88,7 +88,7 @@ func TestRecord(t *testing.T) {
 		t.Errorf("no record: %v", err)
 	}
 	r := record{
-		Guest: "g1", Gen: 3, Process: host.Process{PID: 7, Ticks: 8}, StartedAt: time.Unix(5, 0).UTC(), Complete: true, Incoming: "m1", Target: true, Listen: "h:1",
+		Recorded: host.ByUs(), Guest: "g1", Gen: 3, Process: host.Process{PID: 7, Ticks: 8}, StartedAt: time.Unix(5, 0).UTC(), Complete: true, Incoming: "m1", Target: true, Listen: "h:1",
 		Copy: &copying{Migration: "m2", Listen: "h:2", Begun: true, Limits: fleet.Limits{Rounds: 3}, SuspendedAt: time.Unix(6, 0).UTC()},
 	}
 	for range 2 {

@@ -13,6 +13,7 @@ import (
 // record is what is stored about a guest for later agents, in the guest's folder as
 // guest.json. It omits what QEMU knows.
 type record struct {
+	host.Recorded
 	Guest     fleet.GuestID     `json:"guest"`
 	Gen       uint64            `json:"gen"`
 	Process   host.Process      `json:"process"`
@@ -39,9 +40,10 @@ type copying struct {
 	Downtime    time.Duration     `json:"downtime_ns"`    // from then until the target had it
 }
 
-// readRecord reads the record in a guest's folder. A missing one is an fs.ErrNotExist.
+// readRecord reads the record in a guest's folder. A missing one is an fs.ErrNotExist, one of
+// an agent that is too new a host.ErrNewer.
 func readRecord(dir string) (r record, err error) {
-	err = note.Load(filepath.Join(dir, recordFile), &r)
+	err = host.LoadRecord(filepath.Join(dir, recordFile), &r)
 	return r, err
 }
 
@@ -49,6 +51,7 @@ func readRecord(dir string) (r record, err error) {
 // sticky: QEMU can neither replace nor pre-create root's files there. Nothing is synced:
 // a host that loses power has lost the guest as well.
 func writeRecord(dir string, r record) error {
+	r.Recorded = host.ByUs()
 	if err := note.Replace(filepath.Join(dir, recordFile), r); err != nil {
 		return fmt.Errorf("remember guest %s: %w", r.Guest, err)
 	}

@@ -20,7 +20,7 @@ import (
 
 // Limits for waiting for a process.
 const (
-	startLimit = 15 * time.Second // QEMU opens its sockets within a second, on a busy host within a few
+	startLimit = 45 * time.Second // QEMU opens its sockets within a second, on a busy host within a few, on emulated machines in 20; the guest runs meanwhile
 	brief      = 5 * time.Millisecond
 )
 

@@ -333,14 +333,19 @@ func tryImages() machine.Finding {
 		f.Detail, f.Fix = err.Error(), ""
 		return f
 	}
-	var names []string
+	var names, missing []string
 	for _, i := range list {
-		names = append(names, i.Name)
+		if names = append(names, i.Name); !store.Has(i.Digest) {
+			missing = append(missing, i.Name)
+		}
 	}
-	if f.OK = len(list) > 0; f.OK {
-		f.Detail = strings.Join(names, ", ")
-	} else {
+	f.OK, f.Detail = len(missing) == 0 && len(list) > 0, strings.Join(names, ", ")
+	switch {
+	case len(list) == 0:
 		f.Detail = "none is built yet"
+	case len(missing) > 0: // as after a restore
+		f.Detail += "; the files are missing of " + strings.Join(missing, ", ")
+		f.Fix = strings.TrimSuffix(f.Fix, "openmpi") + missing[0]
 	}
 	return f
 }

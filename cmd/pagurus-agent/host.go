@@ -315,7 +315,7 @@ func (h *host) keepIsolated(log *slog.Logger) *agent.Isolation {
 // facts are the facts that the agent does not change.
 func (h *host) facts() fleet.Facts {
 	f := fleet.Facts{
-		Version: version, Machine: h.machine.ID, Address: h.address().String(), Boot: machine.Boot(), Site: h.flags.Site,
+		Version: version, Protocol: fleet.Protocol(), Machine: h.machine.ID, Address: h.address().String(), Boot: machine.Boot(), Site: h.flags.Site,
 		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.Memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.vmErr}, fleet.Container: {Trouble: h.containerErr}},
 		Topology:  h.made.Last(), Speed: h.speed,

@@ -72,10 +72,11 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 			stop()
 		}
 	}()
+	saves := &saving{flags: f, store: store, images: images, authority: authority, state: c.Snapshot, log: log}
 	ended := make(chan error, 2)
 	go func() { ended <- c.Run(ctx) }()
 	go func() {
-		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Log: log})
+		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Backup: saves.write, Version: version, Refused: c.Refused, Log: log})
 	}()
 	select {
 	case <-c.Ready():

@@ -39,6 +39,11 @@ func main() {
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), authority.Fingerprint())
 		return err
 	}))
+	root.AddCommand(roles.RestoreCommand(func(cmd *cobra.Command, f roles.Controller, r roles.Restore) error {
+		ctx, stop := roles.Until(cmd.Context())
+		defer stop()
+		return restore(ctx, f, r, printing{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr()})
+	}))
 	cli.Program(root, cli.Options{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	cli.JudgeFlags(root)
 	err := root.ExecuteContext(context.Background())

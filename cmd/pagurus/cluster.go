@@ -50,7 +50,7 @@ func clusterInitCommand(std streams) *cobra.Command {
 		Long: `Init makes the cluster's certificate authority in the controller's state folder, and
 writes conf.d/10-cluster.toml beside the configuration file. It starts the systemd units
 of controller and agent if they are installed, and otherwise says how to start them.
-Doing it again changes nothing.`,
+A second run changes nothing.`,
 		Example: "  sudo pagurus cluster init --name physics\n  sudo pagurus cluster init --listen 10.0.0.1:7461",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -101,7 +101,7 @@ func machineCommands(std streams) []*cobra.Command {
 	}
 	all := []machineVerb{
 		{use: "power HOST off|on", short: "Cut a machine's power, or switch it on", args: 1,
-			long:    "A machine without power loses what it has not written to its disk. Switched on, it starts\nas computers do; the command returns when it can be asked again.",
+			long:    "A machine without power loses what it has not written to its disk. `lab power\nHOST on` starts it again, and returns when the machine can be asked.",
 			example: "  sudo pagurus lab power host2 off\n  sudo pagurus lab power host2 on",
 			do: func(ctx context.Context, l lab, n int, args []string) (string, error) {
 				switch args[0] {
@@ -121,7 +121,7 @@ func machineCommands(std streams) []*cobra.Command {
 				}
 				return fmt.Sprintf("%s is cut off", hostName(n)), labnet.SetPort(n, false)
 			}},
-		{use: "mend HOST", short: "Mend what cut did to a machine", flags: onControl,
+		{use: "mend HOST", short: "End what cut did to a machine", flags: onControl,
 			example: "  sudo pagurus lab mend host2",
 			do: func(_ context.Context, l lab, n int, _ []string) (string, error) {
 				err := l.block(n, 0)
@@ -136,7 +136,7 @@ func machineCommands(std streams) []*cobra.Command {
 			do: func(ctx context.Context, l lab, n int, _ []string) (string, error) {
 				return fmt.Sprintf("%s is suspended", hostName(n)), l.machine(n).Stop(ctx)
 			}},
-		{use: "resume HOST", short: "Have a suspended machine go on",
+		{use: "resume HOST", short: "Let a suspended machine go on",
 			example: "  sudo pagurus lab resume host2",
 			do: func(ctx context.Context, l lab, n int, _ []string) (string, error) {
 				return fmt.Sprintf("%s goes on", hostName(n)), l.machine(n).Continue(ctx)
@@ -145,7 +145,7 @@ func machineCommands(std streams) []*cobra.Command {
 			example: "  sudo pagurus lab clock host2 +3h\n  sudo pagurus lab clock host2 -- -10m",
 			do:      setClock},
 		{use: "fill HOST [SIZE]", short: "Fill a machine's disk", args: 1, optional: true,
-			long:    "Fill leaves SIZE free on the machine's disk, nothing by default, by one file. `pagurus lab\nfill HOST all` removes that file.",
+			long:    "Fill makes one file that leaves SIZE free on the machine's disk, by default nothing.\n`pagurus lab fill HOST all` removes the file.",
 			example: "  sudo pagurus lab fill host2\n  sudo pagurus lab fill host2 100M    # leaves that much\n  sudo pagurus lab fill host2 all     # as before",
 			do:      fillDisk},
 	}

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -53,7 +52,7 @@ func command(std streams) *cobra.Command {
 	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, Source: source, Missing: missing, Mend: mend(std), In: std.in, Out: std.out, Err: std.err})
 	cli.AddNoun(root, imageNoun(std))
 	cli.AddGroup(root, "Guests:", tuneCommand(std.out))
-	cli.AddGroup(root, "This machine:", upCommand(std), controllerCommand(), agentCommand(), labCommand(std), doctorCommand())
+	cli.AddGroup(root, "This machine:", upCommand(std), controllerCommand(), agentCommand(), labCommand(std), doctorCommand(), backupCommand(std), restoreCommand(std))
 	cli.AddNoun(root, clusterNoun(std))
 	cli.AddNoun(root, configNoun(std))
 	isolate := func() *cobra.Command { return isolateCommand(std.out, std.say) }
@@ -85,23 +84,6 @@ func completeImageFlags(cmd *cobra.Command) {
 	}
 	for _, sub := range cmd.Commands() {
 		completeImageFlags(sub)
-	}
-}
-
-func versionCommand(std streams) *cobra.Command {
-	return &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version",
-		Example: "  pagurus version",
-		Args:    cli.NoArguments,
-		RunE: func(*cobra.Command, []string) error {
-			built := ""
-			if info, ok := debug.ReadBuildInfo(); ok {
-				built = " (" + info.GoVersion + ")"
-			}
-			_, err := fmt.Fprintf(std.out, "pagurus %s%s\n", version, built)
-			return err
-		},
 	}
 }
 

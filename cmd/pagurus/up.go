@@ -107,10 +107,10 @@ func upCommand(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Make this machine a cluster of one host: a controller and an agent",
-		Long: `Up runs a controller and an agent until it is told to end, or one of them ends: then it
-ends the other, says which it was and exits with an error.
-Guests run on then, and are found again by the next one. More hosts may join: give
---listen, make a token with ` + "`pagurus token create`" + `, and ` + "`pagurus join`" + ` on them.`,
+		Long: `Up runs a controller and an agent until it is told to end. If one of them ends before,
+Up ends the other, says which it was, and exits with an error.
+Guests run on, and the next one finds them again. For more hosts give --listen, make a
+token with ` + "`pagurus token create`" + `, and run ` + "`pagurus join`" + ` on them.`,
 		Example: "  sudo pagurus up",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

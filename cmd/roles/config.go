@@ -116,19 +116,9 @@ func ReadConfigFile(path string, must bool) (c Config) {
 	if path == "" {
 		return c
 	}
-	paths := []string{path}
-	if _, err := os.Stat(path); !must && errors.Is(err, fs.ErrNotExist) {
-		paths = nil
-	}
-	folder := filepath.Join(filepath.Dir(path), configFolder)
-	entries, err := os.ReadDir(folder) // in the order of their names
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.Errors = append(c.Errors, fmt.Errorf("reading the configuration: %w", err))
-	}
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".toml") && !strings.HasPrefix(e.Name(), ".") {
-			paths = append(paths, filepath.Join(folder, e.Name()))
-		}
+	paths, err := ConfigFiles(path, must)
+	if err != nil {
+		c.Errors = append(c.Errors, err)
 	}
 	for _, p := range paths {
 		data, err := readTrusted(p)
@@ -140,6 +130,26 @@ func ReadConfigFile(path string, must bool) (c Config) {
 		c.settings, c.Errors = append(c.settings, settings...), append(c.Errors, errs...)
 	}
 	return c
+}
+
+// ConfigFiles are a configuration file and those beside it, in the order in which they are read.
+// must: the file is one of them even if it is missing.
+func ConfigFiles(path string, must bool) ([]string, error) {
+	paths := []string{path}
+	if _, err := os.Stat(path); !must && errors.Is(err, fs.ErrNotExist) {
+		paths = nil
+	}
+	folder := filepath.Join(filepath.Dir(path), configFolder)
+	entries, err := os.ReadDir(folder) // in the order of their names
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return paths, fmt.Errorf("reading the configuration: %w", err)
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".toml") && !strings.HasPrefix(e.Name(), ".") {
+			paths = append(paths, filepath.Join(folder, e.Name()))
+		}
+	}
+	return paths, nil
 }
 
 // readTrusted reads a file. Root refuses one that others may write or replace.

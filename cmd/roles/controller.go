@@ -22,6 +22,7 @@ type Controller struct {
 	Socket                     string   // for users on this machine
 	Listen                     string   // TCP address for others; empty: none
 	Etcd                       []string // endpoints of an external one
+	Config                     string   // the file that it was configured by, which may be missing; empty: none
 	Purpose                    string   // names this controller in the error of a second one
 	Verbose                    bool
 }
@@ -56,6 +57,48 @@ func InitCommand(run func(cmd *cobra.Command, f Controller, name string) error) 
 	return cmd
 }
 
+// RestoreVerb puts a backup in the place of a controller's state.
+const RestoreVerb = "restore"
+
+// Restore is what is to be restored, and how.
+type Restore struct {
+	File   string
+	Force  bool // over a state that is there, which is kept beside
+	Check  bool // only read the file
+	AsJSON bool
+}
+
+// Add defines the flags.
+func (r *Restore) Add(flags *pflag.FlagSet) {
+	flags.BoolVar(&r.Force, "force", false, "restore over the state of a cluster that is here, and keep that beside")
+	flags.BoolVar(&r.Check, "check", false, "read and verify the file, and change nothing")
+}
+
+// RestoreCommand is the controller's command that restores a backup; run does it.
+func RestoreCommand(run func(cmd *cobra.Command, f Controller, r Restore) error) *cobra.Command {
+	var r Restore
+	present := func(flags *pflag.FlagSet) Config { // a backup may have the file that is missing
+		path, _ := ConfigPath(flags)
+		return ReadConfigFile(path, false)
+	}
+	cmd := controllerCommand(RestoreVerb+" FILE", present, func(cmd *cobra.Command, f Controller) error {
+		r.File = cmd.Flags().Arg(0)
+		return run(cmd, f, r)
+	})
+	r.Add(cmd.Flags())
+	cmd.Flags().BoolVar(&r.AsJSON, "json", false, "print JSON")
+	cmd.Args = cli.Exactly(1, "the file of a backup")
+	cmd.Short, cmd.Long, cmd.Example = "Put a backup in the place of this controller's state", "", "  pagurus-controller restore cluster.backup"
+	return cmd
+}
+
+// AddFolders defines the flags of a controller that say where its state is.
+func (f *Controller) AddFolders(flags *pflag.FlagSet) {
+	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
+	flags.StringSliceVar(&f.Etcd, "etcd", nil, "endpoints of an external etcd (default: one embedded in the controller)")
+	cli.MayBeEmpty(flags, "etcd")
+}
+
 // NameFlag is the flag that names a new cluster.
 const NameFlag = "name"
 
@@ -88,6 +131,10 @@ func HoldLock(socket, purpose string) (*daemon.Lock, error) {
 
 // ControllerCommand returns the command of a controller; it calls run.
 func ControllerCommand(use string, run func(cmd *cobra.Command, f Controller) error) *cobra.Command {
+	return controllerCommand(use, ReadConfig, run)
+}
+
+func controllerCommand(use string, read func(*pflag.FlagSet) Config, run func(cmd *cobra.Command, f Controller) error) *cobra.Command {
 	var f Controller
 	cmd := &cobra.Command{
 		Use:   use,
@@ -99,10 +146,11 @@ The program is pagurus-controller; systemd units may name it.`,
 		Example: "  pagurus controller --listen :" + defaultPort,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := configure(cmd.Flags(), ControllerTable); err != nil {
+			if err := read(cmd.Flags()).Apply(ControllerTable, cmd.Flags()); err != nil {
 				return err
 			}
 			f.Finish()
+			f.Config, _ = ConfigPath(cmd.Flags())
 			return run(cmd, f)
 		},
 	}

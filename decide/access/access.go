@@ -61,6 +61,7 @@ const (
 	Renew       Call = "renew a certificate"
 	Ask         Call = "ask for anything" // of a user: MayAsk says what
 	PassStream  Call = "pass streams"     // MayPass says which
+	BackUp      Call = "back up the cluster"
 )
 
 // calls says which roles may make a call. A call that is not here is refused.
@@ -72,6 +73,7 @@ var calls = map[Call]map[fleet.Role]bool{
 	Renew:       {fleet.AdminRole: true, fleet.UserRole: true, fleet.HostRole: true},
 	Ask:         {fleet.AdminRole: true, fleet.UserRole: true},
 	PassStream:  {fleet.AdminRole: true, fleet.UserRole: true, fleet.HostRole: true},
+	BackUp:      {fleet.AdminRole: true},
 }
 
 // RoleOf is the role of a caller.

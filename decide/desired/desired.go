@@ -23,6 +23,7 @@ type State struct {
 	jobs   map[fleet.HostID][]fleet.JobID
 	guests map[fleet.HostID][]fleet.GuestID
 	shown  map[fleet.JobID]map[fleet.HostID]bool // hosts that show a job's files to its guests
+	told   map[fleet.GuestID][]fleet.HostID      // hosts that have a guest, by their facts; made when a guest is sought
 }
 
 // New groups a snapshot by host.
@@ -38,7 +39,7 @@ func New(s fleet.Snapshot) *State {
 			if !ok {
 				continue
 			}
-			for _, host := range lifecycle.Places(g, Live(s, g)) {
+			for _, host := range a.places(g) {
 				on[host] = true
 				a.guests[host] = append(a.guests[host], id)
 				if !g.Kind.Traits().MountsFiles && j.Spec.Export != "" && host != j.ShareHost {
@@ -51,6 +52,26 @@ func New(s fleet.Snapshot) *State {
 		}
 	}
 	return a
+}
+
+// places are the hosts where a guest may exist in any state. A guest that is sought is left
+// alone wherever a host says that it has it.
+func (a *State) places(g fleet.Guest) []fleet.HostID {
+	all := lifecycle.Places(g, Live(a.s, g))
+	if g.State != fleet.GuestSought {
+		return all
+	}
+	if a.told == nil {
+		a.told = map[fleet.GuestID][]fleet.HostID{}
+		for id, h := range a.s.Hosts {
+			for has := range h.Facts.Guests {
+				a.told[has] = append(a.told[has], id)
+			}
+		}
+	}
+	all = append(slices.Clone(a.told[g.ID]), all...)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Wanted returns everything that should exist on one host.
@@ -108,7 +129,7 @@ func (a *State) network(j fleet.Job, host fleet.HostID) fleet.Network {
 			Addr: j.Subnet.GuestAddr(g.Index), MAC: j.Subnet.GuestMAC(g.Index),
 			Host: carrier, VTEP: a.vtep(carrier), Next: a.next(g, m), Guest: g.ID,
 		})
-		if slices.Contains(lifecycle.Places(g, m), host) {
+		if slices.Contains(a.places(g), host) {
 			n.Ports = append(n.Ports, fleet.Port{Guest: g.ID, Index: g.Index, MAC: j.Subnet.GuestMAC(g.Index), Kind: plugged(g)})
 		}
 	}

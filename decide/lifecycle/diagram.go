@@ -54,7 +54,8 @@ A move is a gang of one or more migrations that switch together.
 	b.WriteString("\n## Guest\n\n")
 	guests := section[fleet.GuestState]{first: fleet.GuestStarting, stages: guestStages, arrows: guestArrows}
 	guests.edges = [][3]string{{"running", "moving", "depart"}, {"moving", "running", "finished or aborted"},
-		{"moving", "lost", "lost"}, {"starting", "stopping", "job stops"}, {"running", "stopping", "job stops"}}
+		{"moving", "lost", "lost"}, {"starting", "stopping", "job stops"}, {"running", "stopping", "job stops"},
+		{"sought", "running", "a host runs it"}, {"sought", "lost", "no host runs it, or job stops"}}
 	guests.print(&b)
 	b.WriteString("\nWatch means: keep the guest and report its end. A host that takes the order resumes a guest that is suspended or held at the\nend of a copy; one that has taken it does so no more, since a switch may suspend the guest later.\n")
 	b.WriteString("\n## Job\n\n")

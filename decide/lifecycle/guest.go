@@ -17,6 +17,7 @@ var guestStages = []stage[fleet.GuestState]{
 	{in: fleet.GuestRunning, verb: fleet.Watch, at: "home"},
 	{in: fleet.GuestMoving, says: "its migration: finished and aborted lead to running, lost to lost"},
 	{in: fleet.GuestStopping, verb: fleet.Stop, at: "home"},
+	{in: fleet.GuestSought, says: "the hosts to say which of them runs it, after the store was restored from a backup: that one becomes its home; if all have been heard and none does, it is lost"},
 	{in: fleet.GuestEnded, says: "nothing; a host that still has it destroys it"},
 	{in: fleet.GuestLost, says: "nothing; its job is stopped, a host that still has it destroys it"},
 }
@@ -129,8 +130,11 @@ func FollowMigration(g fleet.Guest, m fleet.Migration) fleet.Guest {
 }
 
 // Stop starts stopping a guest that is at its home. A moving guest must finish its
-// migration first.
+// migration first. A sought one is lost: whichever host has it is no longer to have it.
 func Stop(g fleet.Guest, at time.Time) (fleet.Guest, bool) {
+	if g.State == fleet.GuestSought {
+		return Lose(g, "its job was over before any host said that it runs the guest", at), true
+	}
 	if g.State != fleet.GuestStarting && g.State != fleet.GuestRunning {
 		return g, false
 	}

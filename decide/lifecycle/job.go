@@ -9,7 +9,7 @@ import (
 
 var jobStages = []stage[fleet.JobState]{
 	{in: fleet.JobStarting, says: "all its guests to run"},
-	{in: fleet.JobRunning, verb: fleet.Run, at: "home of guest 0, unless a switch is under way there"}, // End after a cancel
+	{in: fleet.JobRunning, verb: fleet.Run, at: "home of guest 0, unless a switch is under way there or it is sought"}, // End after a cancel
 	{in: fleet.JobStopping, says: "all its guests to be gone"},
 	{in: fleet.JobEnded, says: "nothing"},
 }
@@ -72,7 +72,7 @@ func Job(j fleet.Job, guest0 fleet.Guest, m fleet.Migration, r fleet.Report) (fl
 // program, m that guest's migration, if any.
 func JobOrder(j fleet.Job, guest0 fleet.Guest, m fleet.Migration) (fleet.Order, bool) {
 	verb := verbOf(jobStages, j.State)
-	if verb == "" || guest0.ID == "" || guest0.State.Ended() || !Settled(m) {
+	if verb == "" || guest0.ID == "" || guest0.State.Ended() || guest0.State == fleet.GuestSought || !Settled(m) {
 		return fleet.Order{}, false
 	}
 	if j.Ending != nil {
@@ -93,9 +93,11 @@ func SettleJob(j fleet.Job, guests []fleet.Guest, at time.Time) (fleet.Job, []fl
 	}
 	stopped, gone := make([]fleet.Guest, 0, len(guests)), 0
 	for _, g := range guests {
-		if next, changed := Stop(g, at); changed {
+		next, changed := Stop(g, at)
+		if changed {
 			stopped = append(stopped, next)
-		} else if g.State.Ended() {
+		}
+		if next.State.Ended() {
 			gone++
 		}
 	}
@@ -110,6 +112,7 @@ type Tally struct {
 	All, Up, Over int
 	Moving        int // included in Up
 	Starting      int
+	Sought        int
 }
 
 // Count adds a guest in a state; by -1 removes it.
@@ -118,6 +121,8 @@ func (t *Tally) Count(in fleet.GuestState, by int) {
 	switch in {
 	case fleet.GuestStarting:
 		t.Starting += by
+	case fleet.GuestSought:
+		t.Sought += by
 	case fleet.GuestRunning:
 		t.Up += by
 	case fleet.GuestMoving:
@@ -136,7 +141,7 @@ func (t Tally) InLine(j fleet.Job) bool {
 	case fleet.JobRunning:
 		return t.Over == 0
 	case fleet.JobStopping:
-		return t.Up+t.Starting == 0 && t.Over < t.All
+		return t.Up+t.Starting+t.Sought == 0 && t.Over < t.All
 	}
 	return true
 }

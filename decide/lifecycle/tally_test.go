@@ -12,7 +12,7 @@ import (
 // Where a tally is in line SettleJob has nothing to do. A tally is in line in the states
 // in which jobs spend their time.
 func TestTally(t *testing.T) {
-	states := []fleet.GuestState{fleet.GuestStarting, fleet.GuestRunning, fleet.GuestMoving, fleet.GuestStopping, fleet.GuestEnded, fleet.GuestLost}
+	states := []fleet.GuestState{fleet.GuestStarting, fleet.GuestRunning, fleet.GuestMoving, fleet.GuestStopping, fleet.GuestSought, fleet.GuestEnded, fleet.GuestLost}
 	rapid.Check(t, func(t *rapid.T) {
 		j := fleet.Job{ID: "j1", Spec: fleet.JobSpec{Guests: 4},
 			State: rapid.SampledFrom([]fleet.JobState{fleet.JobStarting, fleet.JobRunning, fleet.JobStopping, fleet.JobEnded}).Draw(t, "job")}

@@ -80,6 +80,9 @@ func (e *explainer) guest(g fleet.Guest) []string {
 		}
 		return append(out, remains(g)...)
 	}
+	if g.State == fleet.GuestSought {
+		return e.sought(g)
+	}
 	say("Its home is %s: %s.", g.Home, cmp.Or(g.Reason, "nothing was noted when it was placed"))
 	if unheard := placement.Unheard(e.s, g.Home, e.s.At); unheard > 0 {
 		say("%s has not been heard from for %s; the guest may still run there. Start the agent again, or cancel job %s to give the guest up.", g.Home, unheard.Round(time.Second), g.Job)

@@ -93,6 +93,14 @@ func TestAnythingInAnyOrder(t *testing.T) {
 				}
 			},
 		}
+		var backup fleet.Snapshot
+		actions["back up"] = func(*rapid.T) { backup = w.s }
+		actions["restore"] = func(*rapid.T) {
+			if backup.Cluster.NextJob > 0 {
+				w.restore(backup)
+				w.reconnect(host())
+			}
+		}
 		t.Repeat(actions)
 		w.mendAll()
 	})

@@ -96,6 +96,9 @@ func (d *draft) observe(o fleet.Observation) {
 		j.Traffic = o.Traffic
 		d.Jobs.Put(j.ID, j)
 	}
+	if o.Attached != "" {
+		d.attached(o.Attached)
+	}
 }
 
 // cancel ends a job. It is not an error if the job has ended.
@@ -159,6 +162,8 @@ func (d *draft) unmovable(g fleet.Guest) string {
 		return fmt.Sprintf("it is moving from %s to %s with %s; wait for the move to end, see `pagurus move ls`", m.From, m.To, m.Move)
 	case fleet.GuestStopping:
 		return "it is being stopped with its job; there is nothing to do"
+	case fleet.GuestSought:
+		return "no host has said yet that it runs it, since the cluster's state was restored; `pagurus explain " + string(g.ID) + "` says which were not heard"
 	case fleet.GuestEnded, fleet.GuestLost:
 		return "it no longer runs; `pagurus guest ls` lists those that do"
 	}

@@ -32,6 +32,7 @@ const (
 func (d *draft) tick() error {
 	d.evaluateOwners()
 	d.overrun()
+	d.seek()
 	late, resend := d.due()
 	d.resend = resend
 	if err := d.heard(late); err != nil {

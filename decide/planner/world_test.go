@@ -39,6 +39,8 @@ type world struct {
 	saw     map[fleet.HostID]map[fleet.GuestID]uint64 // newest generation
 	wire    []fleet.Order                             // sent, not answered
 	log     []fleet.Order
+
+	restored int // how often an older state was put in place
 }
 
 func newWorld(t checker, hosts ...fleet.HostID) *world {
@@ -75,7 +77,7 @@ func (w *world) hear() {
 			h.Facts.Guests = map[fleet.GuestID]fleet.GuestFacts{}
 			for g, run := range w.guests[id] {
 				f := said[g]
-				f.Run = run
+				f.Run, f.Gen = run, w.saw[id][g]
 				h.Facts.Guests[g] = f
 			}
 		}
@@ -352,6 +354,9 @@ func (w *world) reconnect(id fleet.HostID) {
 	w.silent[id] = false
 	w.wire = slices.DeleteFunc(w.wire, func(o fleet.Order) bool { return o.Host == id })
 	w.hear()
+	if w.s.Cluster.Restored != nil {
+		w.observe(fleet.Observation{Attached: id})
+	}
 	w.apply()
 	for _, o := range Pending(w.s) {
 		if o.Host == id {
@@ -418,7 +423,7 @@ func (w *world) soundOrders() {
 	}
 	for _, g := range w.s.Guests {
 		want := 1
-		if phase := w.s.Migrations[g.Migration].Phase; g.State.Ended() || phase == fleet.Ready || phase == fleet.Waiting {
+		if phase := w.s.Migrations[g.Migration].Phase; g.State.Ended() || g.State == fleet.GuestSought || phase == fleet.Ready || phase == fleet.Waiting {
 			want = 0
 		}
 		if own[g.ID] != want {
@@ -443,7 +448,8 @@ func (w *world) soundHosts() {
 		}
 	}
 	for id, bytes := range used {
-		if w.s.Hosts[id].Facts.Capacity.MemoryBytes > 0 && bytes > w.s.Hosts[id].Facts.Capacity.MemoryBytes {
+		// After a restore guests are where they are, and others are thought to be elsewhere.
+		if w.s.Cluster.Restored == nil && w.s.Hosts[id].Facts.Capacity.MemoryBytes > 0 && bytes > w.s.Hosts[id].Facts.Capacity.MemoryBytes {
 			w.t.Fatalf("%s has promised %d bytes", id, bytes)
 		}
 	}

@@ -29,6 +29,7 @@ func TestMachines(t *testing.T) {
 		t.Fatal("a lab is up: `pagurus lab down` first, this test makes its own")
 	}
 	testkit.Image(t, "openmpi")
+	testkit.Image(t, "lammps")
 	testkit.Leftovers(t)
 	t.Cleanup(func() { pagurus(t, "lab", "down") })
 	up := func() {

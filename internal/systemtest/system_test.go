@@ -133,8 +133,12 @@ func script(t *testing.T, file string) testscript.Params {
 			return nil
 		},
 		Condition: func(word string) (bool, error) {
-			if word == "twocores" {
+			switch word {
+			case "twocores":
 				return twoCores(), nil
+			case "kvm":
+				out, err := exec.Command(filepath.Join(path, "pagurus-agent"), "accelerator").Output()
+				return strings.TrimSpace(string(out)) == "kvm", err
 			}
 			return false, fmt.Errorf("%q is no condition", word)
 		},
@@ -144,6 +148,8 @@ func script(t *testing.T, file string) testscript.Params {
 			"phase":  phase,
 			"ended":  ended,
 			"slow":   slow,
+
+			"speaking": speaking,
 		},
 	}
 }

@@ -274,6 +274,8 @@ func (a *Agent) answer(ctx context.Context, s Session, q wire.Query) {
 		reply.Profile, err = a.asked(ctx, q.Profile)
 	case q.Signal != nil:
 		err = a.signal(ctx, q)
+	case q.Trace == "":
+		err = fmt.Errorf("the agent of %s does not know this question, so it is older than the controller: upgrade the agent", a.Host)
 	default:
 		reply.Traces, err = a.trace(ctx, q)
 	}

@@ -169,7 +169,7 @@ var beginnings = []fleet.Verb{fleet.Start, fleet.Receive, fleet.Copy, fleet.Swit
 func (a *Agent) refuse(t fleet.Task) error {
 	o := t.Order
 	if _, ok := verbs()[o.Verb]; !ok || own[o.Verb] {
-		return fmt.Errorf("host %s does not know the order %q; is its agent older than the controller?", a.Host, o.Verb)
+		return fmt.Errorf("the agent of %s speaks version %d of the protocol and does not know the order %q, so it is older than the controller: upgrade the agent", a.Host, fleet.Protocol(), o.Verb)
 	}
 	if !guestName.MatchString(string(t.Guest.ID)) {
 		return fmt.Errorf("%q is not a valid guest name", t.Guest.ID)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"pagurus/decide/desired"
@@ -111,12 +112,44 @@ func (c *Controller) join(ctx context.Context, by wire.Peer, hello wire.Hello, s
 	h := &host{session: s}
 	c.hosts[hello.Host] = h
 	c.learn(hello.Host, hello.Facts)
+	if c.snap().Cluster.Restored != nil { // what the host runs may be younger than the backup
+		if _, err := c.step(ctx, fleet.Observation{At: now(), Attached: hello.Host}); err != nil {
+			c.noteStoreError(err)
+			c.detach(hello.Host, s)
+			return nil, err
+		}
+		c.nameUnrecorded(hello)
+	}
 	h.wanted = desired.Wanted(c.snap(), hello.Host)
 	c.sendToHost(hello.Host, wire.Down{Wanted: &h.wanted})
 	c.sendPending(hello.Host)
 	c.sendWanted() // other hosts may need its address
 	c.publish()
 	return nil, nil
+}
+
+// Refused keeps why a host's agent was not let in, for people.
+func (c *Controller) Refused(ctx context.Context, id fleet.HostID, why string) {
+	_ = c.do(ctx, func(context.Context) { // the agent tries again
+		h, known := c.snap().Hosts[id]
+		if !known || c.hosts[id] != nil || slices.Equal(h.Facts.Troubles, []string{why}) {
+			return
+		}
+		c.Log.Warn("refused an agent", "host", id, "cause", why)
+		h.Facts.Troubles = []string{why}
+		c.loop.Index.Learn(id, h.Facts)
+		c.publish()
+	})
+}
+
+// nameUnrecorded logs the guests of a host that it is about to be told to end because the store
+// was restored from a backup that is older than they are.
+func (c *Controller) nameUnrecorded(hello wire.Hello) {
+	for id := range hello.Facts.Guests {
+		if g, known := c.snap().Guests[id]; !known || g.State.Ended() {
+			c.Log.Warn("a guest on a host is not in the state that was restored, and is ended there", "guest", id, "host", hello.Host, "cause", g.Cause)
+		}
+	}
 }
 
 func (c *Controller) detach(id fleet.HostID, s *wire.HostSession) {
@@ -194,6 +227,9 @@ func (c *Controller) enter(r fleet.Report) {
 func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
 	moved := c.snap().Hosts[id].Facts.Address != f.Address
 	f.SeenAt, f.Connected = now(), true
+	if behind := fleet.Behind(fleet.Speaker{Name: "its agent", Protocol: f.Protocol}, fleet.Speaker{Name: "the controller", Protocol: fleet.Protocol()}); behind != "" {
+		f.Troubles = append(f.Troubles, behind)
+	}
 	if f.Owner != nil {
 		owner := f.Owner.By(f.SeenAt)
 		f.Owner = &owner

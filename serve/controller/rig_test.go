@@ -84,7 +84,7 @@ func (r *rig) start() {
 		}
 	})
 	both.Go(func() {
-		c := wire.ServeConfig{Listeners: []net.Listener{listener, remote}, Members: r.ctl.Members(), Machine: "machine", Controller: r.ctl, Streams: r.ctl.Streams(), Forecasts: r.ctl, Log: slog.New(slog.DiscardHandler)}
+		c := wire.ServeConfig{Listeners: []net.Listener{listener, remote}, Members: r.ctl.Members(), Machine: "machine", Controller: r.ctl, Streams: r.ctl.Streams(), Forecasts: r.ctl, Version: "build", Refused: r.ctl.Refused, Log: slog.New(slog.DiscardHandler)}
 		if err := wire.Serve(ctx, c); err != nil {
 			r.t.Errorf("the server: %v", err)
 		}
@@ -175,7 +175,7 @@ func (r *rig) facts(id fleet.HostID) fleet.Facts {
 	}
 	return fleet.Facts{
 		Owner:   owner,
-		Version: "test", Machine: "machine", Address: fmt.Sprintf("192.0.2.%d", n),
+		Version: "test", Protocol: fleet.Protocol(), Machine: "machine", Address: fmt.Sprintf("192.0.2.%d", n),
 		Capacity:  fleet.Resources{CPUs: 4, MemoryBytes: 8 << 30},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: "tcg"}},
 		Topology:  &fleet.Topology{Nodes: []fleet.Node{{Cores: []fleet.Core{{CPUs: []int{0}}, {CPUs: []int{1}}, {CPUs: []int{2}}}}}},

@@ -97,6 +97,9 @@ type Client struct {
 
 	credentials *identity.Credentials // nil: on the socket
 	token       string                // of one that joins
+
+	controller atomic.Pointer[Spoken] // what the last answer said; nil: no answer yet
+	protocol   *int                   // nil: as this program
 }
 
 // Limits of the client.
@@ -345,11 +348,11 @@ func rest(ctx context.Context, pause *time.Duration) {
 // Attach opens an agent's session and returns after the controller's first message, which
 // Receive gives first. If the controller ended the session, the error holds its reason.
 func (c *Client) Attach(ctx context.Context, hello Hello) (*AgentSession, error) {
-	conn, err := c.connect(ctx, "/v1/agent")
+	conn, err := c.connect(ctx, agentPath)
 	if err != nil {
 		return nil, err
 	}
-	s := newSession[Up](context.WithoutCancel(ctx), conn, sessionConfig[Down]{check: checkDown, messageBytes: downBytes, out: upQueue, in: downQueue, peer: "the controller"})
+	s := newSession[Up](context.WithoutCancel(ctx), conn, sessionConfig[Down]{check: checkDown, newer: c.newerThere(), messageBytes: downBytes, out: upQueue, in: downQueue, peer: "the controller"})
 	if err := s.Send(ctx, Up{Hello: &hello}); err != nil {
 		s.Close()
 		return nil, err
@@ -370,6 +373,14 @@ func (c *Client) connect(ctx context.Context, path string) (*websocket.Conn, err
 	o := &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: http.Header{}}
 	c.authorize(o.HTTPHeader)
 	conn, r, err := websocket.Dial(ctx, c.base+path, o)
+	if r != nil {
+		if err := c.hears(path, r.Header); err != nil {
+			if conn != nil {
+				_ = conn.CloseNow() // nothing was said on it
+			}
+			return nil, err
+		}
+	}
 	if err == nil {
 		return conn, nil
 	}
@@ -381,6 +392,7 @@ func (c *Client) connect(ctx context.Context, path string) (*websocket.Conn, err
 }
 
 func (c *Client) authorize(h http.Header) {
+	h.Set(protocolHeader, strconv.Itoa(c.ours()))
 	if c.token != "" {
 		h.Set("Authorization", "Bearer "+c.token)
 	}
@@ -403,6 +415,24 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, int
 
 // send makes a request; an answer other than 200 is an *Error.
 func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	if method != http.MethodGet {
+		if err := c.meet(ctx); err != nil {
+			return nil, err
+		}
+	}
+	answer, err := c.exchange(ctx, method, path, body)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		defer answer.Body.Close()
+		return nil, c.problem(answer)
+	}
+	return answer, nil
+}
+
+// exchange makes a request; the answer may have any status.
+func (c *Client) exchange(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("asking the controller: %w", err)
@@ -415,9 +445,9 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte) (*h
 	if err != nil {
 		return nil, c.explained(err)
 	}
-	if answer.StatusCode != http.StatusOK {
-		defer answer.Body.Close()
-		return nil, c.problem(answer)
+	if err := c.hears(path, answer.Header); err != nil {
+		_ = answer.Body.Close() // unread
+		return nil, err
 	}
 	return answer, nil
 }

@@ -89,7 +89,7 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) error {
 		return &Error{http.StatusUnauthorized, err.Error()}
 	}
 	var j Joining
-	if err := told(w, r, &j); err != nil {
+	if err := s.told(w, r, &j); err != nil {
 		return err
 	}
 	// The controller's machine serves the files of jobs: only itself may claim to be it.
@@ -111,7 +111,7 @@ func fromHere(r *http.Request) bool {
 
 func (s *server) renew(id Peer, w http.ResponseWriter, r *http.Request) error {
 	var q renewing
-	if err := told(w, r, &q); err != nil {
+	if err := s.told(w, r, &q); err != nil {
 		return err
 	}
 	renewed, err := s.Members.Renew(r.Context(), id, []byte(q.Request))
@@ -121,16 +121,13 @@ func (s *server) renew(id Peer, w http.ResponseWriter, r *http.Request) error {
 	return reply(w, renewed)
 }
 
-// told reads a small object of which every field is known.
-func told(w http.ResponseWriter, r *http.Request, into any) error {
+// told reads a small object.
+func (s *server) told(w http.ResponseWriter, r *http.Request, into any) error {
 	b, err := body(w, r, askBytes)
 	if err != nil {
 		return err
 	}
-	if err := strictly(b, into); err != nil {
-		return &Error{http.StatusBadRequest, "the request cannot be understood: " + err.Error()}
-	}
-	return nil
+	return s.understand(r, b, into)
 }
 
 // caller says who makes the request: by the socket, or by a certificate.
@@ -204,12 +201,17 @@ func Enrol(ctx context.Context, address, token, folder string, j Joining) (Joine
 	if err := joinedBefore(folder, t, j.Host); err != nil {
 		return none, err
 	}
+	c := joining(address, t)
+	defer c.http.CloseIdleConnections()
+	if err := c.meet(ctx); err != nil { // before anything is made here
+		return none, err
+	}
 	request, err := identity.Request(folder)
 	if err != nil {
 		return none, err
 	}
 	j.Request = string(request)
-	joined, err := join(ctx, address, t, j)
+	joined, err := c.join(ctx, j)
 	if err != nil {
 		return none, err
 	}
@@ -240,12 +242,16 @@ func joinedBefore(folder string, t identity.Token, name fleet.HostID) error {
 	return nil
 }
 
-// join asks the controller at address for a certificate.
-func join(ctx context.Context, address string, token identity.Token, j Joining) (Joined, error) {
-	var out Joined
+// joining makes a client of the controller at address that has nothing but a token.
+func joining(address string, token identity.Token) *Client {
 	c := &Client{address: address, base: "https://" + identity.ServerName, token: token.String()}
 	c.http = c.overTLS(address, identity.Joining(token.Fingerprint))
-	defer c.http.CloseIdleConnections()
+	return c
+}
+
+// join asks the controller for a certificate.
+func (c *Client) join(ctx context.Context, j Joining) (Joined, error) {
+	var out Joined
 	b, err := json.Marshal(j)
 	if err != nil {
 		return out, fmt.Errorf("encode the request: %w", err)

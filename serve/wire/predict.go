@@ -29,8 +29,8 @@ func (s *server) predict(id Peer, w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	var q fleet.Request
-	if err := strictly(b, &q); err != nil {
-		return &Error{http.StatusBadRequest, "the request cannot be understood: " + err.Error()}
+	if err := s.understand(r, b, &q); err != nil {
+		return err
 	}
 	q.By, q.Image, q.Spec = id.Caller, nil, nil
 	f, err := s.Forecasts.Predict(r.Context(), q)

@@ -77,8 +77,13 @@ type ServeConfig struct {
 	Machine    string         // this machine's identity, as fleet.Facts.Machine of a host here
 	Controller Controller
 	Streams    Streams
-	Forecasts  Forecasts // nil: predictions are refused
+	Forecasts  Forecasts                                   // nil: predictions are refused
+	Backup     Backup                                      // nil: refused
+	Version    string                                      // this build, for people
+	Refused    func(context.Context, fleet.HostID, string) // hears why a host's agent was not let in; may be nil
 	Log        *slog.Logger
+
+	protocol *int // nil: as this program
 }
 
 // Limits of the server. A client's own are longer.
@@ -166,12 +171,13 @@ func (s *server) routes() http.Handler {
 	add("GET /v1/jobs/{job}/{stream}", access.PassStream, s.read)
 	add("POST /v1/jobs/{job}/{stream}", access.PassStream, s.write)
 	add("GET /v1/images/{digest}/{file}", access.ReadImage, s.image)
-	add("GET /v1/agent", access.Attach, s.agent)
+	add("GET /v1/backup", access.BackUp, s.backup)
+	add("GET "+agentPath, access.Attach, s.agent)
 	add("GET /v1/whoami", access.Renew, s.whoAmI)
 	add("POST /v1/renew", access.Renew, s.renew)
 	mux.HandleFunc("POST /v1/join", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.join) })
 	add("/", access.Renew, func(_ Peer, _ http.ResponseWriter, r *http.Request) error {
-		return &Error{http.StatusNotFound, fmt.Sprintf("this controller does not know %s %s: is its version older than yours?", r.Method, r.URL.Path)}
+		return &Error{http.StatusNotFound, fmt.Sprintf("this controller does not know %s %s%s", r.Method, r.URL.Path, s.tooOld(r))}
 	})
 	return mux
 }
@@ -182,7 +188,10 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(http.
 	if r.ContentLength != 0 { // an unread body would be read at the end
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyLimit)) // all our connections support it
 	}
-	err := s.guarded(w, r, serve)
+	err := s.greet(w, r)
+	if err == nil {
+		err = s.guarded(w, r, serve)
+	}
 	if err == nil {
 		return
 	}
@@ -240,11 +249,11 @@ func (s *server) ask(id Peer, w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var q fleet.Request
-	if err := strictly(b, &q); err != nil {
-		return &Error{http.StatusBadRequest, "the request cannot be understood: " + err.Error()}
+	if err := s.understand(r, b, &q); err != nil {
+		return err
 	}
 	if !access.Outside(q.Verb) {
-		return &Error{http.StatusBadRequest, fmt.Sprintf("this controller does not know the request %q", q.Verb)}
+		return &Error{http.StatusBadRequest, fmt.Sprintf("this controller does not know the request %q%s", q.Verb, s.tooOld(r))}
 	}
 	if len(q.ID) > nameBytes {
 		return &Error{http.StatusBadRequest, fmt.Sprintf("the request's ID has %d bytes: give it one of %d or fewer", len(q.ID), nameBytes)}
@@ -365,7 +374,7 @@ func (s *server) agent(id Peer, w http.ResponseWriter, r *http.Request) error {
 		return nil // accept has answered
 	}
 	defer s.sessions.Done()
-	session := newSession[Down](s.ctx, conn, sessionConfig[Up]{check: checkUp, messageBytes: upBytes, out: downQueue, in: upQueue, peer: "the agent"})
+	session := newSession[Down](s.ctx, conn, sessionConfig[Up]{check: checkUp, newer: s.newer(r), messageBytes: upBytes, out: downQueue, in: upQueue, peer: "the agent"})
 	defer session.Close()
 	waiting, stop := context.WithTimeout(s.ctx, helloLimit)
 	first, err := session.Receive(waiting)

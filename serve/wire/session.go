@@ -43,6 +43,7 @@ type (
 
 type sessionConfig[In any] struct {
 	check        func(In) error // nil: every message is valid
+	newer        bool           // the other side speaks a newer version: messages without a known part are ignored
 	messageBytes int64
 	out, in      int
 	peer         string // the other side's name in errors
@@ -54,7 +55,7 @@ func newSession[Out, In any](ctx context.Context, conn *websocket.Conn, c sessio
 	s := &Session[Out, In]{conn: conn, peer: c.peer, out: make(chan []byte, c.out), in: make(chan In, c.in)}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	conn.SetReadLimit(c.messageBytes)
-	go s.reads(c.check)
+	go s.reads(c)
 	go s.writes()
 	go s.pings()
 	return s
@@ -162,7 +163,7 @@ func clipped(reason string) string {
 }
 
 // reads ends the session when the other side does, or sends invalid messages.
-func (s *Session[Out, In]) reads(check func(In) error) {
+func (s *Session[Out, In]) reads(c sessionConfig[In]) {
 	for {
 		_, b, err := s.conn.Read(s.ctx)
 		if err != nil {
@@ -175,8 +176,12 @@ func (s *Session[Out, In]) reads(check func(In) error) {
 			s.End("a message is not understood: " + err.Error())
 			return
 		}
-		if check != nil {
-			if err := check(m); err != nil {
+		if c.check != nil {
+			err := c.check(m)
+			if c.newer && errors.Is(err, errNoPart) {
+				continue
+			}
+			if err != nil {
 				s.End(err.Error())
 				return
 			}
@@ -247,12 +252,17 @@ func checkDown(m Down) error {
 	return oneOf("a message of the controller", m.Wanted != nil, m.Task != nil, m.Query != nil)
 }
 
+var errNoPart = errors.New("has no part that is known here")
+
 func oneOf(what string, set ...bool) error {
 	n := 0
 	for _, is := range set {
 		if is {
 			n++
 		}
+	}
+	if n == 0 {
+		return fmt.Errorf("%s %w", what, errNoPart)
 	}
 	if n != 1 {
 		return fmt.Errorf("%s has %d parts instead of one", what, n)

@@ -15,10 +15,29 @@ import (
 	"pagurus/fleet"
 )
 
-// strictly decodes one JSON object without unknown fields.
-func strictly(b []byte, into any) error {
+// understand decodes a request. A caller that speaks a newer version knows what it may leave
+// out, so a field that is unknown here is ignored. Anybody else has mistyped it.
+func (s *server) understand(r *http.Request, b []byte, into any) error {
+	if err := decode(b, into, !s.newer(r)); err != nil {
+		return &Error{http.StatusBadRequest, "the request cannot be understood: " + err.Error() + s.tooOld(r)}
+	}
+	return nil
+}
+
+// tooOld ends a sentence about something unknown that a caller has said.
+func (s *server) tooOld(r *http.Request) string {
+	if s.newer(r) {
+		return "; upgrade the controller, which is older than what asks"
+	}
+	return ""
+}
+
+// decode decodes one JSON object; if strict, without unknown fields.
+func decode(b []byte, into any, strict bool) error {
 	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
+	if strict {
+		d.DisallowUnknownFields()
+	}
 	if err := d.Decode(into); err != nil {
 		return err
 	}

@@ -13,11 +13,21 @@
 //	GET  /v1/jobs/J/trace               → []fleet.Trace, from the job's agents, or those kept at its end
 //	GET  /v1/images/DIGEST/FILE         → a file of an image
 //	GET  /v1/agent                      WebSocket: Up from the agent, Down to it
+//	GET  /v1/whoami                     → Who the caller is
+//	POST /v1/join                       Joining → Joined; Authorization: Bearer TOKEN
+//	POST /v1/renew                      a certificate request → Renewed
 //
 // Over the controller's UNIX socket the kernel identifies the caller (SO_PEERCRED). Over TLS
-// the caller shows the cluster's token and is an administrator. The token is
-// "SECRET.FINGERPRINT": base64url of 32 random bytes, and the hex SHA-256 of the controller's
-// certificate. The client checks that fingerprint, so no certificate authority is needed.
+// 1.3 the caller shows a certificate of the cluster's own authority, which package identity
+// makes. Only who joins has none yet, and shows a join token, "ID.SECRET.FINGERPRINT". By its
+// last part, the hex SHA-256 of the authority's certificate, the caller knows the controller.
+// What each caller may do is in decide/access.
+//
+// Every request and every answer says in the header Pagurus-Protocol which version of the
+// protocol its sender speaks, 0 if it is missing. Versions that are one apart work together;
+// others are refused with status 422 and a Problem that says which side to upgrade. What is
+// unknown in a message of a newer version is ignored, and in any other is a mistake. An answer
+// has the controller's build in Pagurus-Version.
 package wire
 
 import (

@@ -29,6 +29,7 @@ import (
 type world struct {
 	mu      sync.Mutex
 	asked   []fleet.Request
+	refused []string // agents
 	snap    fleet.Snapshot
 	changes chan fleet.Snapshot
 	image   string
@@ -85,6 +86,12 @@ func (w *world) Attach(ctx context.Context, _ Peer, h Hello, s *HostSession) err
 	return w.attach(ctx, h, s)
 }
 
+func (w *world) Refused(_ context.Context, h fleet.HostID, why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused = append(w.refused, string(h)+": "+why)
+}
+
 func (w *world) ImageFile(_ fleet.Digest, file string) (string, error) {
 	return filepath.Join(w.image, file), nil
 }
@@ -111,8 +118,10 @@ type served struct {
 	socket, addr string
 	authority    *identity.Authority
 	most         int           // connections of one user; 0: as always
+	protocol     *int          // nil: as this program
 	ahead        time.Duration // what its clock is ahead of others
-	joins        []bool        // of each that joined, whether it claims this machine from elsewhere
+	backup       Backup
+	joins        []bool // of each that joined, whether it claims this machine from elsewhere
 	stop         func()
 }
 
@@ -153,7 +162,7 @@ func (s *served) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Machine: "here", Controller: s.world, Streams: s.world, Forecasts: s.world, Log: slog.New(slog.DiscardHandler)})
+		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Machine: "here", Controller: s.world, Streams: s.world, Forecasts: s.world, Backup: s.makeBackup, Version: "build", Refused: s.world.Refused, protocol: s.protocol, Log: slog.New(slog.DiscardHandler)})
 	}()
 	var once sync.Once
 	s.stop = func() {
@@ -313,7 +322,7 @@ func TestAnotherCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := join(ctx, other.addr, token, Joining{}); err == nil || !strings.Contains(err.Error(), "is not the controller that the token is of") {
+	if _, err := joining(other.addr, token).join(ctx, Joining{}); err == nil || !strings.Contains(err.Error(), "is not the controller that the token is of") {
 		t.Errorf("a token of another cluster: %v", err)
 	}
 	if _, err := Dial(Config{Address: other.addr, Credentials: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "pagurus login "+other.addr) {
@@ -329,7 +338,7 @@ func TestJoinAndRenew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	joined, err := join(ctx, s.addr, s.authority.NewToken(), Joining{Host: "h", Request: string(request)})
+	joined, err := joining(s.addr, s.authority.NewToken()).join(ctx, Joining{Host: "h", Request: string(request)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +354,7 @@ func TestJoinAndRenew(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, err = join(ctx, s.addr, identity.Token{ID: "1", Secret: "2", Fingerprint: s.authority.Fingerprint()}, Joining{Request: string(request)})
+	_, err = joining(s.addr, identity.Token{ID: "1", Secret: "2", Fingerprint: s.authority.Fingerprint()}).join(ctx, Joining{Request: string(request)})
 	if status(t, err) != http.StatusUnauthorized {
 		t.Errorf("half a token: %v", err)
 	}

@@ -25,8 +25,8 @@ const transferHelp = `
 Free memory is not sent. A guest drops its page cache (what it can read
 from files again) before the copy, if that is much of its memory and the job does not
 read it repeatedly; --page-cache drop or send overrides this. Memory is compressed
-where the network, or --bandwidth, is slow; --compress on or off overrides this. Guests that move together are never
-compressed.`
+where the network, or --bandwidth, is slow; --compress on or off overrides this. Guests
+that move together are never compressed.`
 
 // add makes the flags in of cmd.
 func (f *limitFlags) add(cmd *cobra.Command, of []fleet.LimitFlag) {

@@ -93,11 +93,11 @@ func (a *app) joinCommand() *cobra.Command {
 		Use:   "join HEAD:PORT",
 		Short: "Make this machine a host of a cluster",
 		Long: `Join shows a token to the cluster's controller and keeps the certificate that this
-machine gets for it. The key is made here and never leaves. Joining again with the same
-key is joining once. Then start the agent; it needs no token.
+machine gets for it. The key is made here and never leaves. A second join with the same key
+changes nothing. Then start the agent; it needs no token.
 
-It says what guests need and this machine lacks, and on a terminal asks whether to install it, as
-` + "`pagurus doctor --fix`" + ` does.`,
+Join says what guests need and this machine lacks. On a terminal it asks whether to
+install that, as ` + "`pagurus doctor --fix`" + ` does.`,
 		Example: "  sudo pagurus join head:7461 --token TOKEN\n  sudo pagurus join head:7461 --token-file token --fix\n  sudo pagurus agent",
 		Args:    oneAddress,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -146,7 +146,7 @@ func (a *app) loginCommand() *cobra.Command {
 		Short: "Become known to a cluster's controller",
 		Long: `Login shows a token to the controller and keeps the certificate that you get for it.
 Commands of this account then ask that controller, until ` + "`pagurus logout`" + `. On the
-controller's own machine nobody needs it: its socket knows you.`,
+controller's own machine you need no login: the kernel tells the controller who you are.`,
 		Example: "  pagurus login head:7461 --token-file token\n  pagurus whoami",
 		Args:    oneAddress,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -60,7 +60,7 @@ a user with ` + "`pagurus login`" + `.`,
 	f := cmd.Flags()
 	f.StringVar(&role, "role", role, "host, user or admin")
 	f.StringVar((*string)(&t.User), "user", "", "whose login it is; for the roles user and admin")
-	f.IntVar(&t.Uses, "uses", 1, "how many may join by it")
+	f.IntVar(&t.Uses, "uses", 1, "how many times it may be used")
 	Duration(f, &ttl, "ttl", "how long it is valid")
 	f.StringVar(&t.Site, fleet.SiteFlag, "", "site of the hosts that join by it")
 	f.BoolVar(&t.SameID, "same-machine", false, "let several hosts of one machine join by it; for labs")
@@ -87,7 +87,7 @@ func (a *app) createToken(ctx context.Context, t fleet.JoinToken) error {
 
 func (a *app) removeTokenCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm TOKEN", Aliases: []string{"remove"}, Short: "Remove a join token; who has joined by it stays",
+		Use: "rm TOKEN", Aliases: []string{"remove"}, Short: "Remove a join token; members that joined by it stay",
 		Example:           "  pagurus token rm 3f9c0a61d2",
 		Args:              Exactly(1, "one token by its ID: `pagurus token ls` lists them"),
 		ValidArgsFunction: a.completeTokens,

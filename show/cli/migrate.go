@@ -31,19 +31,18 @@ the same moment. Guests that are on HOST already stay.
 --mode says how memory is sent. Pre-copy sends it while the guest runs, in rounds,
 until little is left. Nothing is at risk before the switch, but a guest that changes
 memory faster than it is sent never converges. Post-copy sends it once, resumes the
-guest at the target, and then sends the rest, what the guest waits for first. It
+guest at the target, and then sends the rest, first what the guest waits for. It
 always ends, but until all memory has arrived neither host alone has the guest. If a
 host or the network between them fails then, the guest is lost, and its job fails.
 Such a move cannot be cancelled. Stop-and-copy suspends the guest for the whole copy.
-Auto takes pre-copy if it is expected to
-be ready within --max-downtime and --deadline, else post-copy if the targets can, else
-stop-and-copy if that fits, and says why (` + "`pagurus move show`, --dry-run" + `); if none
-does, the move is refused.
+Auto takes pre-copy if that is expected to be ready within --max-downtime and --deadline,
+else post-copy if the targets can, else stop-and-copy if that fits. It says why
+(` + "`pagurus move show`, --dry-run" + `). If none fits, the move is refused.
 
 --deadline limits how long guests may take until they are ready to switch. Guests
 that are not ready by then stay where they are, and the ready ones go without them.
-If none is ready, the move is cancelled. Without --deadline, guests stay that are
-not ready 5 minutes after the first one.` + transferHelp
+If none is ready, the move is cancelled. Without --deadline, guests
+that are not ready 5 minutes after the first one stay.` + transferHelp
 
 func (a *app) migrateCommand() *cobra.Command {
 	f := migrateFlags{limit: usualWait}

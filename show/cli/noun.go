@@ -87,7 +87,7 @@ func (a *app) nouns() []Noun {
 			Title: "Hosts:",
 			Command: &cobra.Command{
 				Use: "host", Aliases: []string{"hosts"}, Short: "List hosts, empty them, and agree with their owners",
-				Long: `Alone it lists the hosts, the state of each owner, and what happens next.
+				Long: `Without a verb it lists the hosts, the state of each owner, and what happens next.
 
 Some hosts belong to people who use them. There, guests are deprioritised as soon as
 the owner comes. If the owner stays, the host's policy decides what happens to them.`,

@@ -95,7 +95,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.StringVar(&f.export, fleet.ExportFlag, "", "directory the guests see at the same path: the current one (default) or one above it")
 	flags.StringArrayVar(&f.files, fleet.FilesFlag, nil, "DIR or DIR:ro, another directory the guests see at the same path; :ro is to read only; may be repeated")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
-	flags.BoolVar(&f.trace, "trace", true, "have ranks count their MPI calls and gaps: 'pagurus job show' prints them")
+	flags.BoolVar(&f.trace, "trace", true, "let ranks count their MPI calls and gaps: 'pagurus job show' prints them")
 	flags.BoolVar(&f.noTrace, fleet.NoTraceFlag, false, "do not trace: saves about 70 ns a call")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "report progress on standard error, even if it is not a terminal")
 	complete := func(name string, with completion) {

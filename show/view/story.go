@@ -82,7 +82,7 @@ func (p Part) Line(now time.Time) string {
 				Bytes(pr.RemainingBytes), Bytes(pr.TotalBytes), Rate(pr.BytesPerSecond))
 		}
 	}
-	return fmt.Sprintf("%s: %s", head, p.Phase)
+	return fmt.Sprintf("%s: %s", head, Clean(string(p.Phase)))
 }
 
 // Over reports whether every migration of the move is over.
@@ -129,6 +129,9 @@ func (c Cluster) Line(j Job) string {
 		return fmt.Sprintf("%s: running %s on %s", j.ID, Count(j.Spec.Ranks, "rank"), orElse(c.homes(j), "no host"))
 	case fleet.JobStopping:
 		return fmt.Sprintf("%s: stopping (%s)", j.ID, Result(j.Job))
+	}
+	if j.State != fleet.JobEnded && j.State != "" {
+		return fmt.Sprintf("%s: %s", j.ID, Clean(string(j.State))) // of a newer controller
 	}
 	return fmt.Sprintf("%s: %s", j.ID, Verdict(j.Job))
 }

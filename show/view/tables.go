@@ -59,6 +59,7 @@ func (c Cluster) seen(f fleet.Facts) string {
 func (c Cluster) hostNotes(h Host) []string {
 	var notes []string
 	switch {
+	case h.Facts.SeenAt.IsZero() && len(h.Facts.Troubles) > 0: // it has called, and was refused
 	case h.Facts.SeenAt.IsZero():
 		notes = append(notes, fmt.Sprintf("%s has not called since the controller started: does its agent run? `pagurus forget %s` if the host is gone for good", h.ID, h.ID))
 	case !h.Facts.Connected || c.At.Sub(h.Facts.SeenAt) > silentAfter:

@@ -26,6 +26,7 @@ type DumpSpec struct {
 	Freezer    string            // folder of their control group; if it was frozen, it stays frozen; empty: there is none
 	GhostBytes int64             // limit of open deleted files, in bytes; 0: the constant GhostBytes
 	Copied     bool              // no private memory is written to Images: the restoring side has all of it
+	Patient    bool              // nobody waits for the processes: only the caller's context limits how long CRIU may take to hold them
 
 	// For tests: called when all processes are stopped and nothing is dumped yet, and
 	// when all images are written. An error ends the dump.
@@ -128,7 +129,9 @@ func (d *Dumping) Do(ctx context.Context) error {
 		return d.spec.wrap(err)
 	}
 	over := make(chan struct{})
-	go d.seizing(d.held, over)
+	if !d.spec.Patient {
+		go d.seizing(d.held, over)
+	}
 	_, err = d.call.do(ctx)
 	close(over)
 	if errors.Is(err, errKilled) {
@@ -176,6 +179,9 @@ func (s DumpSpec) options() (*rpc.CriuOpts, error) {
 	o.GhostLimit = new(uint32(ghost))
 	o.LeaveRunning = new(s.Running)
 	o.Timeout = new(uint32(seizeSeconds))
+	if s.Patient {
+		o.Timeout = new(uint32(probeLimit.Seconds()))
+	}
 	for _, path := range slices.Sorted(maps.Keys(s.Mounts)) {
 		o.External = append(o.External, fmt.Sprintf("mnt[%s]:%s", path, s.Mounts[path]))
 	}

@@ -133,7 +133,7 @@ func (c Criu) tryOne(ctx context.Context, folder string) error {
 	if err := await(ctx, filepath.Join(root, "ready"), cmd.Process.Pid); err != nil {
 		return err
 	}
-	if err := c.Dump(ctx, DumpSpec{PID: cmd.Process.Pid, Images: images}); err != nil {
+	if err := c.Dump(ctx, DumpSpec{PID: cmd.Process.Pid, Images: images, Patient: true}); err != nil {
 		return err
 	}
 	cmd.Wait() // the dump has ended it

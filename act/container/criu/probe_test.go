@@ -39,3 +39,21 @@ func TestProbe(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A machine that is so busy that CRIU takes long to begin can move containers all the same.
+func TestProbeOfABusyMachine(t *testing.T) {
+	testkit.Leftovers(t)
+	c := find(t)
+	slow := filepath.Join(t.TempDir(), "criu")
+	text := "#!/bin/sh\nif mkdir " + slow + ".first 2>/dev/null; then sleep 5; fi\nexec " + c.Path + " \"$@\"\n"
+	if err := os.WriteFile(slow, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c.Path = slow
+	if _, err := c.Probe(t.Context(), t.TempDir()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(slow + ".first"); err != nil {
+		t.Error("CRIU was not slow:", err)
+	}
+}

@@ -23,10 +23,6 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Version is the version of the messages. Two sides with different versions refuse each
-// other.
-const Version = 4
-
 // Most is the longest content, in bytes.
 const Most = 1 << 20
 
@@ -146,7 +142,7 @@ func Read(r io.Reader, room []byte) (kind byte, content []byte, err error) {
 	}
 	n := binary.BigEndian.Uint32(head[1:])
 	if n > Most {
-		return 0, nil, fmt.Errorf("the other host announces a message of %d bytes, which is too long: it is not an agent of this version", n)
+		return 0, nil, fmt.Errorf("the other host announces a message of %d bytes, which is too long: it is no agent", n)
 	}
 	content = slices.Grow(room[:0], int(n))[:n]
 	if _, err := io.ReadFull(r, content); err != nil {

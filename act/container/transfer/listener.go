@@ -126,9 +126,8 @@ func (d *Listener) greet(c *framing.Conn) (h Hello, err error) {
 	if h.Word != d.Place.Word || h.Guest != d.guest || h.Migration != d.migration {
 		return h, errors.New("the connection is for another guest")
 	}
-	if h.Version != framing.Version && !h.Only { // all versions report the outcome of a switch alike
-		err := fmt.Errorf("the source speaks version %d and the target %d: both hosts need the same version of pagurus", h.Version, framing.Version)
-		return h, errors.Join(err, Reply(c, Answer{Failure: err.Error()}))
+	if why := apart(h.Protocol, fleet.Protocol()); why != "" && !h.Only { // all versions report the outcome of a switch alike
+		return h, errors.Join(errors.New(why), Reply(c, Answer{Failure: why}))
 	}
 	return h, nil
 }

@@ -2,12 +2,16 @@ package transfer
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
+	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"pagurus/act/container/framing"
+	"pagurus/fleet"
 	"pagurus/internal/testkit"
 )
 
@@ -38,7 +42,7 @@ func opened(t *testing.T) (d *Listener, in chan bool) {
 }
 
 func hello(d *Listener) Hello {
-	return Hello{Version: framing.Version, Guest: "j1g0", Migration: "m1.j1g0", Word: d.Place.Word}
+	return Hello{Protocol: fleet.Protocol(), Guest: "j1g0", Migration: "m1.j1g0", Word: d.Place.Word}
 }
 
 // knock connects and sends a hello.
@@ -70,9 +74,9 @@ func TestOnlyTheSourceComesIn(t *testing.T) {
 		}
 	}
 	h := hello(d)
-	h.Version++
-	if _, a, err := knock(t, d, h); err != nil || a.Failure == "" {
-		t.Errorf("another version is told %+v: %v", a, err)
+	h.Protocol = fleet.Protocol() + 2
+	if _, a, err := knock(t, d, h); err != nil || !strings.HasSuffix(a.Failure, "upgrade the target's agent") || a.Protocol != fleet.Protocol() {
+		t.Errorf("a source that is too new is told %+v: %v", a, err)
 	}
 	if len(in) != 0 || d.PageConn() != nil {
 		t.Error("somebody came in")
@@ -80,6 +84,43 @@ func TestOnlyTheSourceComesIn(t *testing.T) {
 	h.Only = true // also a source of another version
 	if _, _, err := knock(t, d, h); err != nil || !<-in {
 		t.Errorf("the source, which only asks: %v", err)
+	}
+}
+
+// TestNeighbouringVersions: a source that is one version apart comes in, also one from before
+// there were versions, which checks the form of the messages in turn.
+func TestNeighbouringVersions(t *testing.T) {
+	for _, protocol := range []int{fleet.Protocol() - 1, fleet.Protocol() + 1} {
+		d, in := opened(t)
+		h := hello(d)
+		h.Protocol = protocol
+		if _, a, err := knock(t, d, h); err != nil || a.Failure != "" || a.Protocol != fleet.Protocol() || <-in {
+			t.Errorf("a source of version %d is told %+v: %v", protocol, a, err)
+		}
+	}
+	text, err := json.Marshal(Hello{Form: form})
+	if err != nil || !strings.Contains(string(text), `"version":4`) {
+		t.Errorf("a target from before there were versions refuses %s: %v", text, err)
+	}
+}
+
+// TestTargetIsApart: a source refuses a target that does not refuse it.
+func TestTargetIsApart(t *testing.T) {
+	source, target := net.Pipe()
+	defer source.Close()
+	go func() {
+		c := framing.New(target)
+		defer c.Close()
+		if _, err := Meet(c); err != nil {
+			t.Error(err)
+		}
+		if err := sendJSON(c, sayAnswer, struct{}{}); err != nil {
+			t.Error(err)
+		}
+	}()
+	_, err := Greet(framing.New(source), Hello{Protocol: 2})
+	if err == nil || !strings.HasSuffix(err.Error(), "upgrade the target's agent") {
+		t.Errorf("a target from before there were versions: %v", err)
 	}
 }
 

@@ -26,9 +26,14 @@ const (
 	sayRestore = 'R' // restore the guest from the received data; answered
 )
 
+// form was the version of the messages before there were numbers of the protocol. Agents from
+// then refuse another.
+const form = 4
+
 // Hello is what a source sends first.
 type Hello struct {
-	Version    int               `json:"version"`
+	Form       int               `json:"version"`  // form; Greet sets it
+	Protocol   int               `json:"protocol"` // what the source speaks, as fleet.Protocol
 	Guest      fleet.GuestID     `json:"guest"`
 	Migration  fleet.MigrationID `json:"migration"`
 	Gen        uint64            `json:"gen"`
@@ -40,6 +45,8 @@ type Hello struct {
 
 // Answer is what a target replies.
 type Answer struct {
+	Protocol int `json:"protocol"` // what the target speaks; Reply sets it
+
 	Arrived bool   `json:"arrived,omitempty"` // it has the whole guest
 	Failure string `json:"failure,omitempty"` // it does not have the guest and never will by this migration
 	Lacks   bool   `json:"lacks,omitempty"`   // it lacks the guest agent, which must be sent before everything else
@@ -61,12 +68,18 @@ const (
 	restoreLimit = time.Minute
 )
 
-// Greet sends a hello to a target and returns the target's answer.
+// Greet sends a hello to a target and returns the target's answer. A target that is too far
+// apart is an error, unless the hello only asks.
 func Greet(c *framing.Conn, h Hello) (Answer, error) {
+	h.Form = form
 	if err := sendJSON(c, sayHello, h); err != nil {
 		return Answer{}, err
 	}
-	return hear(c, syncLimit)
+	a, err := hear(c, syncLimit)
+	if why := apart(h.Protocol, a.Protocol); err == nil && !h.Only && a.Failure == "" && why != "" {
+		return a, errors.New(why)
+	}
+	return a, err
 }
 
 // Meet waits for the hello of a new connection.
@@ -82,7 +95,15 @@ func Meet(c *framing.Conn) (h Hello, err error) {
 }
 
 // Reply sends an answer to the source.
-func Reply(c *framing.Conn, a Answer) error { return sendJSON(c, sayAnswer, a) }
+func Reply(c *framing.Conn, a Answer) error {
+	a.Protocol = fleet.Protocol()
+	return sendJSON(c, sayAnswer, a)
+}
+
+// apart says why source and target do not work together; empty: they do.
+func apart(source, target int) string {
+	return fleet.Apart(fleet.Speaker{Name: "the source's agent", Protocol: source}, fleet.Speaker{Name: "the target's agent", Protocol: target})
+}
 
 // hear waits for the target's answer.
 func hear(c *framing.Conn, patience time.Duration) (a Answer, err error) {

@@ -41,8 +41,8 @@ func usual(std Streams) asked {
 func (o *asked) flags(cmd *cobra.Command, runs string) {
 	f := cmd.Flags()
 	f.IntVar(&o.runs, "runs", o.runs, runs)
-	f.Float64Var(&o.confidence, "confidence", o.confidence, "of all intervals")
-	f.Uint64Var(&o.seed, "seed", o.seed, "of the order in which targets take turns")
+	f.Float64Var(&o.confidence, "confidence", o.confidence, "confidence of all intervals")
+	f.Uint64Var(&o.seed, "seed", o.seed, "seed of the order in which targets take turns")
 	f.StringVar(&o.report, "report", "", "folder for the record and the report (default: one in "+defaultFolder+"/)")
 }
 

@@ -172,12 +172,13 @@ func compareCommand(std Streams) *cobra.Command {
 	in := defaultFolder
 	cmd := &cobra.Command{
 		Use:   "compare A B",
-		Short: "Hold two records against each other",
-		Long: `Compare says of every figure that two records share how the second stands
-beside the first. A record is a file, its folder, or the commit that the Pagurus
-which made it was built of, as ` + "`pagurus version`" + ` says it.
-Runs of two records were not taken in turn: a machine that has changed between
-them is part of what is compared, and what is known to differ is said.`,
+		Short: "Compare two records",
+		Long: `Compare takes every figure that two records have, and says the second one's as a
+ratio to the first one's. A record is a file, its folder, or the commit of the Pagurus
+that made it, as ` + "`pagurus version`" + ` prints it.
+
+Runs of two records did not take turns. So a machine that has changed between them
+changes the ratios too. Compare says which known things differ.`,
 		Example: "  pagurus bench compare bench/monday bench/tuesday\n  pagurus bench compare 1a2b3c4 5d6e7f8 --json",
 		Args:    cli.Exactly(2, "two records"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -26,8 +26,8 @@ func migrationCommand(std Streams) *cobra.Command {
 		Use:   "migration",
 		Short: short("migration"),
 		Long: `Migration runs STREAM on two guests of each target and moves one of them between
-two hosts again and again: how long a move takes, its downtime,
-how long its ranks saw nothing, and how much is sent.`,
+two hosts again and again. It measures how long a move takes, its downtime, the
+longest silence that a rank saw, and how much is sent.`,
 		Example: `  sudo pagurus bench migration
   sudo pagurus bench migration --targets container,vm,vm-tuned --runs 50 --mem 1G`,
 		Args: cli.NoArguments,

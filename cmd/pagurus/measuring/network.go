@@ -31,15 +31,15 @@ func networkCommand(std Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "network",
 		Short: short("network"),
-		Long: `Network has two ranks in guests of different hosts send each other messages of 1 byte
-to 1 MiB (NetPIPE over MPI), on each target in turn, and draws latency and bandwidth
-over their size. Targets are those of 'bench overhead'; native are two processes in
-the networks of two containers of a lab.
+		Long: `Network measures messages of 1 byte to 1 MiB between two ranks in guests of different
+hosts (NetPIPE over MPI), on each target in turn. It draws latency and bandwidth by
+their size. Targets are those of 'bench overhead'; native are two processes in the
+networks of two containers of a lab.
 
-With --loss or --delay each target is measured a second time with the lab's links
-made so meanwhile, and beside it is said how often TCP of the two guests had to send
-again and to wait for its time-out. A loss is of what a host's kernel hands over at
-once: up to 64 KiB of a stream. Delays need a kernel with netem.
+With --loss or --delay each target is measured a second time, while the lab's links
+lose or delay traffic. The record then has how often TCP of the two guests sent again
+and waited for its time-out. A loss drops what a host's kernel sends at once: up to
+64 KiB of a stream. Delays need a kernel with netem.
 
 It needs a cluster; without one it brings up a lab of two hosts and takes it down
 again. Ctrl-C ends it and keeps what was measured.`,
@@ -52,8 +52,8 @@ again. Ctrl-C ends it and keeps what was measured.`,
 	o.flags(cmd, "runs on each target")
 	o.guestFlags(cmd)
 	f := cmd.Flags()
-	cli.Share(f, &o.impairment.Loss, "loss", "also with links that lose this share of what hosts send, of a lab only")
-	cli.Duration(f, &o.impairment.Delay, "delay", "also with links by which all arrives so much later, of a lab only")
+	cli.Share(f, &o.impairment.Loss, "loss", "measure also with links that lose this share of what hosts send; in a lab only")
+	cli.Duration(f, &o.impairment.Delay, "delay", "measure also with links that delay everything by this time; in a lab only")
 	return cmd
 }
 

@@ -49,15 +49,15 @@ func noiseCommand(std Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "noise",
 		Short: short("noise"),
-		Long: `Noise does a fixed quantum of work again and again on each core, one after the
-other in turn, and says what was taken from it and by whom. From that it predicts how
+		Long: `Noise times a fixed quantum of work again and again on each core, one core after the
+other in turn. It says how much time was lost, and to what. From that it predicts how
 much longer a step of 2 to 64 ranks takes if all wait for the last, as in an Allreduce:
 the more ranks, the more likely it is that one of them is interrupted. It takes all of
-a core meanwhile. ` + "`pagurus bench compare`" + ` compares two records, as before
-and after ` + "`pagurus isolate`" + `.
+a core meanwhile. ` + "`pagurus bench compare`" + ` compares two records, such as one before and
+one after ` + "`pagurus isolate`" + `.
 
-With --in the cores are those of a guest that is started for it, as the guest sees
-them. That needs a cluster; without one a lab is brought up and taken down again.`,
+With --in it starts a guest and probes the guest's cores, as the guest sees them. That
+needs a cluster; without one it brings up a lab and takes it down again.`,
 		Example: `  pagurus bench noise
   pagurus bench noise --cores 2-15 --for 30s --report bench/noise
   sudo pagurus bench noise --in vm-tuned --cpus 4`,

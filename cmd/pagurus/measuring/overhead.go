@@ -81,22 +81,22 @@ func overheadCommand(std Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "overhead",
 		Short: short("overhead"),
-		Long: `Overhead runs programs in guests of each target, in turn, and says how the targets
-stand beside the first of them. They have -n ranks, spread over --guests guests as
-'pagurus run' spreads them, with as many CPUs: one for each rank of a guest, as far as
-hosts have them. Targets are:
+		Long: `Overhead runs programs in guests of each target, in turn, and compares the targets with
+the first one. A program has -n ranks, spread over --guests guests as 'pagurus run'
+spreads them. A guest has a CPU for each of its ranks, as far as hosts have them.
+Targets are:
 
   native     as many processes in the networks of as many containers of a lab, of the
-             same image, and with nothing else of a container about them
+             same image, but without the other parts of a container
   container  guests that are containers
   vm         guests that are virtual machines; where KVM does not work they are
-             emulated, and that is never quoted as the cost of virtualization
+             emulated, which says nothing about the cost of virtualization
   vm-tuned   the same with --tune hpc: they mirror their hosts
   container-moved, vm-moved
-             as container and vm; while the program runs, one of its guests is moved to
-             another host and back, every --every. They are compared with container and
-             vm, which have to be targets, too. Then the whole time of each program
-             counts, on every target
+             the same as container and vm, but while the program runs one of its
+             guests moves to another host and back, begun every --every; they are
+             compared with container and vm, which have to be targets, too; then the
+             whole run time of the suite's programs counts, on every target
 
 It needs a cluster; without one it brings up a lab of two hosts and takes it down
 again. Ctrl-C ends it and keeps what was measured.`,
@@ -127,7 +127,7 @@ func (o *overhead) guestFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&o.targets, "targets", []string{targets.Native, targets.Contained}, "where to run: "+strings.Join(o.names(), ", ")+"; the others are compared with the first")
 	cli.Size(f, &o.memory, "mem", "memory of each guest")
-	f.DurationVar(&o.rest, "rest", targets.UsualRest, "how long this machine is left alone before each run on native, and on container beside it")
+	f.DurationVar(&o.rest, "rest", targets.UsualRest, "how long this machine rests before each run on native, and on container if both are targets")
 }
 
 // place is where they run: of a lab always the same two hosts.

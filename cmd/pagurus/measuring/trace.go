@@ -24,9 +24,9 @@ func Trace(std Streams) *cobra.Command {
 		Long: `Trace prints what a job's ranks have spent their time with, who has sent what to
 whom, and the longest gaps (times without progress) with their causes. With --report it
 writes a timeline for ui.perfetto.dev (Chrome's trace events): the gaps, the newest
-calls one by one, and the share of time in each class of calls, beside tables of all of
-it. It works while the job runs
-and, as long as the controller remembers the job, after it has ended.`,
+calls one by one, and the share of time in each class of calls. Tables of all of it are
+beside it. Trace works while the job runs, and afterwards until the controller forgets
+the job.`,
 		Example:           "  pagurus trace j3\n  pagurus trace j3 --report j3-trace",
 		Args:              cli.Exactly(1, "one job: `pagurus job ls` lists them"),
 		ValidArgsFunction: cli.CompleteJob,

@@ -1,0 +1,225 @@
+// This file is what follows when the store was restored from a backup. The backup is older
+// than what hosts have done since: guests have moved, with higher generations, have ended or
+// have begun. Only hosts know, so nothing is ordered for a guest before they have said it.
+//
+// It must not know how a backup is made. Its tests run against hosts that went on after one.
+
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"pagurus/decide/desired"
+	"pagurus/decide/lifecycle"
+	"pagurus/decide/state"
+	"pagurus/fleet"
+)
+
+const (
+	// seekFor is how long hosts that have been heard may need to say that they run a guest: a
+	// guest that is suspended at the end of a copy runs on within seconds.
+	seekFor = 30 * time.Second
+	// skipped is by how much a restored cluster's counters rise with each restore, and by one
+	// more for each minute since the backup. Hosts have seen names and numbers since then, and a
+	// second job of the same name would be taken for the first.
+	skipped = 1000
+)
+
+// Restore returns the change that makes a restored store safe to lead from: what had not ended
+// is sought, moves are over, and no name, number or join token since the backup can be used twice.
+// times is how often this head was restored, with this time: the same backup may be again.
+func (p *Planner) Restore(s fleet.Snapshot, backup, at time.Time, times int) fleet.Changeset {
+	s.At = at
+	d := newDraft(p, state.NewIndex(s, p.Policy))
+	defer d.free()
+	d.at = at
+	c := d.counters()
+	c.Restored = &fleet.Restored{At: at, Backup: backup, NextJob: c.NextJob}
+	more := skipped*max(times, 1) + int(max(0, at.Sub(backup))/time.Minute)
+	c.NextJob, c.NextMove, c.LastHost = c.NextJob+uint64(more), c.NextMove+uint64(more), c.LastHost+uint32(more)
+	c.NextSubnet = fleet.Subnet((int(c.NextSubnet) + more) % (int(fleet.MaxSubnet) + 1))
+	cause := "the cluster's state was restored from a backup of " + when(backup)
+	for id, g := range s.Guests {
+		if !g.State.Ended() {
+			d.Guests.Put(id, lifecycle.Seek(g, at))
+		}
+	}
+	for id, m := range s.Migrations {
+		if !m.Phase.Ended() {
+			d.Migrations.Put(id, lifecycle.Interrupt(m, at, cause))
+		}
+	}
+	for id, v := range s.Moves {
+		if v, ended := lifecycle.Conclude(v, d.membersOf(v), at); ended {
+			d.Moves.Put(id, v)
+		}
+	}
+	for id, j := range s.Jobs {
+		if j.Requeue { // it may have been begun again since
+			j.Requeue = false
+			j.Cause = strings.TrimPrefix(j.Cause+"; ", "; ") + cause + ", and so it is not begun again by itself"
+			d.Jobs.Put(id, j)
+		}
+		d.settleJob(id)
+	}
+	for id := range s.Tokens { // they may have been used up or removed
+		d.Tokens.Drop(id)
+	}
+	return d.change()
+}
+
+func when(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// seek gives the guests that are sought a home, or gives them up.
+func (d *draft) seek() {
+	_, guests := d.l.Restless(d.at)
+	slices.Sort(guests)
+	for _, id := range guests {
+		g := d.Guests.At(id)
+		if g.State != fleet.GuestSought {
+			continue
+		}
+		home, seen, told := d.runner(g)
+		switch {
+		case home != "":
+			g = lifecycle.Adopt(g, home, seen, d.at)
+		case len(unheard(d.base)) > 0, d.listened(g.Since) < seekFor:
+			continue
+		default:
+			g = lifecycle.Lose(g, d.missed(told), d.at)
+			d.freed = true
+		}
+		d.Guests.Put(id, g)
+		d.unaligned = append(d.unaligned, g.Job)
+	}
+	d.align()
+}
+
+// runner is the one host that says that it runs a guest; empty: none, or several. seen is the
+// highest generation that hosts have seen of it, and told are all hosts that have anything of it.
+func (d *draft) runner(g fleet.Guest) (home fleet.HostID, seen uint64, told []fleet.HostID) {
+	var newest uint64
+	several := false
+	for id, h := range d.base.Hosts {
+		f, has := h.Facts.Guests[g.ID]
+		if !has || f.Run == fleet.Absent {
+			continue
+		}
+		told, seen = append(told, id), max(seen, f.Gen)
+		// A guest that is suspended may have left for another host, except for an owner.
+		if f.Run != fleet.Running && !(f.Run == fleet.Suspended && f.Suspended) || f.Gen < g.Gen {
+			continue
+		}
+		switch {
+		case home == "" || f.Gen > newest:
+			home, newest, several = id, f.Gen, false
+		case f.Gen == newest:
+			several = true
+		}
+	}
+	slices.Sort(told)
+	if several {
+		home = ""
+	}
+	return home, seen, told
+}
+
+// missed says why a guest that was sought is given up.
+func (d *draft) missed(told []fleet.HostID) string {
+	since := "the cluster's state was restored"
+	if r := d.base.Cluster.Restored; r != nil {
+		since += " from a backup of " + when(r.Backup)
+	}
+	if len(told) > 0 {
+		return fmt.Sprintf("%s, and it was between hosts then: what %s has of it does not run", since, fleet.Enumerate(strs(told), "and"))
+	}
+	return since + ", and no host runs it: it may have ended since then"
+}
+
+// unheard are the hosts that have not been heard from since this controller began.
+func unheard(s fleet.Snapshot) (out []fleet.HostID) {
+	for id, h := range s.Hosts {
+		if h.Facts.SeenAt.IsZero() {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func strs(ids []fleet.HostID) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = string(id)
+	}
+	return out
+}
+
+// attached handles what a host that has come says of its guests, before it is told what it is to
+// have: it may run guests that are sought, and guests of jobs that a backup is too old for. Those
+// cannot be kept, since only the lost state knew their network and files. They get a record, so
+// that whoever waits for the job is told.
+func (d *draft) attached(host fleet.HostID) {
+	r := d.base.Cluster.Restored
+	if r == nil {
+		return
+	}
+	d.seek()
+	for _, id := range sortedKeys(d.base.Hosts[host].Facts.Guests) {
+		job, index, number := parts(id)
+		if _, known := d.Guests.Find(id); known || number < r.NextJob {
+			continue
+		}
+		cause := fmt.Sprintf("the cluster's state was restored from a backup of %s, which is older than this job: its guests were ended, run it again", when(r.Backup))
+		j, g := lifecycle.Unrecorded(fleet.Guest{ID: id, Job: job, Index: index}, host, cause, d.at)
+		if before, known := d.Jobs.Find(job); known {
+			before.Spec.Guests = max(before.Spec.Guests, j.Spec.Guests)
+			j = before
+		}
+		d.Jobs.Put(job, j)
+		d.Guests.Put(id, g)
+		for i, other := range desired.GuestIDs(j) { // which other hosts may have
+			if _, known := d.Guests.Find(other); !known {
+				_, g := lifecycle.Unrecorded(fleet.Guest{ID: other, Job: job, Index: i}, "", cause, d.at)
+				d.Guests.Put(other, g)
+			}
+		}
+		if c := d.counters(); number >= c.NextJob {
+			c.NextJob = number + 1
+		}
+	}
+}
+
+func sortedKeys(m map[fleet.GuestID]fleet.GuestFacts) []fleet.GuestID {
+	out := make([]fleet.GuestID, 0, len(m))
+	for id := range m {
+		out = append(out, id)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// parts takes the name of a guest apart, "j7g2"; the number is 0 if it has another form.
+func parts(id fleet.GuestID) (job fleet.JobID, index int, number uint64) {
+	name, at, found := strings.Cut(string(id), "g")
+	digits, isJob := strings.CutPrefix(name, "j")
+	n, err := strconv.ParseUint(digits, 10, 64)
+	i, wrong := strconv.Atoi(at)
+	if !found || !isJob || err != nil || wrong != nil || i < 0 || i >= fleet.MaxGuestsPerJob {
+		return "", 0, 0
+	}
+	return fleet.JobID(name), i, n
+}
+
+// sought says what a guest that is sought waits for.
+func (e *explainer) sought(g fleet.Guest) []string {
+	out := []string{fmt.Sprintf("The cluster's state was restored from a backup, which has it on %s. It is sought: the host that says that it runs it becomes its home, and nothing is ordered for it before.", g.Home)}
+	if silent := unheard(e.s); len(silent) > 0 {
+		out = append(out, fmt.Sprintf("Not heard from yet: %s. Start their agents, remove a host that is gone for good with `pagurus forget`, or cancel job %s to give the guest up.", fleet.Enumerate(strs(silent), "and"), g.Job))
+	}
+	return out
+}

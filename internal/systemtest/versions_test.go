@@ -1,0 +1,37 @@
+package systemtest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// speaking builds the programs of another version of the protocol:
+//
+//	speaking NUMBER FOLDER
+//
+// They are what the Makefile builds, but for the number.
+func speaking(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: speaking NUMBER FOLDER")
+	}
+	folder := ts.MkAbs(args[1])
+	ts.Check(os.MkdirAll(folder, 0o755))
+	flags := "-s -w -X main.version=speaks" + args[0] + " -X pagurus/fleet.spoken=" + args[0]
+	for cgo, programs := range map[string][]string{
+		"CGO_ENABLED=0": {"pagurus-guest", "pagurus-shim"}, "": {"pagurus", "pagurus-agent", "pagurus-controller"},
+	} {
+		build := []string{"build", "-trimpath", "-ldflags", flags, "-o", folder + "/"}
+		for _, p := range programs {
+			build = append(build, "./cmd/"+p)
+		}
+		c := exec.Command("go", build...)
+		c.Dir, c.Env = filepath.Join("..", ".."), append(os.Environ(), strings.Fields(cgo)...)
+		if out, err := c.CombinedOutput(); err != nil {
+			ts.Fatalf("go %s: %v\n%s", strings.Join(build, " "), err, out)
+		}
+	}
+}
