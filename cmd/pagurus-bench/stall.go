@@ -61,17 +61,17 @@ func (b *experiments) stall(ctx context.Context) error {
 // hand: what somebody without KVM has from either.
 func (b *experiments) stallContainer(ctx context.Context) error {
 	err := b.stallsOf(ctx, []side{
-		{"stall_light", shape{fleet.Container, 2, ourTimeout}, 1, false},
-		{"stall_light_hand", shape{fleet.VM, 2, linuxTimeout}, 1, true},
-		{"stall_light_one_of_four", shape{fleet.Container, gangSize, ourTimeout}, 1, false},
-		{"stall_light_gang", shape{fleet.Container, gangSize, ourTimeout}, gangSize, false},
+		{"stall_container", shape{fleet.Container, 2, ourTimeout}, 1, false},
+		{"stall_container_hand", shape{fleet.VM, 2, linuxTimeout}, 1, true},
+		{"stall_container_one_of_four", shape{fleet.Container, gangSize, ourTimeout}, 1, false},
+		{"stall_container_gang", shape{fleet.Container, gangSize, ourTimeout}, gangSize, false},
 	})
 	if err != nil {
 		return err
 	}
 	return errors.Join(
-		b.Beside("stall of moving a container / a virtual machine by hand between learning bridges", "stall_light_s", "stall_light_hand_s"),
-		b.Ratio("stall of moving a gang of 4 containers / one of the same job", "stall_light_gang_s", "stall_light_one_of_four_s", 1.5),
+		b.Beside("stall of moving a container / a virtual machine by hand between learning bridges", "stall_container_s", "stall_container_hand_s"),
+		b.Ratio("stall of moving a gang of 4 containers / one of the same job", "stall_container_gang_s", "stall_container_one_of_four_s", 1.5),
 	)
 }
 

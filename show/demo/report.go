@@ -100,11 +100,11 @@ func report(w io.Writer, r run, same comparison) {
 
 // beside prints what the same work and the moves took in the two kinds of guests. It
 // compares their results as far as both go, and returns an error if these differ.
-func beside(w io.Writer, vm, light run) error {
+func beside(w io.Writer, vm, container run) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "\n\tVM\tCONTAINER")
 	row := func(what string, of func(run) time.Duration) {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", what, brief(of(vm)), brief(of(light)))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", what, brief(of(vm)), brief(of(container)))
 	}
 	row("from run to the program's start", func(r run) time.Duration { return r.job.Started.Sub(r.job.Submitted) })
 	row("a step, undisturbed", func(r run) time.Duration { return r.undisturbed / time.Duration(max(r.steps, 1)) })
@@ -131,7 +131,7 @@ func beside(w io.Writer, vm, light run) error {
 		})
 	}
 	t.Flush()
-	one, two := thermo(vm.log), thermo(light.log)
+	one, two := thermo(vm.log), thermo(container.log)
 	n := min(len(one), len(two))
 	for i := range n {
 		if one[i] != two[i] {
