@@ -17,10 +17,11 @@ type Measurable struct {
 // their commands from it.
 var Catalogue = []Measurable{
 	{"overhead", ByCommand, "what real programs lose in guests"},
-	{"migration", ByCommand, "what moves cost a job"},
+	{"migration", ByCommand, "what moves cost a job, also beside moves of QEMU by hand"},
 	{"network", ByCommand, "latency and bandwidth between guests, also over links that lose or wait"},
 	{"noise", ByCommand, "what interrupts programs on this machine's cores"},
 	{"size", ByMake, "memory and processor time of an idle cluster's controller and agents"},
+	{"idle", ByMake, "memory and processor time of an idle agent, without guests and with one"},
 	{"crowd", ByMake, "the controller with 2,000 TLS connections of agents that report"},
 	{"start", ByMake, "a warm run to MPI_Init, beside a boot by hand"},
 	{"migration", ByMake, "a move's total time, beside QEMU's migrate typed by hand"},

@@ -23,6 +23,7 @@ type machine struct {
 	tap         int // the tap's file descriptor number in QEMU
 	vhost       int // the number of that of vhost-net; 0: none
 	incoming    bool
+	byHand      bool        // see Config.ByHand
 	warm        bool        // it will be saved as a snapshot
 	state       *os.File    // the snapshot it starts from, after the tap; nil: it boots
 	tuned       *tunedGuest // nil: no shape
@@ -113,9 +114,11 @@ func args(m machine) []string {
 		"-object", "iothread,id=hints",
 		"-device", "virtio-balloon-pci,free-page-hint=on,deflate-on-oom=on,iothread=hints",
 	)
+	if (m.incoming || m.state != nil) && !m.byHand {
+		out = append(out, "-S") // received state stays suspended until Resume
+	}
 	if m.incoming || m.state != nil {
-		// -S: received state stays suspended until Resume.
-		out = append(out, "-S", "-incoming", "defer")
+		out = append(out, "-incoming", "defer")
 	}
 	return out
 }

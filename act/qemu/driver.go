@@ -40,6 +40,7 @@ type Config struct {
 	ImageFolder  func(context.Context, fleet.Digest) (string, error) // returns the folder of an image's files
 	Tap          func(fleet.Subnet, int) string                      // name of guest i's tap; nil: Subnet.TapName
 	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy has converged, called as each pass begins; nil: nothing is copied
+	ByHand       bool                                                // guests move by SendByHand, and only so
 	Log          *slog.Logger                                        // nil: slog.Default
 }
 

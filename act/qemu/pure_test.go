@@ -82,6 +82,14 @@ func lines(args []string) string {
 	return out.String() + "\n"
 }
 
+// By hand a guest runs as soon as it has arrived, and says itself where it is.
+func TestArgsByHand(t *testing.T) {
+	all := strings.Join(args(machine{guest: "j1g0", accelerator: Emulation, cpus: 1, memoryBytes: mebi, incoming: true, byHand: true}), " ")
+	if !strings.HasSuffix(all, " -incoming defer") || strings.Contains(all, " -S ") || strings.Contains(all, "guest_announce") {
+		t.Error(all)
+	}
+}
+
 func TestRecord(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := readRecord(dir); !errors.Is(err, os.ErrNotExist) {

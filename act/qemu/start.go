@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/host"
+	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -97,7 +98,7 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 	return listen, nil
 }
 
-// listen tells QEMU to receive state on a port of its choice.
+// listen prepares QEMU to receive state, and returns the address.
 func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, error) {
 	q, err := g.monitor(ctx)
 	if err != nil {
@@ -106,6 +107,11 @@ func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, 
 	if err := prepareStream(ctx, q.Do, wayOf(l)); err != nil {
 		return "", err
 	}
+	return d.await(ctx, q)
+}
+
+// await has QEMU wait for state on a port of its choice, and returns the address.
+func (d *Driver) await(ctx context.Context, q *qmp.Client) (string, error) {
 	uri := "tcp:" + net.JoinHostPort(d.Here().String(), "0")
 	if err := q.Do(ctx, "migrate-incoming", map[string]any{"uri": uri}, nil); err != nil {
 		return "", err
@@ -212,7 +218,7 @@ func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder s
 	}
 	can := d.able()
 	m = machine{
-		guest: t.Guest.ID, accelerator: can.Accelerator, cpus: need.CPUs, memoryBytes: need.MemoryBytes,
+		guest: t.Guest.ID, byHand: d.config.ByHand, accelerator: can.Accelerator, cpus: need.CPUs, memoryBytes: need.MemoryBytes,
 		uneven: Loses(can.Accelerator == Emulation, can.Version, t.Guest.Shape),
 		kernel: filepath.Join(folder, "vmlinuz"), initrd: loaded, root: filepath.Join(folder, "root.img"),
 		mac: t.Job.Subnet.GuestMAC(t.Guest.Index), tap: firstFile,

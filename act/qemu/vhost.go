@@ -39,10 +39,13 @@ func netdev(m machine) string {
 }
 
 // netDevice is QEMU's argument for the guest's end. Announcements are off, because frames
-// do not teach where the guest is. Under KVM the guest must not use what vhost-net cannot
+// do not teach where the guest is; by hand they do. Under KVM the guest must not use what vhost-net cannot
 // do, or it could not move to a host that has it: resets of single queues.
 func netDevice(m machine) string {
-	out := "virtio-net-pci,netdev=net,guest_announce=off,mac=" + m.mac
+	out := "virtio-net-pci,netdev=net,mac=" + m.mac
+	if !m.byHand {
+		out = "virtio-net-pci,netdev=net,guest_announce=off,mac=" + m.mac
+	}
 	if m.accelerator == Hardware {
 		out += ",queue_reset=off"
 	}

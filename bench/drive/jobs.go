@@ -38,20 +38,26 @@ func (p Pagurus) Snapshot(ctx context.Context) (fleet.Snapshot, error) {
 
 // Digest gives that of an image's content.
 func (p Pagurus) Digest(ctx context.Context, image string) (string, error) {
+	i, err := p.Image(ctx, image)
+	return string(i.Digest), err
+}
+
+// Image gives what is known of an image.
+func (p Pagurus) Image(ctx context.Context, name string) (fleet.Image, error) {
 	text, err := p.Type(ctx, "image", "ls", "--json")
 	if err != nil {
-		return "", err
+		return fleet.Image{}, err
 	}
-	var all []struct{ Name, Digest string }
+	var all []fleet.Image
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		return "", fmt.Errorf("the list of images: %w", err)
+		return fleet.Image{}, fmt.Errorf("the list of images: %w", err)
 	}
 	for _, i := range all {
-		if i.Name == image {
-			return i.Digest, nil
+		if i.Name == name {
+			return i, nil
 		}
 	}
-	return "", fmt.Errorf("there is no image %s: `pagurus image ls` lists what there is", image)
+	return fleet.Image{}, fmt.Errorf("there is no image %s: `pagurus image ls` lists what there is", name)
 }
 
 // Running waits until a job runs.

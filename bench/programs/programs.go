@@ -45,6 +45,15 @@ var StreamSource []byte
 // StreamName is the name under which it is compiled, in the folder where programs run.
 const StreamName = "stream"
 
+// BusySource is the source of a busy, coupled job that says how long it stood still, in C; see
+// drive.Gaps. Its argument is how many MiB each rank changes.
+//
+//go:embed source/busy.c
+var BusySource []byte
+
+// BusyName is the name under which it is compiled.
+const BusyName = "busy"
+
 // ofHPCC has the figures of HPCC's parts. HPCC always runs all its tests.
 var ofHPCC = map[string]bench.Figure{
 	"hpl":          {Name: "hpl_s", Says: "HPL time", Unit: "s", Sense: stats.Slower},

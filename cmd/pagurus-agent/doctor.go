@@ -49,7 +49,7 @@ func commands() []*cobra.Command {
 			return err
 		},
 	}
-	return []*cobra.Command{doctor, accelerator}
+	return []*cobra.Command{doctor, accelerator, byHandCommand()}
 }
 
 // runDoctor examines this machine, fixes what a command can if it shall, and tells.

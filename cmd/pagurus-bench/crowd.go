@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"pagurus/act/machine"
 	"pagurus/bench"
 	"pagurus/bench/drive"
 	"pagurus/fleet"
@@ -42,7 +42,7 @@ func (b *experiments) crowd(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	controller, address, err := crowdController([]byte(status))
+	controller, address, err := partOf([]byte(status), "controller")
 	if err != nil {
 		return err
 	}
@@ -82,20 +82,6 @@ func (b *experiments) crowd(ctx context.Context) (err error) {
 	return b.crowdFigures()
 }
 
-// crowdController gives the process of the lab's controller, and where it listens.
-func crowdController(status []byte) (pid int, address string, err error) {
-	var lab labStatus
-	if err := json.Unmarshal(status, &lab); err != nil {
-		return 0, "", fmt.Errorf("reading the lab's status: %w", err)
-	}
-	for _, p := range lab.Parts {
-		if p.Name == "controller" && p.PID != 0 {
-			return p.PID, p.Address, nil
-		}
-	}
-	return 0, "", fmt.Errorf("the lab has no controller: %s", status)
-}
-
 // crowdLook samples what the controller takes.
 func (b *experiments) crowdLook(ctx context.Context, controller int, reports *atomic.Int64) error {
 	return b.InTurn(ctx, nil, bench.Arm{Name: "crowd", Measure: func(ctx context.Context) (map[string]float64, error) {
@@ -121,7 +107,7 @@ func (b *experiments) crowdFigures() error {
 	for _, f := range []struct {
 		name  string
 		limit float64
-	}{{"controller_cpu_percent", 100}, {"controller_mib", 1024}, {"hosts_s", 2}} {
+	}{{"controller_cpu_percent", 60}, {"controller_mib", 900}, {"hosts_s", 0.5}} {
 		if err := b.Mean(fmt.Sprintf("%s, %d agents that report over TLS", f.name, crowdSize), "crowd_"+f.name, f.limit); err != nil {
 			return err
 		}
@@ -141,6 +127,7 @@ func (b *experiments) crowdHost(ctx context.Context, n int, facts fleet.Facts, a
 	folder := filepath.Join(b.Dir, string(id))
 	facts.Machine = fmt.Sprintf("%032x", n+1)
 	facts.Guests = nil
+	facts.Address = machine.Towards(address) // a host is believed its own address only
 	if _, err := wire.Enrol(ctx, address, token, folder, wire.Joining{Host: id, Machine: facts.Machine}); err != nil {
 		return crowdMember{}, err
 	}

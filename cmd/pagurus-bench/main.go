@@ -57,6 +57,7 @@ func newExperiments() *experiments {
 func (b *experiments) measures() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"size":               b.size,
+		"idle":               b.idleAgents,
 		"crowd":              b.crowd,
 		"start":              b.start,
 		"migration":          b.migration,

@@ -38,6 +38,18 @@ func TestDaemonsAreThoseOfTheLab(t *testing.T) {
 	}
 }
 
+func TestAPartOfTheLab(t *testing.T) {
+	const whole = `{"parts":[{"name":"controller","pid":7,"address":"198.18.0.254:7461"},{"name":"host1"}]}`
+	if pid, address, err := partOf([]byte(whole), "controller"); err != nil || pid != 7 || address != "198.18.0.254:7461" {
+		t.Errorf("%d, %q, %v", pid, address, err)
+	}
+	for _, other := range []string{"host1", "host2"} {
+		if pid, _, err := partOf([]byte(whole), other); err == nil {
+			t.Errorf("%s is process %d", other, pid)
+		}
+	}
+}
+
 func TestResidentMemory(t *testing.T) {
 	if got := residentMiB("Name:\tinit\nVmRSS:\t    9216 kB\nThreads:\t7\nVmRSS:\t 512 kB\n"); !slices.Equal(got, []float64{9, 0.5}) {
 		t.Errorf("resident are %v", got)

@@ -272,7 +272,7 @@ func TestNoiseIsMeasuredPrintedAndKept(t *testing.T) {
 		t.Errorf("the record: %v, %+v", err, r)
 	}
 	if again, err := typed("bench", "compare", dir, dir); err != nil || !strings.Contains(again, "cannot be told apart") {
-		t.Errorf("held against itself: %v\n%s", err, again)
+		t.Errorf("compared with itself: %v\n%s", err, again)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "noise.json")); err != nil || !strings.Contains(string(text), `"predicted"`) {
 		t.Errorf("kept is %.200q, %v", text, err)

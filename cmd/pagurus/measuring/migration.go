@@ -22,21 +22,42 @@ import (
 
 func migrationCommand(std Streams) *cobra.Command {
 	o := overhead{asked: usual(std), memory: 256 << 20, image: hpcImage}
+	var beside against
 	cmd := &cobra.Command{
 		Use:   "migration",
 		Short: short("migration"),
 		Long: `Migration runs STREAM on two guests of each target and moves one of them between
 two hosts again and again. It measures how long a move takes, its downtime, the
-longest silence that a rank saw, and how much is sent.`,
+stall (the longest gap of a rank), and how much is sent.
+
+With --against qemu a virtual machine with a busy rank is moved from one host to
+another, in turn by Pagurus and by QEMU driven by hand: two guests of the same size and
+image run the same program there, in a network of bridges that learn, and
+QEMU's own migrate moves one of them. In a lab this needs nothing else. On other
+machines the agent's program is run as root on both hosts: --via says how. It leaves
+nothing there. Where KVM does not work guests are emulated, and the record says so.`,
 		Example: `  sudo pagurus bench migration
-  sudo pagurus bench migration --targets container,vm,vm-tuned --runs 50 --mem 1G`,
+  sudo pagurus bench migration --targets container,vm,vm-tuned --runs 50 --mem 1G
+  sudo pagurus bench migration --against qemu --runs 10
+  sudo pagurus bench migration --against qemu --between host1,host2 --via 'ssh root@{address}'`,
 		Args: cli.NoArguments,
-		RunE: measured(o.migrations),
+		RunE: measured(func(ctx context.Context, cmd *cobra.Command) error {
+			if err := beside.check(cmd.Flags().Changed("targets")); err != nil {
+				return fmt.Errorf("%w: see `pagurus bench migration --help`", err)
+			}
+			if beside.whom == "" {
+				return o.migrations(ctx, cmd)
+			}
+			return o.beside(ctx, cmd, beside)
+		}),
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.targets, "targets", []string{targets.Contained}, "kinds of guests to move: container, vm, vm-tuned")
 	o.flags(cmd, "moves of each")
 	cli.Size(f, &o.memory, "mem", "memory of each guest")
+	f.StringVar(&beside.whom, "against", "", "what Pagurus's moves are compared with: "+byHand)
+	f.StringSliceVar(&beside.between, "between", nil, "the two hosts, with --against (default: the first two that run virtual machines)")
+	f.StringVar(&beside.via, "via", "", "how a command is run as root on a {host} or {address}, with --against (default: \"ssh {host} sudo\", and what a lab has)")
 	return cmd
 }
 

@@ -131,7 +131,7 @@ func TestWhatTCPHadToSendAgainIsSaid(t *testing.T) {
 	}
 }
 
-// Each target is there with worse links and held against itself; a long delay makes a
+// Each target is there with worse links and compared with itself; a long delay makes a
 // run shorter.
 func TestTargetsWithWorseLinks(t *testing.T) {
 	o := network{overhead: overhead{asked: asked{targets: []string{"native", "container"}}, memory: 1 << 30}, impairment: badlink.Impairment{Loss: 0.01, Delay: time.Millisecond}}
