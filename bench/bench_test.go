@@ -274,7 +274,7 @@ func TestRecordsAreCompared(t *testing.T) {
 	}
 }
 
-// An emulated target is not held against one that is not.
+// An emulated target is not compared with one that is not.
 func TestEmulationIsNotQuotedAsTheCostOfVirtualization(t *testing.T) {
 	e := Experiment{Spec: spec(number("echo 1"), 3, "native", "vm", "vm-tuned"), Place: &shell{}}
 	e.Record.Guests = map[string]Setting{"vm": {Accelerator: "tcg"}, "vm-tuned": {Accelerator: "tcg"}}
@@ -301,7 +301,7 @@ func TestMeasuringThatCostsMuchIsSaid(t *testing.T) {
 	}
 }
 
-// A target can name what it is held against.
+// A target can name what it is compared with.
 func TestTargetsNameWhatTheyAreHeldAgainst(t *testing.T) {
 	e := Experiment{Spec: spec(number("case $TARGET in a) echo 1 ;; b) echo 2 ;; c) echo 3 ;; esac"), 3, "a", "b", "c"), Place: &shell{}}
 	e.Record.Guests = map[string]Setting{"c": {Beside: "b"}}

@@ -27,15 +27,15 @@ var Catalogue = []Measurable{
 	{"migration", ByMake, "a move's total time, beside QEMU's migrate typed by hand"},
 	{"page-cache", ByMake, "what is not sent of a guest that moves"},
 	{"stall", ByMake, "stall of a coupled job, beside moves by hand"},
-	{"stall-light", ByMake, "the same where guests are containers"},
+	{"stall-container", ByMake, "the same where guests are containers"},
 	{"disturbed", ByMake, "what ten moves cost LAMMPS"},
 	{"predict", ByMake, "what was predicted of moves, beside what was so"},
 	{"owner", ByMake, "an owner's job and a parallel one, with the system and without"},
-	{"light-start", ByMake, "a warm run of containers to MPI_Init"},
-	{"light-native", ByMake, "HPL, STREAM, a solver and NetPIPE in containers, beside natively in the same networks"},
-	{"light-small", ByMake, "a move of a process of 352.8 KB, from the command to running"},
-	{"light-mappings", ByMake, "moves of processes with thousands of memory mappings"},
-	{"light-sizes", ByMake, "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore"},
+	{"container-start", ByMake, "a warm run of containers to MPI_Init"},
+	{"container-native", ByMake, "HPL, STREAM, a solver and NetPIPE in containers, beside natively in the same networks"},
+	{"container-small", ByMake, "a move of a process of 352.8 KB, from the command to running"},
+	{"container-mappings", ByMake, "moves of processes with thousands of memory mappings"},
+	{"container-sizes", ByMake, "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore"},
 }
 
 // Says is what a measurement that somebody carries out is about.

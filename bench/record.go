@@ -71,7 +71,7 @@ type Setting struct {
 	CPU         string `json:"cpu,omitempty"`     // that its programs see, where it is not the machine's
 	Tune        string `json:"tune,omitempty"`
 	Link        string `json:"link,omitempty"`   // what is wrong with the network, for people
-	Beside      string `json:"beside,omitempty"` // the target it is held against; empty: the first of its sort
+	Beside      string `json:"beside,omitempty"` // the target it is compared with; empty: the first of its sort
 	// MovesEvery is between two moves of a guest while a program runs; 0: none is moved.
 	MovesEvery time.Duration `json:"moves_every_ns,omitempty"`
 }

@@ -14,12 +14,12 @@ const (
 	MemFlag     = "mem"      // of run: memory of each guest
 	NoTraceFlag = "no-trace" // of run
 
-	BandwidthFlag = "bandwidth"  // of migrate, drain and agent
-	CompressFlag  = "compress"   // of migrate and drain
-	DeadlineFlag  = "deadline"   // of migrate
-	MaxStallFlag  = "max-stall"  // of migrate: the maximum downtime
-	ModeFlag      = "mode"       // of migrate
-	PageCacheFlag = "page-cache" // of migrate and drain
+	BandwidthFlag   = "bandwidth"    // of migrate, drain and agent
+	CompressFlag    = "compress"     // of migrate and drain
+	DeadlineFlag    = "deadline"     // of migrate
+	MaxDowntimeFlag = "max-downtime" // of migrate: the maximum downtime
+	ModeFlag        = "mode"         // of migrate
+	PageCacheFlag   = "page-cache"   // of migrate and drain
 
 	CoresFlag     = "cores"      // of isolate
 	HoursFlag     = "hours"      // of host policy

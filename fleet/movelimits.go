@@ -85,17 +85,17 @@ var LimitFlags = []LimitFlag{
 		Help:    "send at most this many bytes a second from one host, like 200M (default: no limit)",
 		Field:   func(l *Limits) any { return &l.BytesPerSecond },
 		Drain:   true,
-		Refusal: "nothing can be sent at %d bytes a second; give --" + BandwidthFlag + " something like 200M",
+		Refusal: "no guest can be sent at %d bytes a second; give --" + BandwidthFlag + " something like 200M",
 		Says:    "at most %s",
 	},
 	{
-		Flag:     MaxStallFlag,
+		Flag:     MaxDowntimeFlag,
 		Help:     "the maximum downtime: switch when it would be no longer (default 50ms, and up to 250ms where more rounds do not help)",
 		Field:    func(l *Limits) any { return &l.Downtime },
 		Least:    leastDowntime,
 		LeastWhy: fmt.Sprintf("is too short for every guest: give %s or more", leastDowntime),
-		Refusal:  "the maximum downtime cannot be %s; give --" + MaxStallFlag + " something like 50ms",
-		Says:     "stall of %s",
+		Refusal:  "the maximum downtime cannot be %s; give --" + MaxDowntimeFlag + " something like 50ms",
+		Says:     "a downtime of at most %s",
 	},
 	{
 		Flag:     DeadlineFlag,
@@ -131,6 +131,9 @@ that is much of its memory and the job does not read it repeatedly;
 	},
 }
 
+// leastRate is less than any link carries. Who writes 200 may mean 200M.
+const leastRate = 1 << 10
+
 // leastDowntime is the shortest downtime limit that QEMU takes.
 const leastDowntime = time.Millisecond
 
@@ -142,7 +145,7 @@ func (f *LimitFlag) Refused(l *Limits) string {
 			return fmt.Sprintf(f.Refusal, *v, Enumerate(f.Choices, "or"))
 		}
 	case *int64:
-		if *v < 0 {
+		if *v != 0 && *v < leastRate {
 			return fmt.Sprintf(f.Refusal, *v)
 		}
 	case *time.Duration:
@@ -164,7 +167,7 @@ func (l Limits) Refused() string {
 	case l.Rounds < 0:
 		return fmt.Sprintf("a copy cannot have %d rounds; leave the number out", l.Rounds)
 	case l.Mode == StopAndCopy && l.Downtime > 0:
-		return fmt.Sprintf("a guest that is moved by %s is suspended for the whole copy; leave --"+MaxStallFlag+" out", l.Mode)
+		return fmt.Sprintf("a guest that is moved by %s is suspended for the whole copy; leave --"+MaxDowntimeFlag+" out", l.Mode)
 	case l.Compress == CompressOn && l.Mode == PostCopy:
 		return fmt.Sprintf("compression does not work with %s; leave one of the two out", l.Mode)
 	}

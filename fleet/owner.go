@@ -5,7 +5,7 @@ import "time"
 // OwnerState is whether a host's owner is present. Package presence decides it.
 type OwnerState string
 
-// The states of an owner. In all but OwnerAbsent guests yield CPU and memory.
+// The states of an owner. In all but OwnerAbsent guests are deprioritised and give back memory.
 const (
 	OwnerAbsent    OwnerState = "absent"
 	OwnerReturning OwnerState = "returning" // seen, but perhaps only briefly
@@ -13,7 +13,7 @@ const (
 	OwnerLeaving   OwnerState = "leaving"   // not seen any more, but not for long enough
 )
 
-// There reports whether guests must yield to the owner.
+// There reports whether guests must be deprioritised for the owner.
 func (s OwnerState) There() bool { return s != OwnerAbsent && s != "" }
 
 // Owner is what a host's sensors report. If the host has no owner, they report only its

@@ -15,10 +15,10 @@ const (
 
 	Receive  Verb = "receive"  // target: make an empty guest, ready to take in state; Listen says where
 	Copy     Verb = "copy"     // source: copy while running; done: converged
-	Switch   Verb = "switch"   // source: pause, send the rest; done: the target has it all, whole, not yet running (by post-copy: all but memory)
+	Switch   Verb = "switch"   // source: suspend it, send the rest; done: the target has it all, whole, not yet running (by post-copy: all but memory)
 	Activate Verb = "activate" // target: let it run, make this host's network carry its address
 	Fetch    Verb = "fetch"    // target, after post-copy: done: all memory has arrived; failed: some never will
-	Retire   Verb = "retire"   // source: destroy the stopped copy
+	Retire   Verb = "retire"   // source: destroy the suspended copy
 	Revert   Verb = "revert"   // source: run again
 	Discard  Verb = "discard"  // target: destroy what was received
 )

@@ -132,7 +132,7 @@ func invalidSize(s JobSpec) string {
 	case s.Guests > MaxGuestsPerJob:
 		return fmt.Sprintf("%d guests are more than the %d that a job may have; give each more ranks with --"+GuestsFlag+" %d", s.Guests, MaxGuestsPerJob, MaxGuestsPerJob)
 	case s.Need.MemoryBytes < s.Kind.Traits().LeastMemoryBytes:
-		return fmt.Sprintf("%s of memory are too little to start a guest; give it %d MiB or more with --"+MemFlag, amount(s.Need.MemoryBytes), s.Kind.Traits().LeastMemoryBytes>>20)
+		return fmt.Sprintf("%s of memory cannot hold a guest; give it %d MiB or more with --"+MemFlag, amount(s.Need.MemoryBytes), s.Kind.Traits().LeastMemoryBytes>>20)
 	case s.Need.CPUs < 1 || s.Need.CPUs > MostCPUsPerGuest:
 		return fmt.Sprintf("a guest cannot have %d CPUs; ask for 1 to %d, or for more guests with --"+GuestsFlag, s.Need.CPUs, MostCPUsPerGuest)
 	}
@@ -148,7 +148,10 @@ func ranks(n int) string {
 
 // amount is a number of bytes that may be far too small: who types 5 may mean 5 GiB.
 func amount(n int64) string {
-	if n < 1<<20 {
+	switch {
+	case n == 1:
+		return "1 byte"
+	case n < 1<<20:
 		return fmt.Sprintf("%d bytes", n)
 	}
 	return fmt.Sprintf("%d MiB", n>>20)
@@ -177,7 +180,7 @@ func (p OwnerPolicy) Refused() string {
 		return fmt.Sprintf("guests that %s cannot %q where they find no room; use --"+VacateFlag+" %s,%s or %s,%s", cmp.Or(p.Vacate, "follow the cluster's policy"), p.Nowhere,
 			Evacuate, Suspend, Evacuate, Stay)
 	case p.IdleAfter < 0 || p.IdleAfter > longestIdle:
-		return fmt.Sprintf("an owner cannot count as gone after %s; give --"+IdleAfterFlag+" something from 1s to %s", p.IdleAfter, longestIdle)
+		return fmt.Sprintf("an owner cannot count as gone after %s; give --"+IdleAfterFlag+" something from 1s to %s", ShortDuration(p.IdleAfter), ShortDuration(longestIdle))
 	case bad(p.Hours.From) || bad(p.Hours.To):
 		return "hours are times of one day; give --" + HoursFlag + " something like 19:00-07:00"
 	case p.Cap < 0 || p.Cap > 1:
@@ -269,10 +272,25 @@ func (t JoinToken) Refused(at time.Time) string {
 	return ""
 }
 
+// ShortDuration writes a time span without the parts that are zero: 30m, not 30m0s; and 30d,
+// not 720h.
+func ShortDuration(d time.Duration) string {
+	if d > day && d%day == 0 {
+		return fmt.Sprintf("%dd", d/day)
+	}
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = strings.TrimSuffix(text, zero[1:])
+		}
+	}
+	return text
+}
+
 // RefusedGrace says why a cancelled job's program cannot have so long to end; empty: it can.
 func RefusedGrace(grace time.Duration) string {
 	if grace < 0 || grace > MostGrace {
-		return fmt.Sprintf("a job's program cannot have %s to end; give it from 0s to %s", grace, MostGrace)
+		return fmt.Sprintf("a job's program cannot have %s to end; give it from 0s to %s", ShortDuration(grace), ShortDuration(MostGrace))
 	}
 	return ""
 }

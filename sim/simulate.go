@@ -95,7 +95,7 @@ neither: policies act at once, and hosts are free again at once.`,
 func (s *simulation) run(cmd *cobra.Command, args []string) error {
 	policies, seeds, err := s.parseArgs(cmd, args)
 	if err != nil {
-		return fmt.Errorf("%w: see `pagurus simulate --help`", err)
+		return fmt.Errorf("%w; see `pagurus simulate --help`", err)
 	}
 	if s.log {
 		s.Log = func(line string) { _, _ = fmt.Fprintln(s.out, line) }

@@ -177,7 +177,7 @@ func TestContain(t *testing.T) {
 	before := used()
 	time.Sleep(300 * time.Millisecond)
 	if after := used(); after > before+20*time.Millisecond {
-		t.Errorf("while they stood still they used %s", after-before)
+		t.Errorf("while they were frozen they used %s", after-before)
 	}
 	if pids, err := g.Members(guest); err != nil || len(pids) != 2 {
 		t.Errorf("the group has %v: %v", pids, err)

@@ -142,7 +142,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if err := d.criu.Warm(ctx); err != nil {
-		d.config.Log.Warn("containers have a slightly longer downtime when they move", "error", err)
+		d.config.Log.Warn("containers have a slightly longer downtime when they move", "cause", err)
 	}
 	if d.visible, err = sandbox.ReadProcessor(); err != nil {
 		return err
@@ -187,7 +187,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 				err = d.release(ctx, g)
 			}
 			if err != nil { // for example if its network is gone; one guest must not make the host useless to the others
-				d.config.Log.Warn("take a guest over from an earlier agent", "guest", id, "error", err)
+				d.config.Log.Warn("a guest of an earlier agent could not be taken over", "guest", id, "cause", err)
 			} else if r.Arrived {
 				d.guests.Watches.Go(func() {
 					d.forgetKept(g)

@@ -252,6 +252,6 @@ func (d *Driver) forgetKept(g *guest) {
 	}
 	err := r.forgetNames(r.Kept)
 	if err = errors.Join(err, g.Remember(func(r *record) { r.Kept = nil })); err != nil {
-		d.config.Log.Warn("a guest that arrived leaves names in its files", "guest", g.ID, "error", err)
+		d.config.Log.Warn("a guest that arrived leaves names in its files", "guest", g.ID, "cause", err)
 	}
 }

@@ -149,7 +149,7 @@ func TestLocks(t *testing.T) {
 			t.Errorf("%s: a move ends after %s with %v", how.by, time.Since(begun), err)
 		}
 		if l.others(false) {
-			t.Errorf("%s: after a move that was called off others can lock it", how.by)
+			t.Errorf("%s: after a move that was cancelled others can lock it", how.by)
 		}
 		l.tell(".let")
 		l.await(".free")
@@ -158,7 +158,7 @@ func TestLocks(t *testing.T) {
 		}
 		n++
 		if p := j.move(0, n); p.Downtime > short {
-			t.Errorf("%s: unlocked, it stands still for %s", how.by, p.Downtime)
+			t.Errorf("%s: unlocked, it is suspended for %s", how.by, p.Downtime)
 		}
 		l.end()
 	}
@@ -174,7 +174,7 @@ func TestSharedLocks(t *testing.T) {
 	}
 	for n := range 4 {
 		if p := j.move(0, n); p.Downtime > short {
-			t.Errorf("it stands still for %s", p.Downtime)
+			t.Errorf("it is suspended for %s", p.Downtime)
 		}
 		for _, l := range all {
 			if l.others(true) || !l.others(false) {
@@ -215,7 +215,7 @@ func TestBriefLocks(t *testing.T) {
 	})
 	for n := range 4 {
 		if p := j.move(0, n); p.Downtime > short {
-			t.Errorf("it stands still for %s", p.Downtime)
+			t.Errorf("it is suspended for %s", p.Downtime)
 		}
 	}
 	if err := os.WriteFile(at("over"), nil, 0o644); err != nil {

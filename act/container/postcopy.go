@@ -84,13 +84,13 @@ func (d *Driver) Pushed(_ context.Context, id fleet.GuestID) (fleet.Progress, er
 		return fleet.Progress{}, wrap(errors.New("it has not left"))
 	}
 	p := c.Cost
-	lent, err := memory.ReadTally(filepath.Join(g.Dir, tallyFile))
+	fetched, err := memory.ReadTally(filepath.Join(g.Dir, tallyFile))
 	if err := ignoreAbsent(err); err != nil {
 		return p, wrap(err)
 	}
-	p.PostCopyBytes, p.SentBytes, p.CopiedBytes = lent.Bytes, p.SentBytes+lent.Bytes, p.CopiedBytes+lent.Bytes
-	p.RemainingBytes = max(0, p.RemainingBytes-lent.Bytes)
-	if lent.All { // the target needs no more: the guest has freed the other pages
+	p.PostCopyBytes, p.SentBytes, p.CopiedBytes = fetched.Bytes, p.SentBytes+fetched.Bytes, p.CopiedBytes+fetched.Bytes
+	p.RemainingBytes = max(0, p.RemainingBytes-fetched.Bytes)
+	if fetched.All { // the target needs no more: the guest has freed the other pages
 		p.RemainingBytes = 0
 	}
 	return p, nil
@@ -144,7 +144,7 @@ func (g *guest) lazyFill() memory.LazyFill {
 func (d *Driver) endPostCopy(g *guest) {
 	err := g.awaitMemory(g.life)
 	if errors.Is(err, memory.ErrLost) && !g.Remembered().PostCopy {
-		d.config.Log.Error("guest lost", "guest", g.ID, "error", err)
+		d.config.Log.Error("guest lost", "guest", g.ID, "cause", err)
 		g.Mu.Lock()
 		g.lost = err.Error()
 		g.Mu.Unlock()
@@ -154,6 +154,6 @@ func (d *Driver) endPostCopy(g *guest) {
 		err = sandbox.ClearRoot(filepath.Join(g.Dir, imagesDir))
 	}
 	if err != nil && g.life.Err() == nil { // otherwise the next agent does it
-		d.config.Log.Warn("see to the memory of a guest that came", "guest", g.ID, "error", err)
+		d.config.Log.Warn("what held memory for a guest that came could not be ended", "guest", g.ID, "cause", err)
 	}
 }

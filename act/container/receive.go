@@ -259,7 +259,11 @@ func (t *target) arrive(c *framing.Conn, in *transfer.Receiver, restoring *criu.
 	t.making.Store(true)
 	err := t.restore(in, restoring)
 	t.making.Store(false)
-	t.driver.config.Log.Info("guest received", "guest", g.ID, "took", time.Since(begun).Round(time.Millisecond), "error", err)
+	if took := time.Since(begun).Round(time.Millisecond); err != nil {
+		t.driver.config.Log.Warn("guest could not be restored", "guest", g.ID, "took", took, "cause", err)
+	} else {
+		t.driver.config.Log.Info("guest received", "guest", g.ID, "took", took)
+	}
 	if err == nil {
 		return transfer.Reply(c, transfer.Answer{Arrived: true})
 	}
@@ -340,7 +344,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	_, err := restoring.Do(life)
 	enough()
 	if err != nil && g.Remembered().Arrived {
-		d.config.Log.Warn("CRIU failed when a guest was whole, which cannot be taken back", "guest", g.ID, "error", err)
+		d.config.Log.Warn("CRIU failed when a guest was whole, which cannot be taken back", "guest", g.ID, "cause", err)
 		err = nil
 	}
 	if err != nil {
@@ -349,7 +353,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	d.forgetKept(g)
 	d.guests.Watches.Go(func() { // the source need not wait for it
 		if err := t.place.End(); err != nil {
-			d.config.Log.Warn("end what held a guest's place", "guest", g.ID, "error", err)
+			d.config.Log.Warn("the process that held a guest's place could not be ended", "guest", g.ID, "cause", err)
 		}
 		d.endPostCopy(g)
 	})

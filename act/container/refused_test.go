@@ -65,7 +65,7 @@ func TestVfork(t *testing.T) {
 		end := j.beginCase("refused", "vforks")
 		for n := range 4 {
 			if p := j.move(0, n+1); p.Downtime > mostDowntime {
-				t.Errorf("it stood still for %s", p.Downtime)
+				t.Errorf("it was suspended for %s", p.Downtime)
 			}
 		}
 		if o := end(); o.exit.Code != 0 || o.stdout != "" {

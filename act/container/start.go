@@ -180,7 +180,7 @@ func (d *Driver) end(g *guest) error {
 // not tell their peers about the end, because the same guest may run elsewhere.
 func (d *Driver) kill(r record) error {
 	if err := d.atHost(r.Port.Cut); err != nil {
-		d.config.Log.Debug("cut the link of a guest that ends", "guest", r.Guest, "error", err)
+		d.config.Log.Debug("the link of a guest that ends could not be cut", "guest", r.Guest, "cause", err)
 	}
 	return d.killBut(r, 0)
 }
@@ -213,7 +213,7 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 	r, err := readRecord(dir)
 	if err != nil {
 		if err := ignoreAbsent(err); err != nil {
-			d.config.Log.Warn("a guest's record is spoilt", "guest", id, "error", err)
+			d.config.Log.Warn("a guest's record cannot be read", "guest", id, "cause", err)
 		}
 		r = record{Record: host.Record{Guest: id}}
 	}

@@ -13,16 +13,16 @@ import (
 
 var _ agent.Reclaimer = (*container.Driver)(nil)
 
-// TestPause: a guest that is suspended for an owner does not answer. A driver that is opened
+// TestSuspend: a guest that is suspended for an owner does not answer. A driver that is opened
 // again also reports it as suspended. It continues unchanged when it is resumed, and can be
 // stopped while it is suspended.
-func TestPause(t *testing.T) {
+func TestSuspend(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
 	defer w.sweep(t, tk.Guest.ID)
 	d := w.open(t, 0)
 	if err := d.Suspend(t.Context(), tk.Guest.ID); err == nil {
-		t.Error("a guest that is not here stands still")
+		t.Error("a guest that is not here is suspended")
 	}
 	if err := d.Start(t.Context(), tk); err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestPause(t *testing.T) {
 		ctx, done := context.WithTimeout(t.Context(), 2*time.Second)
 		defer done()
 		if said, err := drivertest.Ask(ctx, d, tk.Guest.ID, "status"); err == nil {
-			t.Errorf("it stands still and says %q", said)
+			t.Errorf("it is suspended and says %q", said)
 		}
 	}
 	silent(d)

@@ -332,7 +332,7 @@ func (d *Driver) thaw(g *guest) error {
 	r := g.Remembered()
 	if c := r.Copy; c != nil && len(c.Kept) > 0 {
 		if err := r.forgetNames(c.Kept); err != nil {
-			d.config.Log.Warn("a guest that did not move leaves names in its files", "guest", g.ID, "error", err)
+			d.config.Log.Warn("a guest that did not move leaves names in its files", "guest", g.ID, "cause", err)
 		}
 		if err := g.Remember(func(r *record) { r.Copy.Kept = nil }); err != nil {
 			return err
@@ -458,7 +458,7 @@ func (d *Driver) arriveAt(g *guest) error {
 		var failed error
 		failed, err = memory.Calls(r.Calls, func() error { return d.config.Cgroups.Thaw(g.ID) })
 		if failed != nil {
-			d.config.Log.Warn("programs of a guest have lost what only they can set (personality)", "guest", g.ID, "error", failed)
+			d.config.Log.Warn("programs of a guest have lost what only they can set (personality)", "guest", g.ID, "cause", failed)
 		}
 	}
 	ran := time.Now()

@@ -18,35 +18,35 @@ const slowInterval = 10
 
 // plan returns the changes, in order, that isolate CPUs for guests. It is pure. What
 // cannot be done is in r.
-func plan(w world, quiet fleet.CPUSet, r remarks) (todo []change) {
-	others := w.online.Minus(quiet)
+func plan(w world, isolated fleet.CPUSet, r remarks) (todo []change) {
+	others := w.online.Minus(isolated)
 	for _, s := range w.settings {
 		if s.err != nil {
 			r.add(reason(s.err), s.what)
-		} else if to, differs := target(s, quiet, others, r); differs {
+		} else if to, differs := target(s, isolated, others, r); differs {
 			todo = append(todo, change{Do: write, Path: s.path, Before: s.text, Back: s.text, after: to, what: s.what})
 		}
 	}
-	todo = append(todo, planThreads(w.threads, quiet, others, r)...)
+	todo = append(todo, planThreads(w.threads, isolated, others, r)...)
 	switch w.cpuset.version {
 	case 1:
-		todo = append(todo, planOld(w, quiet, others, r)...)
+		todo = append(todo, planOld(w, isolated, others, r)...)
 	case 2:
-		todo = append(todo, planNew(w, quiet, others, r)...)
+		todo = append(todo, planNew(w, isolated, others, r)...)
 	default:
 		r.add("the cpuset controller is not mounted", "other people's processes")
 	}
-	if ticks := quiet.Minus(w.tickless); len(ticks) > 0 {
+	if ticks := isolated.Minus(w.tickless); len(ticks) > 0 {
 		r.add("only nohz_full= on the kernel's command line stops it", "the timer tick of CPUs "+ticks.String())
 	}
 	if slices.ContainsFunc(w.processes, func(p process) bool { return strings.HasSuffix(p.name, "(irqbalance)") }) {
-		r.add("it may take interrupts back; stop it, or give it IRQBALANCE_BANNED_CPULIST="+quiet.String(), "irqbalance")
+		r.add("it may take interrupts back; stop it, or give it IRQBALANCE_BANNED_CPULIST="+isolated.String(), "irqbalance")
 	}
 	return todo
 }
 
 // target is the wanted value of a setting, and whether it differs.
-func target(s setting, quiet, others fleet.CPUSet, r remarks) (to string, differs bool) {
+func target(s setting, isolated, others fleet.CPUSet, r remarks) (to string, differs bool) {
 	var have fleet.CPUSet
 	var err error
 	switch s.form {
@@ -64,10 +64,10 @@ func target(s setting, quiet, others fleet.CPUSet, r remarks) (to string, differ
 		r.add(err.Error(), s.what)
 		return "", false
 	}
-	if !have.Meets(quiet) {
+	if !have.Meets(isolated) {
 		return "", false
 	}
-	want := without(have, quiet, others)
+	want := without(have, isolated, others)
 	if s.form == mask {
 		return formatMask(want), true
 	}
@@ -75,21 +75,21 @@ func target(s setting, quiet, others fleet.CPUSet, r remarks) (to string, differ
 }
 
 // without is a set without the isolated CPUs, or the others if that is empty.
-func without(have, quiet, others fleet.CPUSet) fleet.CPUSet {
-	if left := have.Minus(quiet); len(left) > 0 {
+func without(have, isolated, others fleet.CPUSet) fleet.CPUSet {
+	if left := have.Minus(isolated); len(left) > 0 {
 		return left
 	}
 	return others
 }
 
-func planThreads(all []thread, quiet, others fleet.CPUSet, r remarks) (todo []change) {
+func planThreads(all []thread, isolated, others fleet.CPUSet, r remarks) (todo []change) {
 	for _, t := range all {
 		switch {
-		case !t.cpus.Meets(quiet), follows(t.name):
+		case !t.cpus.Meets(isolated), follows(t.name):
 		case t.bound:
 			r.add("the kernel binds them to their CPUs", t.name)
 		default:
-			to := without(t.cpus, quiet, others)
+			to := without(t.cpus, isolated, others)
 			todo = append(todo, change{Do: keepThread, Thread: t.id, Born: t.born, Before: t.cpus.String(), Back: t.cpus.String(), after: to.String(), what: "thread " + t.name})
 		}
 	}
@@ -106,17 +106,17 @@ func (w world) ours(path string) bool { return within(path, rest) || within(path
 
 // planOld is for version 1, whose root group always has all CPUs: its processes must move
 // to a new group. An outer group must have its inner groups' CPUs.
-func planOld(w world, quiet, others fleet.CPUSet, r remarks) (todo []change) {
+func planOld(w world, isolated, others fleet.CPUSet, r remarks) (todo []change) {
 	for _, g := range w.groups {
 		if w.ours(g.path) {
 			continue
 		}
-		todo = append(todo, planGroup(w, g, quiet, others, r)...)
+		todo = append(todo, planGroup(w, g, isolated, others, r)...)
 	}
 	for _, made := range []struct {
 		path string
 		cpus fleet.CPUSet
-	}{{rest, others}, {w.guests, quiet}} {
+	}{{rest, others}, {w.guests, isolated}} {
 		todo = append(todo, change{Do: mkdir, Path: w.cgroupPath(made.path), Back: w.cgroupPath("/"),
 			first: [][2]string{{cpuFile, made.cpus.String()}, {memFile, w.cpuset.mems}}, what: "the control group " + made.path})
 	}
@@ -124,7 +124,7 @@ func planOld(w world, quiet, others fleet.CPUSet, r remarks) (todo []change) {
 }
 
 // planGroup keeps a foreign group off the isolated CPUs.
-func planGroup(w world, g group, quiet, others fleet.CPUSet, r remarks) []change {
+func planGroup(w world, g group, isolated, others fleet.CPUSet, r remarks) []change {
 	have, err := fleet.ParseCPUs(g.text)
 	what := "the control group " + g.path
 	if err != nil {
@@ -134,19 +134,19 @@ func planGroup(w world, g group, quiet, others fleet.CPUSet, r remarks) []change
 	if w.cpuset.version == 2 && len(have) == 0 {
 		have = w.online // its parent's
 	}
-	if !have.Meets(quiet) {
+	if !have.Meets(isolated) {
 		return nil
 	}
-	if len(have.Minus(quiet)) == 0 {
+	if len(have.Minus(isolated)) == 0 {
 		r.add("their creator keeps them on these CPUs", what)
 		return nil
 	}
-	return []change{{Do: write, Path: w.cgroupPath(g.path) + "/" + cpuFile, Before: g.text, Back: g.text, after: without(have, quiet, others).String(), what: what}}
+	return []change{{Do: write, Path: w.cgroupPath(g.path) + "/" + cpuFile, Before: g.text, Back: g.text, after: without(have, isolated, others).String(), what: what}}
 }
 
 // planNew is for version 2: each group below the root is kept off, and the root's
 // processes move to a new group.
-func planNew(w world, quiet, others fleet.CPUSet, r remarks) (todo []change) {
+func planNew(w world, isolated, others fleet.CPUSet, r remarks) (todo []change) {
 	if !w.cpuset.granted {
 		todo = append(todo, change{Do: write, Path: w.cgroupPath(control), Before: w.cpuset.given, Back: "-cpuset", after: "+cpuset", what: "the cpuset controller"})
 	}
@@ -155,18 +155,18 @@ func planNew(w world, quiet, others fleet.CPUSet, r remarks) (todo []change) {
 		switch {
 		case g.path == w.guests:
 			there = true
-			if g.text != quiet.String() {
-				todo = append(todo, change{Do: write, Path: w.cgroupPath(g.path) + "/" + cpuFile, Before: g.text, Back: g.text, after: quiet.String(), what: "the control group of guests"})
+			if g.text != isolated.String() {
+				todo = append(todo, change{Do: write, Path: w.cgroupPath(g.path) + "/" + cpuFile, Before: g.text, Back: g.text, after: isolated.String(), what: "the control group of guests"})
 			}
 		case g.path != rest:
-			todo = append(todo, planGroup(w, g, quiet, others, r)...)
+			todo = append(todo, planGroup(w, g, isolated, others, r)...)
 		}
 	}
 	add := func(path string, cpus fleet.CPUSet) {
 		todo = append(todo, change{Do: mkdir, Path: w.cgroupPath(path), Back: w.cgroupPath("/"), first: [][2]string{{cpuFile, cpus.String()}}, what: "the control group " + path})
 	}
 	if !there {
-		add(w.guests, quiet)
+		add(w.guests, isolated)
 	}
 	if slices.ContainsFunc(w.processes, func(p process) bool { return p.group == "/" || p.group == rest }) {
 		add(rest, others)
@@ -181,7 +181,7 @@ type moving struct {
 }
 
 // moves returns the processes that are in a wrong group. It is pure.
-func moves(w world, quiet fleet.CPUSet, r remarks) (out []moving) {
+func moves(w world, isolated fleet.CPUSet, r remarks) (out []moving) {
 	if w.cpuset.version == 0 {
 		return nil
 	}
@@ -194,7 +194,7 @@ func moves(w world, quiet fleet.CPUSet, r remarks) (out []moving) {
 			r.add("their threads are in control groups of their own", "process "+p.name)
 		case !p.choosing:
 			out = append(out, moving{p.pid, p.name, rest})
-		case p.cpus.Meets(quiet):
+		case p.cpus.Meets(isolated):
 			r.add("they run on CPUs of their own choice", "process "+p.name)
 		}
 	}

@@ -43,7 +43,7 @@ func TestAlign(t *testing.T) {
 			stop()
 			begun = time.Now()
 			if align(ctx, sent); time.Since(begun) > 0 {
-				t.Errorf("one that %s: it waits though it is called off", what)
+				t.Errorf("one that %s: it waits though it is cancelled", what)
 			}
 		})
 	}

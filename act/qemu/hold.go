@@ -61,7 +61,7 @@ func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID
 				gate = time.Now()
 			case time.Since(gate) > gateLimit:
 				err = g.cancelCopy(ctx, q)
-				d.config.Log.Warn("no switch order after copy, guest resumed", "guest", g.ID, "error", err)
+				d.config.Log.Warn("no switch order after copy, guest resumed", "guest", g.ID, "cause", err)
 				return
 			}
 			if err != nil || g.wait(ctx, events, copyPollEvery) != nil {

@@ -288,7 +288,7 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 		}
 		g.Mu.Unlock()
 		if err := g.Remember(func(r *record) { r.Copy.SuspendedAt, r.Copy.Downtime = c.SuspendedAt, c.Downtime }); err != nil {
-			d.config.Log.Warn("remember the switch", "guest", g.ID, "error", err)
+			d.config.Log.Warn("the switch could not be recorded", "guest", g.ID, "cause", err)
 		}
 	}
 	p.SuspendedAt, p.Downtime = c.SuspendedAt, c.Downtime

@@ -88,9 +88,9 @@ func (g *guest) dropped(ctx context.Context, q *qmp.Client) bool {
 }
 
 // handedOver reports whether all but memory has been sent; since is when QEMU began to
-// send it. Data is sent in order, so the first late page shows that the state was sent.
+// send it. Data is sent in order, so the first page of post-copy shows that the state was sent.
 func (m migration) handedOver(since time.Time) bool {
-	return m.RAM.LateBytes > 0 || m.Status == statePostCopyPaused || m.RAM.Remaining == 0 || time.Since(since) > stateSent
+	return m.RAM.PostCopyBytes > 0 || m.Status == statePostCopyPaused || m.RAM.Remaining == 0 || time.Since(since) > stateSent
 }
 
 // stateCame waits until a post-copy guest has arrived except for its memory: the source

@@ -36,16 +36,16 @@ type migration struct {
 	Desc      string `json:"error-desc"`
 	Throttle  int    `json:"cpu-throttle-percentage"` // while the guest is slowed
 	RAM       struct {
-		Total      int64   `json:"total"`
-		Remaining  int64   `json:"remaining"`
-		LateBytes  int64   `json:"postcopy-bytes"`
-		Faults     int64   `json:"postcopy-requests"`
-		Sent       int64   `json:"transferred"`
-		Copied     int64   `json:"normal-bytes"` // bytes of sent pages that are not zero
-		Rounds     int     `json:"dirty-sync-count"`
-		DirtyPages int64   `json:"dirty-pages-rate"` // a second
-		PageSize   int64   `json:"page-size"`
-		Megabits   float64 `json:"mbps"`
+		Total         int64   `json:"total"`
+		Remaining     int64   `json:"remaining"`
+		PostCopyBytes int64   `json:"postcopy-bytes"`
+		Faults        int64   `json:"postcopy-requests"`
+		Sent          int64   `json:"transferred"`
+		Copied        int64   `json:"normal-bytes"` // bytes of sent pages that are not zero
+		Rounds        int     `json:"dirty-sync-count"`
+		DirtyPages    int64   `json:"dirty-pages-rate"` // a second
+		PageSize      int64   `json:"page-size"`
+		Megabits      float64 `json:"mbps"`
 	} `json:"ram"`
 	Sockets []struct {
 		Type string `json:"type"`
@@ -94,7 +94,7 @@ func (m migration) progress() fleet.Progress {
 		CopiedBytes: m.RAM.Copied, SlowedPercent: m.Throttle,
 		BytesPerSecond:      m.RAM.Megabits * bytesPerMegabit,
 		DirtyBytesPerSecond: float64(m.RAM.DirtyPages * m.RAM.PageSize),
-		Elapsed:             time.Duration(m.TotalTime) * time.Millisecond, PostCopyBytes: m.RAM.LateBytes, Faults: m.RAM.Faults,
+		Elapsed:             time.Duration(m.TotalTime) * time.Millisecond, PostCopyBytes: m.RAM.PostCopyBytes, Faults: m.RAM.Faults,
 	}
 	if math.IsNaN(p.BytesPerSecond) || math.IsInf(p.BytesPerSecond, 0) || p.BytesPerSecond < 0 {
 		p.BytesPerSecond = 0

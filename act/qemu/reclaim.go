@@ -14,15 +14,15 @@ import (
 // bytes. It returns how many bytes of the guest's memory the host then has. The host keeps
 // them until ReturnMemory, also after a move. Huge pages are not given: they would go back to
 // the reserved ones, not to the owner, and might be gone when the guest needs them.
-func (d *Driver) ReclaimMemory(ctx context.Context, id fleet.GuestID, free int64) (lent int64, err error) {
+func (d *Driver) ReclaimMemory(ctx context.Context, id fleet.GuestID, free int64) (reclaimed int64, err error) {
 	g, q, err := d.here(ctx, id)
 	if err == nil && !g.huge() {
-		lent, err = inflate(ctx, q.Do, free)
+		reclaimed, err = inflate(ctx, q.Do, free)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("reclaim memory of guest %s: %w", id, err)
 	}
-	return lent, nil
+	return reclaimed, nil
 }
 
 // ReturnMemory returns all memory to a guest.

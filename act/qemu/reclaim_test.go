@@ -32,13 +32,13 @@ func TestMemoryIsReclaimed(t *testing.T) {
 		return all[id]
 	}
 	before := facts().ResidentBytes
-	lent, err := d.ReclaimMemory(t.Context(), id, free)
-	if err != nil || lent < free/4 || lent > free {
-		t.Fatalf("it lends %d MiB of %d, %v", lent>>20, free>>20, err)
+	reclaimed, err := d.ReclaimMemory(t.Context(), id, free)
+	if err != nil || reclaimed < free/4 || reclaimed > free {
+		t.Fatalf("it gave back %d MiB of %d, %v", reclaimed>>20, free>>20, err)
 	}
-	for end := time.Now().Add(20 * time.Second); before-facts().ResidentBytes < lent/2; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); before-facts().ResidentBytes < reclaimed/2; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("it lends %d MiB, and the host has %d of them", lent>>20, (before-facts().ResidentBytes)>>20)
+			t.Fatalf("it gave back %d MiB, and the host has %d of them", reclaimed>>20, (before-facts().ResidentBytes)>>20)
 		}
 	}
 	drivertest.Healthy(t, d, id)
@@ -48,7 +48,7 @@ func TestMemoryIsReclaimed(t *testing.T) {
 		}
 	}
 	if run := facts().Run; run != fleet.Suspended {
-		t.Errorf("told to stand still it is %s", run)
+		t.Errorf("told to suspend it is %s", run)
 	}
 	if err := d.Resume(t.Context(), id); err != nil {
 		t.Fatal(err)

@@ -36,12 +36,12 @@ func TestStopAndCopyKeepsToItsCeiling(t *testing.T) {
 	p := w.move(t, tk, hosts[0], hosts[1])
 	moved()
 	<-over
-	t.Logf("%d MiB sent in %s, %s down, seen to stand still %d times", p.SentBytes>>20, p.Elapsed, p.Downtime, seen)
+	t.Logf("%d MiB sent in %s, %s down, seen suspended %d times", p.SentBytes>>20, p.Elapsed, p.Downtime, seen)
 	if least := time.Duration(0.7 * float64(p.SentBytes) / ceiling * float64(time.Second)); p.Downtime < least {
 		t.Errorf("it took %s, and had to take %s", p.Downtime, least)
 	}
 	if seen < 5 {
-		t.Error("nobody was told that it stands still")
+		t.Error("nobody was told that it is suspended")
 	}
 	drivertest.Healthy(t, hosts[1], tk.Guest.ID)
 }

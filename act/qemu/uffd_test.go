@@ -64,7 +64,7 @@ func TestTry(t *testing.T) {
 	refused := tryUserfault(t.Context(), binary, account.Attributes())
 	t.Log(before, UserfaultAccess(), refused)
 	if err == nil && refused != nil && !strings.Contains(string(version), "version 7.") {
-		t.Errorf("it was lent what it needs and cannot: %v", refused)
+		t.Errorf("it has what it needs and was refused: %v", refused)
 	}
 	if UserfaultAccess() == before {
 		t.Error("nobody would look again")

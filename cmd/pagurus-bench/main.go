@@ -56,22 +56,22 @@ func newExperiments() *experiments {
 // measures are what carries each measurement of the catalogue out.
 func (b *experiments) measures() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
-		"size":           b.size,
-		"idle":           b.idleAgents,
-		"crowd":          b.crowd,
-		"start":          b.start,
-		"migration":      b.migration,
-		"page-cache":     b.pageCache,
-		"stall":          b.stall,
-		"stall-light":    b.stallContainer,
-		"disturbed":      b.disturbed,
-		"predict":        b.predict,
-		"owner":          b.owners,
-		"light-start":    b.startContainers,
-		"light-native":   b.native,
-		"light-small":    b.small,
-		"light-mappings": b.mappings,
-		"light-sizes":    b.sizes,
+		"size":               b.size,
+		"idle":               b.idleAgents,
+		"crowd":              b.crowd,
+		"start":              b.start,
+		"migration":          b.migration,
+		"page-cache":         b.pageCache,
+		"stall":              b.stall,
+		"stall-container":    b.stallContainer,
+		"disturbed":          b.disturbed,
+		"predict":            b.predict,
+		"owner":              b.owners,
+		"container-start":    b.startContainers,
+		"container-native":   b.native,
+		"container-small":    b.small,
+		"container-mappings": b.mappings,
+		"container-sizes":    b.sizes,
 	}
 }
 

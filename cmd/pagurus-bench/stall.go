@@ -14,9 +14,9 @@ import (
 
 const (
 	// settleTime is how long a job is left alone before it is disturbed and until its
-	// silences are read.
+	// gaps are read.
 	settleTime = 3 * time.Second
-	// after is how long after a move a silence still counts as its own.
+	// after is how long after a move a gap still counts as its own.
 	after = 2 * time.Second
 	// gangSize is how many guests move together.
 	gangSize = 4
@@ -61,17 +61,17 @@ func (b *experiments) stall(ctx context.Context) error {
 // hand: what somebody without KVM has from either.
 func (b *experiments) stallContainer(ctx context.Context) error {
 	err := b.stallsOf(ctx, []side{
-		{"stall_light", shape{fleet.Container, 2, ourTimeout}, 1, false},
-		{"stall_light_hand", shape{fleet.VM, 2, linuxTimeout}, 1, true},
-		{"stall_light_one_of_four", shape{fleet.Container, gangSize, ourTimeout}, 1, false},
-		{"stall_light_gang", shape{fleet.Container, gangSize, ourTimeout}, gangSize, false},
+		{"stall_container", shape{fleet.Container, 2, ourTimeout}, 1, false},
+		{"stall_container_hand", shape{fleet.VM, 2, linuxTimeout}, 1, true},
+		{"stall_container_one_of_four", shape{fleet.Container, gangSize, ourTimeout}, 1, false},
+		{"stall_container_gang", shape{fleet.Container, gangSize, ourTimeout}, gangSize, false},
 	})
 	if err != nil {
 		return err
 	}
 	return errors.Join(
-		b.Beside("stall of moving a container / a virtual machine by hand between learning bridges", "stall_light_s", "stall_light_hand_s"),
-		b.Ratio("stall of moving a gang of 4 containers / one of the same job", "stall_light_gang_s", "stall_light_one_of_four_s", 1.5),
+		b.Beside("stall of moving a container / a virtual machine by hand between learning bridges", "stall_container_s", "stall_container_hand_s"),
+		b.Ratio("stall of moving a gang of 4 containers / one of the same job", "stall_container_gang_s", "stall_container_one_of_four_s", 1.5),
 	)
 }
 
@@ -136,14 +136,14 @@ func (b *experiments) stallOf(ctx context.Context, s shape, moved int) (longest 
 		if err := drive.Pause(ctx, settleTime); err != nil {
 			return err
 		}
-		longest, err = b.silence(ctx, job, begun, ended.Add(after))
+		longest, err = b.longestGap(ctx, job, begun, ended.Add(after))
 		return err
 	}, s.coupled()...)
 	return longest, err
 }
 
-// silence is the longest of a job's that ended in a window of time.
-func (b *experiments) silence(ctx context.Context, job string, from, to time.Time) (longest time.Duration, err error) {
+// longestGap is the longest of a job's that ended in a window of time.
+func (b *experiments) longestGap(ctx context.Context, job string, from, to time.Time) (longest time.Duration, err error) {
 	out, err := b.Type(ctx, "logs", job)
 	if err != nil {
 		return 0, err
@@ -153,7 +153,7 @@ func (b *experiments) silence(ctx context.Context, job string, from, to time.Tim
 }
 
 // stallByHand moves guests of a job one after another as somebody without
-// Pagurus would, the last ones; of several the sum of their silences is taken.
+// Pagurus would, the last ones; of several the sum of their gaps is taken.
 // The first stays: mpirun's output comes through it.
 func (b *experiments) stallByHand(ctx context.Context, s shape, moved int) (sum time.Duration, err error) {
 	job, err := b.Type(ctx, append([]string{"run", "--detach"}, s.coupled()...)...)
@@ -212,7 +212,7 @@ func (b *experiments) stallByHand(ctx context.Context, s shape, moved int) (sum 
 		return 0, err
 	}
 	for i := range begun {
-		one, err := b.silence(ctx, job, begun[i], ended[i].Add(after))
+		one, err := b.longestGap(ctx, job, begun[i], ended[i].Add(after))
 		if err != nil {
 			return 0, err
 		}

@@ -63,6 +63,6 @@ func TestMeet(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
 	defer stop()
 	if err := meet(ctx, func() []int { return nil }); err == nil {
-		t.Error("it waited though it was called off")
+		t.Error("it waited though it was cancelled")
 	}
 }

@@ -36,6 +36,7 @@ func imageNoun(std streams) cli.Noun {
 	return cli.Noun{Title: "Images:", Command: cmd, Verbs: []func() *cobra.Command{
 		func() *cobra.Command { return imageBuildCommand(std, &folder) },
 		func() *cobra.Command { return imageListCommand(std, &folder) },
+		func() *cobra.Command { return imageShowCommand(std, &folder) },
 		func() *cobra.Command { return imageRemoveCommand(std, &folder) },
 		func() *cobra.Command { return imageShellCommand(&folder) },
 	}}
@@ -121,9 +122,32 @@ func imageListCommand(std streams, folder *string) *cobra.Command {
 	}
 }
 
+func imageShowCommand(std streams, folder *string) *cobra.Command {
+	return &cobra.Command{
+		Use:               "show NAME",
+		Short:             "Show an image: what is in it, its digest and where it is",
+		Example:           "  pagurus image show openmpi\n  pagurus image show openmpi --json | jq -r .digest",
+		Args:              cli.Exactly(1, "one image: `pagurus image ls` lists them"),
+		ValidArgsFunction: completeImages(folder, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			store, err := openImages(*folder)
+			if err != nil {
+				return err
+			}
+			i, err := store.Find(args[0])
+			if err != nil {
+				return err
+			}
+			return printed(cmd, std, i, fmt.Sprintf("image:  %s\nsuite:  %s\nMPI:    %s\nkernel: %s\nsize:   %s\nbuilt:  %s\ndigest: %s\nfolder: %s",
+				i.Name, i.Suite, orNone(i.MPI+" "+i.Version), i.Kernel, view.Bytes(i.Bytes), i.Built.Local().Format(time.RFC1123), i.Digest, store.Folder(i.Digest)))
+		},
+	}
+}
+
 func imageRemoveCommand(std streams, folder *string) *cobra.Command {
 	return &cobra.Command{
 		Use:               "rm NAME…",
+		Aliases:           []string{"remove"},
 		Short:             "Remove images that no guest runs",
 		Example:           "  sudo pagurus image rm lammps",
 		Args:              cli.AtLeast(1, "an image: `pagurus image ls` lists them"),

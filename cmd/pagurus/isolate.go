@@ -52,7 +52,7 @@ part of a machine: in a lab, or if the agent runs in a container.`,
   pagurus isolate host1 off`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 || len(args) == 2 && args[1] != "on" && args[1] != "off" {
-				return fmt.Errorf("name one host, and on or off, as in `pagurus isolate host1 on`: see `%s --help`", cmd.CommandPath())
+				return fmt.Errorf("name one host, and on or off, as in `pagurus isolate host1 on`; see `%s --help`", cmd.CommandPath())
 			}
 			return cli.AtLeast(1, "one host: `pagurus host ls` lists them")(cmd, args)
 		},

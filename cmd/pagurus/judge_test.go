@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -62,6 +63,46 @@ func TestEveryFlagIsJudged(t *testing.T) {
 	})
 	if tried < 300 {
 		t.Errorf("only %d values were tried", tried)
+	}
+}
+
+// What users of other programs type is answered with a command that there is, and things of
+// every kind have the same verbs.
+func TestHabitsAndVerbs(t *testing.T) {
+	var said bytes.Buffer
+	root := command(streams{strings.NewReader(""), &said, &said})
+	there := func(line string) bool {
+		cmd, rest, err := root.Find(strings.Fields(line))
+		return err == nil && cmd != root && (len(rest) == 0 || strings.HasPrefix(rest[0], "-")) && cmd.IsAvailableCommand()
+	}
+	answered := regexp.MustCompile(`did you mean "([^"]+)"`)
+	tried := 0
+	for _, typed := range append(cli.Habits(), "image delete", "image create", "lab stop", "lab start", "host status", "config get") {
+		root.SetArgs(strings.Fields(typed))
+		err := root.Execute()
+		if err == nil {
+			continue // it is a command itself
+		}
+		m := answered.FindStringSubmatch(err.Error())
+		if m == nil {
+			t.Errorf("%s: %v", typed, err)
+			continue
+		}
+		tried++
+		if noun, _, below := strings.Cut(typed, " "); below && !there(noun+" "+m[1]) || !below && !there(m[1]) {
+			t.Errorf("%s: there is no %q", typed, m[1])
+		}
+	}
+	if tried < 30 {
+		t.Errorf("only %d were tried", tried)
+	}
+	for _, line := range []string{
+		"guest show", "guest explain", "guest tune", "host show", "host explain", "host tune", "host rm", "host remove", "job explain", "job trace",
+		"move explain", "image show", "image rm", "image remove", "token rm", "token remove", "user rm", "user remove",
+	} {
+		if !there(line) {
+			t.Errorf("there is no %q", line)
+		}
 	}
 }
 

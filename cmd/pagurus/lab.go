@@ -122,7 +122,7 @@ func (l *lab) checkNamespaces(asked func(flag string) bool, lists []string) (err
 		}
 	}
 	if l.Hosts < 1 || l.Hosts > labnet.MaxHosts {
-		return fmt.Errorf("--"+hostsFlag+" must be between 1 and %d", labnet.MaxHosts)
+		return fmt.Errorf("--"+hostsFlag+" %d: a lab has 1 to %d hosts; give a number of these", l.Hosts, labnet.MaxHosts)
 	}
 	if l.CPUsPerHost < 0 || l.CPUsAltogether < 0 {
 		return errors.New("--" + cpusPerHostFlag + " and --" + cpusAltogetherFlag + " must not be negative")

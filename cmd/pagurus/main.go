@@ -57,10 +57,17 @@ func command(std streams) *cobra.Command {
 	cli.AddNoun(root, configNoun(std))
 	isolate := func() *cobra.Command { return isolateCommand(std.out, std.say) }
 	cli.AddGroup(root, "Hosts:", isolate())
-	if host, _, err := root.Find([]string{"host"}); err == nil {
-		cli.AddVerb(host, isolate())
-	}
 	measured := measuring.Streams{Out: std.out, Err: std.err, Version: version, Beside: roles.Beside}
+	for _, verb := range []struct {
+		noun string
+		verb *cobra.Command
+	}{
+		{"host", isolate()}, {"host", tuneVerb(std.out, "HOST", "host1")}, {"guest", tuneVerb(std.out, "GUEST", "j3g0")}, {"job", measuring.Trace(measured)},
+	} {
+		if noun, _, err := root.Find([]string{verb.noun}); err == nil {
+			cli.AddVerb(noun, verb.verb)
+		}
+	}
 	root.AddCommand(versionCommand(std), demoCommand(std), sim.Command(std.out, std.say, cli.Size), measuring.Bench(measured), measuring.Trace(measured))
 	completeImageFlags(root)
 	cli.Finish(root)

@@ -43,12 +43,19 @@ type tuneWish struct {
 	tune   string
 }
 
+// tuneVerb is `tune show` below a noun.
+func tuneVerb(out io.Writer, what, id string) *cobra.Command {
+	cmd := showCommand(out)
+	cmd.Use, cmd.Example = "tune "+what, "  pagurus tune "+id
+	return cmd
+}
+
 func showCommand(out io.Writer) *cobra.Command {
 	w := tuneWish{memory: 512 << 20}
 	cmd := &cobra.Command{
 		Use:   "show HOST|GUEST",
 		Short: "Show a host's topology and what a guest would get there, or what a guest has",
-		Long: `For a host, show prints its nodes, sockets, cores, threads and huge pages, and what a
+		Long: `For a host, it prints its nodes, sockets, cores, threads and huge pages, and what a
 guest with --cpus and --mem would see and get there. For a guest it prints the
 topology that the guest sees, which never changes, and where its parts are now. The
 agent also asks the guest itself, every half minute while nothing moves.`,

@@ -155,6 +155,9 @@ func ConfigFiles(path string, must bool) ([]string, error) {
 // readTrusted reads a file. Root refuses one that others may write or replace.
 func readTrusted(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not make a daemon wait
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading the configuration: there is no file %s: name one that exists, or leave it out; `pagurus config show` says what is in force", path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}

@@ -70,7 +70,7 @@ func TestMistakesInConfiguration(t *testing.T) {
 		{"a table like one", "\n[agnt]\n", []string{"f:2: there is no table [agnt], did you mean [agent]?"}},
 		{"tables in a list", "[[agent]]\nhost = \"a\"", []string{"f:1: agent is a table: write [agent], and its keys below it"}},
 		{"a key in no table", "host = \"a\"", []string{"f:1: host is in no table: write it below [agent] or [controller]"}},
-		{"dots and braces", "agent.host = \"a\"\ncontroller = { listen = \"b\", x = 1 }", []string{"f:2: there is no key controller.x"}},
+		{"dots and braces", "agent.host = \"a\"\ncontroller = { listen = \"b:1\", x = 1 }", []string{"f:2: there is no key controller.x"}},
 		{"a key in quotes", "[agent]\n\"ho\\u0073t\" = \"a\"\n\"\\u001b[2J\" = 1", []string{"f:3: there is no key agent.?[2J"}},
 		{"several", "[agent]\nx = 1\n[b]\n[controller]\nlisten = 1\ny = 1", []string{"f:2: there is no key agent.x", "f:3: ", "f:5: ", "f:6: "}},
 	} {
@@ -177,7 +177,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"whole": "", "larger": "is larger than 1 MiB", "pipe": "is not a file", "": "is not a file", "nowhere": "no such file"} {
+	for name, want := range map[string]string{"whole": "", "larger": "is larger than 1 MiB", "pipe": "is not a file", "": "is not a file", "nowhere": "there is no file"} {
 		c := ReadConfigFile(filepath.Join(dir, name), true)
 		switch {
 		case want == "" && (len(c.Errors) > 0 || len(c.settings) != 1):

@@ -3,6 +3,7 @@ package roles
 import (
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,12 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	flags.StringVar(&f.Socket, "socket", "", "UNIX socket for people on this machine (default: controller.sock in --run)")
 	flags.StringSliceVar(&f.Etcd, "etcd", nil, "endpoints of an external etcd (default: one embedded in this process)")
 	flags.StringVar(&f.Listen, "listen", listen, "TCP address for agents and people on other machines; empty: none")
+	cli.Judge(flags, "listen", func(s string) error {
+		if _, _, err := net.SplitHostPort(s); s != "" && err != nil {
+			return fmt.Errorf("%q has no port: write it like :%s or 10.0.0.5:%s", s, defaultPort, defaultPort)
+		}
+		return nil
+	})
 	flags.StringVar(&f.Purpose, "purpose", "a controller", "")
 	_ = flags.MarkHidden("purpose")
 	cli.MayBeEmpty(flags, "socket", "etcd", "listen", "purpose")

@@ -74,7 +74,7 @@ func TestWhyNotAndWhatHelps(t *testing.T) {
 	if got.Converges || !strings.Contains(got.Why, " MiB changed") || got.Rounds.Value != usualRounds {
 		t.Fatalf("%+v", got)
 	}
-	about(t, "the pause if it were ended all the same", got.Downtime.Value, 2970*time.Millisecond)
+	about(t, "the downtime if it switched all the same", got.Downtime.Value, 2970*time.Millisecond)
 	t.Log(got.Why, "/", got.Help)
 	if !strings.Contains(got.Help, "a downtime of 3.3s allowed") || !strings.Contains(got.Help, " a second ") {
 		t.Errorf("help is %q", got.Help)
@@ -134,7 +134,7 @@ func TestMoreBandwidthNeverCostsMore(t *testing.T) {
 			t.Fatalf("slow %+v\nfast %+v", slow, fast)
 		}
 		if fast.Converges && fast.Downtime.Value > l.known().Limits.Downtime+usualRest+time.Microsecond {
-			t.Fatalf("it converges and stands still for %s", fast.Downtime.Value)
+			t.Fatalf("it converges and is suspended for %s", fast.Downtime.Value)
 		}
 	})
 }
@@ -180,11 +180,11 @@ func TestModesByHand(t *testing.T) {
 	post := in(fleet.PostCopy)
 	about(t, "post-copy is ready", post.Ready, 12300*time.Millisecond)
 	about(t, "post-copy is over", post.Total.Value, 14300*time.Millisecond)
-	about(t, "post-copy stands still", post.Downtime.Value, 10*time.Millisecond)
+	about(t, "post-copy suspends", post.Downtime.Value, 10*time.Millisecond)
 	stop := in(fleet.StopAndCopy)
 	about(t, "stop-and-copy is ready", stop.Ready, time.Second)
 	about(t, "stop-and-copy is over", stop.Total.Value, 12300*time.Millisecond)
-	about(t, "stop-and-copy stands still", stop.Downtime.Value, 11310*time.Millisecond)
+	about(t, "stop-and-copy suspends", stop.Downtime.Value, 11310*time.Millisecond)
 	if !post.Converges || !stop.Converges || post.Bytes.Value>>20 != 1200 || stop.Bytes.Value>>20 != 1000 {
 		t.Errorf("%+v, %+v", post, stop)
 	}

@@ -333,6 +333,6 @@ func TestContainersHaveLongerDowntime(t *testing.T) {
 	vm := Fit(nil, Subject{Kind: fleet.VM}).Predict(p, Link{}).Downtime
 	container := Fit(nil, Subject{Kind: fleet.Container}).Predict(p, Link{}).Downtime
 	if more := container.Value - vm.Value; more != usualRestOfContainers-usualRest || container.Low >= container.Value || container.High <= container.Value {
-		t.Errorf("a container stands still for %+v, a vm for %+v", container, vm)
+		t.Errorf("a container is suspended for %+v, a vm for %+v", container, vm)
 	}
 }

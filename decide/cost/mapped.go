@@ -12,7 +12,7 @@ import (
 // segment, and looks each up among all others. Measured with 3,000 and 30,000 private
 // mappings of a page each, and 3,000 shared. perPair is chosen so that 30,000 shared ones
 // take the reported 10 s, which could not be reproduced (`scripts/bench -only
-// light-mappings` measures it). All are of one process, and the kernel was otherwise
+// container-mappings` measures it). All are of one process, and the kernel was otherwise
 // idle.
 const (
 	// usualMappings are those of any container: some processes with their libraries.

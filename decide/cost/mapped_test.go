@@ -18,7 +18,7 @@ func TestMappingsTakeTime(t *testing.T) {
 	}
 	few, many, shared := at(fleet.Container, usualMappings, 0), at(fleet.Container, 31000, 0), at(fleet.Container, 30000, 30000)
 	if few.Mapping != 0 {
-		t.Errorf("a container with few mappings stands still for %s for them", few.Mapping)
+		t.Errorf("a container with few mappings is suspended for %s for them", few.Mapping)
 	}
 	// 0.7 s as measured, 10.5 s as reported.
 	if d := many.Downtime.Value - few.Downtime.Value; d < 500*time.Millisecond || d > time.Second || many.Mapping != d {

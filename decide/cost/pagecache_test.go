@@ -26,7 +26,7 @@ func TestDrops(t *testing.T) {
 		{"little beside what is in use", fleet.Limits{}, with(func(c *fleet.Cache) { c.UsedBytes = 16 << 30 }), false},
 		{"read again and again", fleet.Limits{}, with(func(c *fleet.Cache) { c.HotBytes = 150 * mib }), false},
 		{"QEMU would not hear that it is free", fleet.Limits{}, with(func(c *fleet.Cache) { c.Hints = false }), false},
-		{"a guest that stands still cannot say it", fleet.Limits{Mode: fleet.StopAndCopy}, warm, false},
+		{"a guest that is suspended cannot say it", fleet.Limits{Mode: fleet.StopAndCopy}, warm, false},
 		{"by post-copy QEMU does not hear it", fleet.Limits{Mode: fleet.PostCopy}, warm, false},
 	} {
 		if got := Drops(c.l, c.cache); got != c.want {

@@ -159,7 +159,7 @@ func TestWhatSpeaksForGoingOn(t *testing.T) {
 			s.host("host1", func(h *fleet.Host) { h.Facts.Owner.State = "" })
 		}, true},
 		"that one has no owner": {func(s *recallCase) { s.host("host2", func(h *fleet.Host) { h.Facts.Owner = nil }) }, false},
-		"to stand still is dear": {func(s *recallCase) {
+		"to be suspended is dear": {func(s *recallCase) {
 			for i := range s.members {
 				s.members[i].Predicted.Downtime.Value = 20 * time.Second
 			}

@@ -90,7 +90,7 @@ func TestLook(t *testing.T) {
 		"two jobs on two hosts":            {cluster(6, []int{1, 1}, []int{2, 2}), nothing, "j1g0 to host3; j2g0 to host4"},
 		"too many to move":                 {cluster(20, []int{1, 1, 2, 2, 3, 3, 4, 4, 5, 5}), nothing, ""},
 		"all have what they use":           {cluster(3, []int{1, 1, 2}), func(s fleet.Snapshot) { s.Hosts["host1"].Facts.Guests["j1g1"] = fleet.GuestFacts{CPUs: 0.5} }, ""},
-		"one stands still":                 {cluster(3, []int{1, 1, 2}), func(s fleet.Snapshot) { s.Hosts["host2"].Facts.Guests["j1g2"] = fleet.GuestFacts{} }, ""},
+		"one is suspended":                 {cluster(3, []int{1, 1, 2}), func(s fleet.Snapshot) { s.Hosts["host2"].Facts.Guests["j1g2"] = fleet.GuestFacts{} }, ""},
 		"a move under way":                 {cluster(3, []int{1, 1, 2}), moved(time.Hour, fleet.Copying), ""},
 		"a move not long ago":              {cluster(3, []int{1, 1, 2}), moved(4*time.Minute, fleet.Aborted), ""},
 		"a move long ago":                  {cluster(3, []int{1, 1, 2}), moved(6*time.Minute, fleet.Finished), two},

@@ -115,7 +115,7 @@ func TestWhere(t *testing.T) {
 
 // blocks makes a job with much traffic within blocks and little between them. Its guests
 // alternate between blocks, the worst numbering.
-func blocks(of []int) (n int, talk []fleet.Traffic, block []int) {
+func blocks(of []int) (n int, traffic []fleet.Traffic, block []int) {
 	left := slices.Clone(of)
 	for slices.Max(left) > 0 {
 		for b := range left {
@@ -131,18 +131,18 @@ func blocks(of []int) (n int, talk []fleet.Traffic, block []int) {
 			if block[a] == block[b] {
 				bytes <<= 10
 			}
-			talk = append(talk, fleet.Traffic{A: a, B: b, Messages: 10, Bytes: bytes})
+			traffic = append(traffic, fleet.Traffic{A: a, B: b, Messages: 10, Bytes: bytes})
 		}
 	}
-	return len(block), talk, block
+	return len(block), traffic, block
 }
 
 // Blocks that fit into sites stay together, whatever the guests' order.
 func TestBlocksStayTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		of := rapid.SliceOfN(rapid.IntRange(3, 8), 2, 4).Draw(t, "blocks")
-		n, talk, block := blocks(of)
-		p := parting{traffic: talk, at: make([]int, n), room: slices.Clone(of)}
+		n, traffic, block := blocks(of)
+		p := parting{traffic: traffic, at: make([]int, n), room: slices.Clone(of)}
 		for i := range n {
 			p.guests, p.at[i] = append(p.guests, i), nowhere
 		}
@@ -187,9 +187,9 @@ func TestTrafficIsByGuests(t *testing.T) {
 
 // BenchmarkPart places the largest job in sites that are each too small for it.
 func BenchmarkPart(b *testing.B) {
-	n, talk, _ := blocks([]int{63, 63, 62, 62})
-	slices.SortFunc(talk, func(a, b fleet.Traffic) int { return int(b.Bytes) - int(a.Bytes) })
-	p := parting{traffic: talk[:mostTraffic], at: make([]int, n), room: []int{100, 100, 100}}
+	n, traffic, _ := blocks([]int{63, 63, 62, 62})
+	slices.SortFunc(traffic, func(a, b fleet.Traffic) int { return int(b.Bytes) - int(a.Bytes) })
+	p := parting{traffic: traffic[:mostTraffic], at: make([]int, n), room: []int{100, 100, 100}}
 	for i := range n {
 		p.guests, p.at[i] = append(p.guests, i), nowhere
 	}

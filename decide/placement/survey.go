@@ -20,9 +20,9 @@ func Heard(h fleet.Host, at time.Time) bool {
 	return h.Facts.Connected && !h.Facts.SeenAt.IsZero() && at.Sub(h.Facts.SeenAt) <= SilentAfter
 }
 
-// Silence is how long a host has been silent, counted at the earliest from when this
+// Unheard is how long nothing was heard of a host, counted at the earliest from when this
 // controller became leader; 0 until SilentAfter.
-func Silence(s fleet.Snapshot, id fleet.HostID, at time.Time) time.Duration {
+func Unheard(s fleet.Snapshot, id fleet.HostID, at time.Time) time.Duration {
 	last := s.Hosts[id].Facts.SeenAt
 	if s.LedSince.After(last) {
 		last = s.LedSince

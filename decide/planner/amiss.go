@@ -35,7 +35,7 @@ func mapped(p fleet.Prediction, allowed time.Duration) string {
 	if p.Profile != nil {
 		how = fmt.Sprintf("its %d memory mappings", p.Profile.Mappings)
 	}
-	return fmt.Sprintf("would have a downtime of %s for %s alone, where %s is allowed: give --"+fleet.MaxStallFlag+" more than that", aboutDuration(p.Mapping), how, allowed)
+	return fmt.Sprintf("would have a downtime of %s for %s alone, where %s is allowed: give --"+fleet.MaxDowntimeFlag+" more than that", aboutDuration(p.Mapping), how, allowed)
 }
 
 // downtimeText gives the expected downtime. Sending the remaining pages is within the

@@ -89,7 +89,7 @@ func TestCancelAgain(t *testing.T) {
 		t.Errorf("one without a grace left it %s", s)
 	}
 	for _, d := range []time.Duration{-time.Second, fleet.MostGrace + 1} {
-		if _, err := w.ask(fleet.Request{Verb: fleet.Cancel, Job: j, Grace: &d}); err == nil || !strings.Contains(err.Error(), "from 0s to 1h0m0s") {
+		if _, err := w.ask(fleet.Request{Verb: fleet.Cancel, Job: j, Grace: &d}); err == nil || !strings.Contains(err.Error(), "from 0s to 1h") {
 			t.Errorf("%s: %v", d, err)
 		}
 	}
@@ -130,7 +130,7 @@ func TestDrainDropsNoLimit(t *testing.T) {
 		case reflect.Bool:
 			f.SetBool(true)
 		case reflect.Int, reflect.Int64:
-			f.SetInt(1)
+			f.SetInt(1 << 20)
 		case reflect.String:
 			f.SetString(map[string]string{"Mode": string(fleet.PreCopy), "PageCache": string(fleet.SendCache), "Compress": string(fleet.CompressOff)}[name])
 		}

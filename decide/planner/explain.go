@@ -84,8 +84,8 @@ func (e *explainer) guest(g fleet.Guest) []string {
 		return e.sought(g)
 	}
 	say("Its home is %s: %s.", g.Home, cmp.Or(g.Reason, "nothing was noted when it was placed"))
-	if quiet := placement.Silence(e.s, g.Home, e.s.At); quiet > 0 {
-		say("%s has not been heard from for %s; the guest may still run there. Start the agent again, or cancel job %s to give the guest up.", g.Home, quiet.Round(time.Second), g.Job)
+	if unheard := placement.Unheard(e.s, g.Home, e.s.At); unheard > 0 {
+		say("%s has not been heard from for %s; the guest may still run there. Start the agent again, or cancel job %s to give the guest up.", g.Home, unheard.Round(time.Second), g.Job)
 	}
 	if most := e.s.Jobs[g.Job].Spec.Cap; most > 0 {
 		say("It may use no more than %.0f %% of its CPUs (run --"+fleet.CapFlag+").", 100*most)
@@ -239,8 +239,8 @@ func (e *explainer) job(j fleet.Job) []string {
 	}
 	say("Its files (%s) are served by %s, on network %d.", strings.Join(directories(j.Spec), ", "), j.ShareHost, j.Subnet)
 	out = append(out, e.reached(j)...)
-	if quiet := placement.Silence(e.s, j.ShareHost, e.s.At); quiet > 0 {
-		say("%s has not been heard from for %s; programs that use files wait, and go on when it is back. Start the agent there again.", j.ShareHost, quiet.Round(time.Second))
+	if unheard := placement.Unheard(e.s, j.ShareHost, e.s.At); unheard > 0 {
+		say("%s has not been heard from for %s; programs that use files wait, and go on when it is back. Start the agent there again.", j.ShareHost, unheard.Round(time.Second))
 	}
 	at := map[fleet.HostID][]string{}
 	waiting := 0
@@ -264,8 +264,8 @@ func (e *explainer) job(j fleet.Job) []string {
 	}
 	for _, h := range homes {
 		say("On %s: %s.", h, strings.Join(at[h], ", "))
-		if quiet := placement.Silence(e.s, h, e.s.At); quiet > 0 {
-			say("%s has not been heard from for %s; its guests may still run. Start the agent again, or cancel %s to give them up.", h, quiet.Round(time.Second), j.ID)
+		if unheard := placement.Unheard(e.s, h, e.s.At); unheard > 0 {
+			say("%s has not been heard from for %s; its guests may still run. Start the agent again, or cancel %s to give them up.", h, unheard.Round(time.Second), j.ID)
 		}
 	}
 	switch j.State {

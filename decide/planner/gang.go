@@ -361,7 +361,7 @@ func (d *draft) drain() {
 	}
 	slices.Sort(hosts)
 	for _, id := range slices.Compact(hosts) {
-		if d.Hosts.At(id).State != fleet.HostDraining || placement.Silence(d.base, id, d.at) > 0 {
+		if d.Hosts.At(id).State != fleet.HostDraining || placement.Unheard(d.base, id, d.at) > 0 {
 			continue
 		}
 		if out, _ := d.room().Busy(id); out == 0 {

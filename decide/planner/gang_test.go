@@ -127,23 +127,23 @@ func TestGangIsAllOrNone(t *testing.T) {
 
 func TestGangRefuses(t *testing.T) {
 	for want, r := range map[string]fleet.Request{
-		"no guest is named to move; `pagurus guest ls` lists them":                                      {},
-		"there is no job j9; `pagurus job ls` lists them":                                               {Job: "j9"},
-		"both guests and job j1 are named; name guests, or a job to move all of its guests":             {Job: "j1", Guest: "j1g0"},
-		"there is no guest j1g9; `pagurus guest ls` lists them":                                         {Guests: []fleet.GuestID{"j1g0", "j1g9"}},
-		"there is no host mars; `pagurus host ls` lists them":                                           {Job: "j1", To: "mars"},
-		"all 3 guests are on host1 already; name another host, or none to let Pagurus choose":           {Guests: []fleet.GuestID{"j1g0", "j1g2", "j1g4"}, To: "host1"},
-		"guest j2g0 cannot move: it is moving from":                                                     {Guests: []fleet.GuestID{"j1g0", "j2g0"}},
-		"host4 has no room for all 6 guests: guest j1g":                                                 {Job: "j1", To: "host4"},
-		"there is room for guest j1g":                                                                   {Job: "j1"},
-		"but not for all 6 guests at once; move fewer of them, free a host or add one":                  {Job: "j1"},
-		"nothing can be sent at -1 bytes a second; give --bandwidth something like 200M":                {Job: "j1", Limits: fleet.Limits{BytesPerSecond: -1}},
-		"--deadline must be positive, and it is -1s; give something like 30s":                           {Job: "j1", Limits: fleet.Limits{Deadline: -time.Second}},
-		"the maximum downtime cannot be -1s; give --max-stall something like 50ms":                      {Job: "j1", Limits: fleet.Limits{Downtime: -time.Second}},
-		"a copy cannot have -1 rounds; leave the number out":                                            {Job: "j1", Limits: fleet.Limits{Rounds: -1}},
-		`there is no mode "magic"; use pre-copy, post-copy or stop-and-copy`:                            {Job: "j1", Limits: fleet.Limits{Mode: "magic"}},
-		"a guest that is moved by stop-and-copy is suspended for the whole copy; leave --max-stall out": {Job: "j1", Limits: fleet.Limits{Mode: fleet.StopAndCopy, Downtime: 1}},
-		"job j3 is stopping; a job is moved while it runs":                                              {Job: "j3"},
+		"no guest is named to move; `pagurus guest ls` lists them":                                         {},
+		"there is no job j9; `pagurus job ls` lists them":                                                  {Job: "j9"},
+		"both guests and job j1 are named; name guests, or a job to move all of its guests":                {Job: "j1", Guest: "j1g0"},
+		"there is no guest j1g9; `pagurus guest ls` lists them":                                            {Guests: []fleet.GuestID{"j1g0", "j1g9"}},
+		"there is no host mars; `pagurus host ls` lists them":                                              {Job: "j1", To: "mars"},
+		"all 3 guests are on host1 already; name another host, or none to let Pagurus choose":              {Guests: []fleet.GuestID{"j1g0", "j1g2", "j1g4"}, To: "host1"},
+		"guest j2g0 cannot move: it is moving from":                                                        {Guests: []fleet.GuestID{"j1g0", "j2g0"}},
+		"host4 has no room for all 6 guests: guest j1g":                                                    {Job: "j1", To: "host4"},
+		"there is room for guest j1g":                                                                      {Job: "j1"},
+		"but not for all 6 guests at once; move fewer of them, free a host or add one":                     {Job: "j1"},
+		"no guest can be sent at -1 bytes a second; give --bandwidth something like 200M":                  {Job: "j1", Limits: fleet.Limits{BytesPerSecond: -1}},
+		"--deadline must be positive, and it is -1s; give something like 30s":                              {Job: "j1", Limits: fleet.Limits{Deadline: -time.Second}},
+		"the maximum downtime cannot be -1s; give --max-downtime something like 50ms":                      {Job: "j1", Limits: fleet.Limits{Downtime: -time.Second}},
+		"a copy cannot have -1 rounds; leave the number out":                                               {Job: "j1", Limits: fleet.Limits{Rounds: -1}},
+		`there is no mode "magic"; use pre-copy, post-copy or stop-and-copy`:                               {Job: "j1", Limits: fleet.Limits{Mode: "magic"}},
+		"a guest that is moved by stop-and-copy is suspended for the whole copy; leave --max-downtime out": {Job: "j1", Limits: fleet.Limits{Mode: fleet.StopAndCopy, Downtime: 1}},
+		"job j3 is stopping; a job is moved while it runs":                                                 {Job: "j3"},
 	} {
 		w := spread(t, 6, "host1", "host2") // 3 and 3 of 4
 		two := submission(1)
@@ -189,7 +189,7 @@ func TestGangFindsTheRoomThereIs(t *testing.T) {
 func TestLimitsReachTheCopies(t *testing.T) {
 	w := spread(t, 3, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1", To: "host3",
-		Limits: fleet.Limits{BytesPerSecond: 200, Downtime: 30 * time.Millisecond, Deadline: time.Minute, AwaitGang: true}})
+		Limits: fleet.Limits{BytesPerSecond: 200 << 20, Downtime: 30 * time.Millisecond, Deadline: time.Minute, AwaitGang: true}})
 	for range 3 {
 		w.answer(slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Receive }))
 	}
@@ -207,7 +207,7 @@ func TestLimitsReachTheCopies(t *testing.T) {
 		}
 		copies++
 		l := Task(w.s, o).Limits
-		if want := 200 / alone[o.Host]; l.BytesPerSecond != want || l.Downtime != 30*time.Millisecond || !l.AwaitGang || l.Rounds == 0 {
+		if want := 200 << 20 / alone[o.Host]; l.BytesPerSecond != want || l.Downtime != 30*time.Millisecond || !l.AwaitGang || l.Rounds == 0 {
 			t.Errorf("of a copy from %s: %+v, want %d", o.Host, l, want)
 		}
 	}

@@ -180,7 +180,7 @@ func (d *draft) enrolHost(id fleet.HostID, e fleet.Enrolment, t fleet.JoinToken)
 		return "the machine has no identity: `systemd-machine-id-setup` makes one in /etc/machine-id"
 	}
 	if _, known := d.Hosts.Find(id); known {
-		return fmt.Sprintf("there is a host %s already; join under another name with --%s, or, if it is this machine after a new installation, remove it first with `pagurus host remove %s`", id, fleet.HostFlag, id)
+		return fmt.Sprintf("there is a host %s already; join under another name with --%s, or, if it is this machine after a new installation, remove it first with `pagurus host rm %s`", id, fleet.HostFlag, id)
 	}
 	if e.Foreign && !t.SameID {
 		return "the controller's own machine has this machine identity: if this is a copy of its disk, run `rm /etc/machine-id && systemd-machine-id-setup` here and join again"
@@ -193,7 +193,7 @@ func (d *draft) enrolHost(id fleet.HostID, e fleet.Enrolment, t fleet.JoinToken)
 	if !t.SameID {
 		for _, other := range d.base.Hosts {
 			if other.Credential.Key == e.Key {
-				return fmt.Sprintf("this machine is host %s already: join as that, or have it removed first with `pagurus host remove %s`", other.ID, other.ID)
+				return fmt.Sprintf("this machine is host %s already: join as that, or have it removed first with `pagurus host rm %s`", other.ID, other.ID)
 			}
 			if m := other.Credential.Machine; m != "" && m == e.Machine {
 				return fmt.Sprintf("host %s has the same machine identity: if this is a copy of its disk, run `rm /etc/machine-id && systemd-machine-id-setup` here and join again", other.ID)

@@ -99,7 +99,7 @@ func (d *draft) bereave() {
 	for _, id := range d.l.MovingBy(fleet.PostCopy) {
 		m := d.base.Migrations[id]
 		h := d.base.Hosts[m.From]
-		if !h.Facts.SeenAt.After(m.Since) || placement.Silence(d.base, m.From, d.at) > 0 {
+		if !h.Facts.SeenAt.After(m.Since) || placement.Unheard(d.base, m.From, d.at) > 0 {
 			continue
 		}
 		if g, has := h.Facts.Guests[m.Guest]; has && g.Run != fleet.Absent {

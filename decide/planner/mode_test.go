@@ -37,7 +37,7 @@ func TestModeIsChosen(t *testing.T) {
 		{"it does not converge", wild, slow, false, fleet.PostCopy, "by pre-copy guest j1g0 would not converge"},
 		{"nor is there post-copy", wild, slow, true, "", "pagurus doctor --fix"},
 		{"tried all the same", wild, fleet.Limits{Mode: fleet.PreCopy}, true, fleet.PreCopy, ""},
-		{"it may stand still", wild, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: time.Minute, Deadline: 3 * time.Second}, true, fleet.StopAndCopy, "stopped for it"},
+		{"it may be suspended", wild, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: time.Minute, Deadline: 3 * time.Second}, true, fleet.StopAndCopy, "stopped for it"},
 		{"so that anything converges", wild, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: time.Minute}, true, fleet.PreCopy, "downtime of 5."},
 		{"never in time", idleProfile, fleet.Limits{BytesPerSecond: 50 << 20, Deadline: time.Second}, false, "", "after the deadline of 1s"},
 	} {
@@ -130,7 +130,7 @@ func TestPostCopyGoesThroughEveryPhase(t *testing.T) {
 		}
 	}
 	if _, err := w.ask(fleet.Request{Verb: fleet.CancelMove, Move: "m1"}); err == nil || !strings.Contains(err.Error(), "run at their targets already") {
-		t.Errorf("called off: %v", err)
+		t.Errorf("cancelled: %v", err)
 	}
 	if lines, err := w.p.Explain(w.s, Subject{Guest: "j1g0"}); err != nil || !strings.Contains(strings.Join(lines, "\n"), "If that host fails before all of it has arrived, the guest is lost") {
 		t.Errorf("explained %q, %v", lines, err)

@@ -90,7 +90,7 @@ func (w *world) leaves(left int64) {
 	w.tick(time.Second)
 	for _, m := range w.s.Migrations {
 		if m.Phase == fleet.Cancelling {
-			w.t.Fatalf("a move is called off before the owner has gone: %+v", m)
+			w.t.Fatalf("a move is cancelled before the owner has gone: %+v", m)
 		}
 	}
 	w.owner("host1", fleet.OwnerAbsent)
@@ -315,7 +315,7 @@ func TestPolicyOfTheCluster(t *testing.T) {
 			}
 			for _, id := range []fleet.GuestID{"j1g0", "j1g1"} {
 				if got := w.s.Guests[id].Suspended; got != (want == fleet.Suspend) {
-					t.Errorf("%s: %s stands still: %v", want, id, got)
+					t.Errorf("%s: %s is suspended: %v", want, id, got)
 				}
 			}
 			again := w.s.Jobs["j1"].Again

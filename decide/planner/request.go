@@ -209,7 +209,7 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 func (d *draft) remaining(h fleet.Host) []string {
 	var notes []string
 	follow := 0
-	if placement.Silence(d.base, h.ID, d.at) > 0 {
+	if placement.Unheard(d.base, h.ID, d.at) > 0 {
 		notes = append(notes, fmt.Sprintf("%s has not been heard from: its guests can leave only once its agent runs again", h.ID))
 	}
 	room := d.newRoom() // a separate survey, because the placements below are only predictions

@@ -155,13 +155,13 @@ func TestGangsKeepTrafficTogether(t *testing.T) {
 		w.must(r)
 		w.answerAll()
 		if talks { // even guests among themselves, and odd ones
-			talk := []fleet.Traffic{}
+			traffic := []fleet.Traffic{}
 			for a := range 6 {
 				for b := a + 2; b < 6; b += 2 {
-					talk = append(talk, fleet.Traffic{A: a, B: b, Messages: 1000, Bytes: 1 << 30})
+					traffic = append(traffic, fleet.Traffic{A: a, B: b, Messages: 1000, Bytes: 1 << 30})
 				}
 			}
-			w.observe(fleet.Observation{Job: "j1", Traffic: talk})
+			w.observe(fleet.Observation{Job: "j1", Traffic: traffic})
 		}
 		w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1"})
 		w.answerAll()

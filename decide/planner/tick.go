@@ -118,7 +118,7 @@ func (d *draft) whyUnknown(o fleet.Order, out time.Duration) string {
 		// retry would only change the number.
 		return ""
 	}
-	if quiet := placement.Silence(d.base, o.Host, d.at); quiet > 0 {
+	if unheard := placement.Unheard(d.base, o.Host, d.at); unheard > 0 {
 		if out < askAgain {
 			return ""
 		}

@@ -58,7 +58,7 @@ func TestMeasure(t *testing.T) {
 			trace(0, "j1g0", gap(-2*ms, 60*ms, true)),
 			trace(1, "j1g1", gap(-3*ms, 8*ms, true)),
 		}, 0, 60 * ms, "guest-suspended@1"},
-		"who moves waits longest, and its clock stood still": {[]fleet.Trace{
+		"who moves waits longest, and its clock stopped": {[]fleet.Trace{
 			trace(0, "j1g0", gap(-2*ms, 30*ms, true)),
 			trace(1, "j1g1", gap(-5*ms, 220*ms, true, timeout)),
 		}, 1, 240 * ms, "guest-suspended tcp-timeout"},
@@ -156,7 +156,7 @@ func TestWindowOfPostCopy(t *testing.T) {
 
 // The time that a guest's clock does not count ends when its target resumes it, not when
 // its source has handed it over. A container's clock counts most of it.
-func TestPauseEndsWhenTheTargetLetsItRun(t *testing.T) {
+func TestSuspensionEndsWhenTheTargetResumes(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind    fleet.Kind
 		resumed time.Duration // after the suspension, by the target's clock
@@ -164,18 +164,18 @@ func TestPauseEndsWhenTheTargetLetsItRun(t *testing.T) {
 		still   time.Duration
 		want    time.Duration
 	}{
-		"one clock":                     {fleet.VM, 65 * ms, 5 * ms, 65 * ms, 70 * ms},
-		"the target's clock is ahead":   {fleet.VM, 10 * time.Second, 5 * ms, 90 * ms, 95 * ms},
-		"the target's clock is behind":  {fleet.VM, -10 * time.Second, 5 * ms, 20 * ms, 25 * ms},
-		"the target's clock is unknown": {fleet.VM, 0, 5 * ms, 90 * ms, 95 * ms},
-		"a container's clock goes on":   {fleet.Container, 65 * ms, 50 * ms, 65 * ms, 65 * ms},
-		"and more came to its pause":    {fleet.Container, 65 * ms, 80 * ms, 65 * ms, 80 * ms},
+		"one clock":                       {fleet.VM, 65 * ms, 5 * ms, 65 * ms, 70 * ms},
+		"the target's clock is ahead":     {fleet.VM, 10 * time.Second, 5 * ms, 90 * ms, 95 * ms},
+		"the target's clock is behind":    {fleet.VM, -10 * time.Second, 5 * ms, 20 * ms, 25 * ms},
+		"the target's clock is unknown":   {fleet.VM, 0, 5 * ms, 90 * ms, 95 * ms},
+		"a container's clock goes on":     {fleet.Container, 65 * ms, 50 * ms, 65 * ms, 65 * ms},
+		"and more came to its suspension": {fleet.Container, 65 * ms, 80 * ms, 65 * ms, 80 * ms},
 	} {
-		t.Run(name, func(t *testing.T) { checkPause(t, c.kind, c.resumed, c.seen, c.still, c.want) })
+		t.Run(name, func(t *testing.T) { checkSuspension(t, c.kind, c.resumed, c.seen, c.still, c.want) })
 	}
 }
 
-func checkPause(t *testing.T, kind fleet.Kind, resumed, seen, still, want time.Duration) {
+func checkSuspension(t *testing.T, kind fleet.Kind, resumed, seen, still, want time.Duration) {
 	m := moved()
 	m.Predicted = &fleet.Prediction{Kind: kind}
 	m.Entered = append(m.Entered[:2:2], fleet.Entered{Phase: fleet.Activating, At: at.Add(25 * ms)}, fleet.Entered{Phase: fleet.Retiring, At: at.Add(95 * ms)}, m.Entered[2])

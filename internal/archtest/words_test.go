@@ -23,7 +23,7 @@ var replaced = map[string]string{
 	"scene": "case", "scenes": "cases", "judgement": "verdict", "judgements": "verdicts",
 	"shelf": "binary cache, or snapshots", "gauge": "dirty-rate sampler", "atlas": "desired state", "ledger": "state index, or order journal",
 	"haul": "transfer", "door": "listener", "grip": "uffd holder", "keeper": "page proxy", "lender": "page server", "creditor": "page client",
-	"owed": "lazy", "debt": "remaining, or lazy, pages", "lighten": "page-cache drop",
+	"paused": "suspended", "amid": "within", "owed": "lazy", "debt": "remaining, or lazy, pages", "lighten": "page-cache drop",
 }
 
 // bare are verbs that say nothing as the whole name of a function or method: settleJob, not settle.

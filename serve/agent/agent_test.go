@@ -344,7 +344,7 @@ func TestFailedSwitchLeavesThePumpGoing(t *testing.T) {
 		r.send(sw)
 		r.expect(sw.Order, fleet.Failed)
 		if !r.overlay.forwards(0) {
-			t.Error("what came for the guest while it stood still was lost")
+			t.Error("what came for the guest while it was suspended was lost")
 		}
 		r.do(task(fleet.Revert, 3))
 		if r.overlay.forwards(0) {

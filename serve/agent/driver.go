@@ -31,21 +31,21 @@ type Driver interface {
 	// left.
 	Receive(context.Context, fleet.Task) (listen string, err error)
 	// Copy sends state to Task.Listen while the guest runs. It returns when the remaining
-	// pages are few enough by Task.Limits. The guest still runs, or the mechanism has paused
-	// it and Copy returned as soon as it noticed. It calls progress about five times a
+	// pages are few enough by Task.Limits. The guest still runs, or the mechanism has
+	// suspended it and Copy returned as soon as it noticed. It calls progress about five times a
 	// second. If ctx ends or the copy fails, it returns an error, the copy is cancelled and
 	// the guest runs on.
 	Copy(ctx context.Context, t fleet.Task, progress func(fleet.Progress)) error
-	// Switch pauses the guest after a Copy, sends the rest and returns when the target has
+	// Switch suspends the guest after a Copy, sends the rest and returns when the target has
 	// all of it; with post-copy, when the target has all but memory (PostCopier). The guest
-	// is then paused in both places. An error that wraps ErrUnsure means that the target may
+	// is then suspended in both places. An error that wraps ErrUnsure means that the target may
 	// have it. After any other error the target certainly has not, and Resume is the way
 	// back.
 	// Switch calls lead(true) when frames for the guest should be forwarded to the target,
 	// and lead(false) if the guest has to run here again for a moment. After an error the
 	// caller of Resume undoes the forwarding.
 	Switch(ctx context.Context, t fleet.Task, lead func(away bool)) (fleet.Progress, error)
-	// Resume lets a paused guest run: a target after Switch, or a source whose Switch
+	// Resume lets a suspended guest run: a target after Switch, or a source whose Switch
 	// certainly failed. A copy still under way is cancelled. A running guest is not an
 	// error. After an error the guest is suspended or absent.
 	Resume(context.Context, fleet.GuestID) error
@@ -104,9 +104,9 @@ type PostCopier interface {
 // Reclaimer is a driver whose guests can do without some of their memory, or can be
 // suspended, while the owner of the host is present.
 type Reclaimer interface {
-	// ReclaimMemory has a guest of whose memory so much holds nothing give it back, but for
-	// a reserve, and says how much the host has of it then. It holds until
-	// ReturnMemory, also after a move. After an error the guest has what it had.
+	// ReclaimMemory takes freeBytes of unused memory from a guest, except a reserve, and
+	// returns how much of the guest's memory the host has then. It holds until ReturnMemory,
+	// also after a move. After an error the guest has what it had.
 	ReclaimMemory(ctx context.Context, g fleet.GuestID, freeBytes int64) (int64, error)
 	// ReturnMemory ends ReclaimMemory; a guest that kept its memory is not an error. After an error call
 	// again.

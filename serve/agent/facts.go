@@ -177,10 +177,10 @@ func (a *Agent) trouble(what string, err error) {
 	switch {
 	case err == nil && was != "":
 		delete(a.troubles, what)
-		a.Log.Info("trouble is over", "what", what)
+		a.Log.Info("works again", "what", what)
 	case err != nil && was != err.Error():
 		a.troubles[what] = err.Error()
-		a.Log.Warn("trouble", "what", what, "cause", err)
+		a.Log.Warn("failed, and is tried again", "what", what, "cause", err)
 	}
 }
 

@@ -106,19 +106,19 @@ func (a *Agent) watchGuest(ctx context.Context, w *taskRun) (fleet.Report, error
 // comes. A commit and a message take a few hundredths of it.
 const gateLimit = 5 * time.Second
 
-// guard keeps a guest from being suspended for long after its copy. QEMU pauses a guest when
+// guard keeps a guest from being suspended for long after its copy. QEMU suspends a guest when
 // nothing is left to send, and the controller may be away. The copy is then cancelled, and a
 // later switch fails for certain.
 func (a *Agent) guard(w *taskRun) {
 	a.runs.Go(func() {
-		paused := time.Time{}
+		since := time.Time{}
 		for a.ctx.Err() == nil && a.newest(w) {
 			switch state, err := a.state(a.ctx, w); {
 			case err != nil || state != fleet.Suspended:
-				paused = time.Time{}
-			case paused.IsZero():
-				paused = time.Now()
-			case time.Since(paused) > gateLimit:
+				since = time.Time{}
+			case since.IsZero():
+				since = time.Now()
+			case time.Since(since) > gateLimit:
 				a.Log.Warn("no order came after the copy; the guest runs on", "guest", w.slot.guest)
 				a.wake(w.slot, w.task)
 				return
@@ -147,7 +147,7 @@ func (a *Agent) wake(s *guestSlot, t fleet.Task) {
 }
 
 // patience: an agent that has just started may get watch for a guest before switch, and a
-// guest that is paused for its switch must not be resumed.
+// guest that is suspended for its switch must not be resumed.
 const patience = 500 * time.Millisecond
 
 func (a *Agent) awaken(ctx context.Context, w *taskRun) (fleet.Report, error) {
@@ -301,7 +301,7 @@ func (a *Agent) copy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	return fleet.Report{Cost: last, Rounds: rounds}, err
 }
 
-// switchOver pauses the guest and sends the rest. Then the guest belongs to the target, and
+// switchOver suspends the guest and sends the rest. Then the guest belongs to the target, and
 // standing tasks here end without a report.
 func (a *Agent) switchOver(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	p, err := w.driver.Switch(ctx, w.task, func(away bool) { a.lead(w, away) })
@@ -358,7 +358,7 @@ func (a *Agent) revert(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	return fleet.Report{}, vague{err} // worth another try; a promised failure would strand the guest
 }
 
-// lead forwards the guest's frames to its target while it is paused. If that fails, TCP
+// lead forwards the guest's frames to its target while it is suspended. If that fails, TCP
 // retransmits, which costs the job 200 ms.
 func (a *Agent) lead(w *taskRun, away bool) {
 	if !away {

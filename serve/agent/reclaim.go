@@ -47,9 +47,9 @@ func (a *Agent) reclaimMemory(ctx context.Context, w *taskRun) (fleet.Report, er
 	if w.link != nil {
 		has, err = a.guestAgentOf(w.slot, w.link).Cache(ctx, true)
 	}
-	var lent int64
+	var reclaimed int64
 	if err == nil {
-		lent, err = w.driver.(Reclaimer).ReclaimMemory(ctx, w.slot.guest, has.FreeBytes)
+		reclaimed, err = w.driver.(Reclaimer).ReclaimMemory(ctx, w.slot.guest, has.FreeBytes)
 	}
 	if err != nil && w.cancelled() {
 		return fleet.Report{}, err
@@ -59,11 +59,11 @@ func (a *Agent) reclaimMemory(ctx context.Context, w *taskRun) (fleet.Report, er
 	y.Whole, y.ReclaimedAt = false, time.Now()
 	before := y.Reclaimed
 	if err == nil {
-		y.Reclaimed = lent
+		y.Reclaimed = reclaimed
 	}
 	a.mu.Unlock()
-	if err == nil && before == 0 && lent > 0 { // log only the first; later the amount changes a little all the time
-		a.Log.Info("memory reclaimed from guest while the host's owner is present", "guest", w.slot.guest, "bytes", lent)
+	if err == nil && before == 0 && reclaimed > 0 { // log only the first; later the amount changes a little all the time
+		a.Log.Info("memory reclaimed from guest while the host's owner is present", "guest", w.slot.guest, "bytes", reclaimed)
 	}
 	a.trouble("memory of guest "+string(w.slot.guest)+" for the host's owner", err)
 	return fleet.Report{}, err

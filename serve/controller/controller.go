@@ -164,9 +164,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// stoodStill is a pause of the loop that is longer than any of its own work: the process was
+// longestTurn is longer than any of the work of one turn of the loop. After more the process was
 // stopped, its machine suspended, its store or disk hung, or its clock was set.
-const stoodStill = 5 * time.Second
+const longestTurn = 5 * time.Second
 
 // awake notices that the controller was suspended. Hosts could not be heard in between, so their
 // silence, and the time that they have to answer, count from now on. It reads the clock with
@@ -174,7 +174,7 @@ const stoodStill = 5 * time.Second
 func (c *Controller) awake() {
 	at := now()
 	pause := at.Sub(c.turned)
-	if !c.turned.IsZero() && pause.Abs() > stoodStill {
+	if !c.turned.IsZero() && pause.Abs() > longestTurn {
 		c.Log.Warn("the controller was suspended or its clock was set; hosts have time to be heard again", "for", pause.Round(time.Second))
 		c.loop.Index.Led(at)
 	}

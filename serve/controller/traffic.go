@@ -72,13 +72,13 @@ func (c *Controller) askTraffic(ctx context.Context, s fleet.Snapshot, j fleet.J
 	if err != nil {
 		c.Log.Debug("the traffic of some ranks is unknown", "job", j.ID, "cause", err)
 	}
-	talk := placement.Traffic(j, traces)
+	traffic := placement.Traffic(j, traces)
 	// After the loop's end this is not needed.
 	_ = c.do(ctx, func(ctx context.Context) {
-		if c.trafficQueries.under--; len(talk) == 0 || err != nil && len(c.snap().Jobs[j.ID].Traffic) > 0 {
+		if c.trafficQueries.under--; len(traffic) == 0 || err != nil && len(c.snap().Jobs[j.ID].Traffic) > 0 {
 			return // the recorded traffic is more complete
 		}
-		_, err := c.step(ctx, fleet.Observation{At: now(), Job: j.ID, Traffic: talk})
+		_, err := c.step(ctx, fleet.Observation{At: now(), Job: j.ID, Traffic: traffic})
 		c.noteStoreError(err)
 	})
 }

@@ -55,7 +55,7 @@ func TestTrafficIsRecorded(t *testing.T) {
 	id := r.submit(2)
 	s := r.until("the job to run", running(id))
 	r.ctl.askTraffic(r.ctx, s, s.Jobs[id])
-	s = r.until("the talk to be known", func(s fleet.Snapshot) bool { return len(s.Jobs[id].Traffic) > 0 })
+	s = r.until("the traffic to be known", func(s fleet.Snapshot) bool { return len(s.Jobs[id].Traffic) > 0 })
 	if got, want := s.Jobs[id].Traffic[0], (fleet.Traffic{A: 0, B: 1, Messages: 2, Bytes: 2000}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -81,7 +81,7 @@ func Request(dir string) ([]byte, error) {
 	}
 	csr, err := request(secret)
 	if err != nil {
-		return nil, fmt.Errorf("%s is damaged (%w): remove it and join or log in with a new token; a host has to be removed from the cluster before, with `pagurus host remove`", path, err)
+		return nil, fmt.Errorf("%s is damaged (%w): remove it and join or log in with a new token; a host has to be removed from the cluster before, with `pagurus host rm`", path, err)
 	}
 	return csr, nil
 }

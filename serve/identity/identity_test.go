@@ -310,7 +310,7 @@ func TestBadKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Request(dir)
-	refused("half a key", err, key+" is damaged", "pagurus host remove")
+	refused("half a key", err, key+" is damaged", "pagurus host rm")
 	home := t.TempDir()
 	if _, err := OpenAuthority(home); err != nil {
 		t.Fatal(err)

@@ -149,7 +149,7 @@ func TestJoinIsForOneHost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	says(t, "another name", enrol(s, "b"), "is host a of this cluster already", "pagurus host remove a", "rm -r "+dir)
+	says(t, "another name", enrol(s, "b"), "is host a of this cluster already", "pagurus host rm a", "rm -r "+dir)
 	says(t, "another cluster", enrol(other, "a"), "is host a of another cluster", "rm -r "+dir)
 	if by, err := dialed(t, Config{Address: s.addr, Credentials: dir}).WhoAmI(ctx); err != nil || by.Host != "a" {
 		t.Errorf("it is %+v, %v", by, err)

@@ -6,6 +6,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,8 +41,15 @@ func (f *ownerFlags) Add(cmd *cobra.Command) {
 	flags.StringVar(&f.preset, presetFlag, "", "the thresholds and times for the sensors: condor, boinc, or own")
 	flags.StringSliceVar(&f.programs, "exclusive", nil, "while one of these programs runs, the owner counts as there")
 	OneOf(cmd, ownerFlag, "yes", "no")
-	OneOf(cmd, fleet.VacateFlag, string(fleet.Evacuate), string(fleet.Suspend), string(fleet.Stay), asCluster,
-		"evacuate,stay", "evacuate,suspend", "cluster,stay", "cluster,suspend")
+	vacate := []string{string(fleet.Evacuate), string(fleet.Suspend), string(fleet.Stay), asCluster,
+		"evacuate,stay", "evacuate,suspend", "cluster,stay", "cluster,suspend"}
+	OneOf(cmd, fleet.VacateFlag, vacate...)
+	Judge(flags, fleet.VacateFlag, func(s string) error {
+		if !slices.Contains(vacate, s) {
+			return fmt.Errorf("there is no %q: write evacuate, suspend, stay or cluster; and for guests that cannot leave evacuate,stay or cluster,stay", s)
+		}
+		return nil
+	})
 	OneOf(cmd, presetFlag, append([]string{ownPreset}, fleet.Presets...)...)
 }
 

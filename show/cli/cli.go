@@ -114,11 +114,7 @@ func usage(cmd *cobra.Command, what string) error {
 	if strings.HasSuffix(what, "?") {
 		return Exit{Code: code, Err: fmt.Errorf("%s See `%s --help`", what, cmd.CommandPath())}
 	}
-	between := ": " // one colon is enough
-	if strings.Contains(what, ": ") {
-		between = "; "
-	}
-	return Exit{Code: code, Err: fmt.Errorf("%s%ssee `%s --help`", what, between, cmd.CommandPath())}
+	return Exit{Code: code, Err: fmt.Errorf("%s; see `%s --help`", what, cmd.CommandPath())}
 }
 
 // own gives an error the exit code 125, for commands that otherwise exit with the program's

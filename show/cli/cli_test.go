@@ -266,7 +266,7 @@ func TestMigrateAsksForAGang(t *testing.T) {
 	w.answer = func(fleet.Request) (fleet.Answer, error) {
 		return fleet.Answer{Moves: []fleet.MoveID{"m1"}, Notes: []string{"guest j1g2 is already on host2 and stays there"}}, nil
 	}
-	got := w.pagurus("", "migrate", "j1g0", "j1g1", "j1g2", "--to", "host2", "--bandwidth", "200M/s", "--max-stall", "30ms", "--deadline", "10s")
+	got := w.pagurus("", "migrate", "j1g0", "j1g1", "j1g2", "--to", "host2", "--bandwidth", "200M/s", "--max-downtime", "30ms", "--deadline", "10s")
 	if got.out != "m1\n" || !strings.Contains(got.err, "stays there") || got.code != 0 {
 		t.Errorf("got %+v", got)
 	}
@@ -424,7 +424,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"run -N 2 true", 125, "--guests"},
 		{"run --oversubscribe -n 2 true", 125, "leave --oversubscribe out"},
 		{"run -hostfile f -n 2 true", 125, "name hosts by --on host1,host2"},
-		{"run -host a,b -n 2 true", 125, "write --on host1,host2 where mpirun has --host"},
+		{"run -host a,b -n 2 true", 125, "write --on a,b where mpirun has --host a,b"},
 		{"run --mca btl tcp true", 125, "--env OMPI_MCA_"},
 		{"run -mca btl tcp true", 125, "--env OMPI_MCA_"},
 		{"run --hostfile hosts true", 125, "--on host1,host2"},
@@ -447,10 +447,10 @@ func TestBadCommandLines(t *testing.T) {
 		{"explain nothing", 1, "nothing"},
 		{"hosts host1", 1, "host1"},
 		{"hostss", 1, `did you mean "hosts"?`},
-		{"hots", 1, `did you mean "hosts"?`},
+		{"hots", 1, `did you mean "host"?`},
 		{"gust", 1, `did you mean "guest"?`},
 		{"jobs shw", 1, `did you mean "show"?`},
-		{"qwerty", 1, `"qwerty": see`},
+		{"qwerty", 1, `"qwerty"; see`},
 		{"jbo ls", 1, `did you mean "job"?`},
 		{"job lst", 1, `"job lst", did you mean "ls"?`},
 		{"host derain host1", 1, `did you mean "drain"?`},
@@ -464,7 +464,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"migrate j1g0 --wait --dry-run", 1, "dry-run"},
 		{"drain host1 --wait --dry-run", 1, "dry-run"},
 		{"drain host1 --bandwidth fast", 1, "200M"},
-		{"migrate j1g0 --max-stall 1us", 1, "1ms"},
+		{"migrate j1g0 --max-downtime 1us", 1, "1ms"},
 		{"migrate j1g0 --deadline -1s", 1, "30s"},
 		{"moves m1", 1, "m1"},
 		{"moves show", 1, "one move"},
@@ -527,7 +527,7 @@ func TestQuantities(t *testing.T) {
 		t.Errorf("200M/s is %d, %v, written %s", got, err, bytesText(got))
 	}
 	for d, want := range map[time.Duration]string{30 * time.Minute: "30m", time.Hour: "1h", 90 * time.Second: "1m30s", 50 * time.Millisecond: "50ms"} {
-		if got, err := ParseDuration(want); err != nil || got != d || shortDuration(d) != want {
+		if got, err := ParseDuration(want); err != nil || got != d || fleet.ShortDuration(d) != want {
 			t.Errorf("%s is %s, %v", want, got, err)
 		}
 	}

@@ -66,7 +66,7 @@ func usableDirectory(d fleet.Directory) error {
 // plainly is an error without the names of system calls.
 func plainly(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("there is no such directory on this machine")
+		return errors.New("there is no such directory on this machine: make it, or name another")
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return errors.New("you may not read it: ask its owner, or leave it out")

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,15 +16,15 @@ import (
 )
 
 // habits are flags of mpirun and mpiexec that `run` does not have, with what to type
-// instead. One-letter flags have that letter as key.
+// instead. One-letter flags have that letter as key. What is in braces is an example of the
+// flag's value; the answer has the value that was typed.
 var habits = map[string]string{
-	"N":                 "pagurus spreads ranks evenly: for K ranks a guest write --" + fleet.GuestsFlag + " RANKS/K where mpirun has -N K",
-	"p":                 "write -n 4 where mpirun has -np 4",
-	"np":                "write -n 4 where mpirun has --np 4",
-	"ppn":               "pagurus spreads ranks evenly: for K ranks a guest write --" + fleet.GuestsFlag + " RANKS/K where mpiexec has --ppn K",
-	"npernode":          "pagurus spreads ranks evenly: for K ranks a guest write --" + fleet.GuestsFlag + " RANKS/K where mpirun has --npernode K",
-	"host":              "write --" + onFlag + " host1,host2 where mpirun has --host",
-	"hosts":             "write --" + onFlag + " host1,host2 where mpiexec has --hosts",
+	"N":                 "pagurus spreads ranks evenly: for {K} ranks a guest write --" + fleet.GuestsFlag + " RANKS/{K} where mpirun has -N {K}",
+	"np":                "write -n {4} where mpirun has -np {4}",
+	"ppn":               "pagurus spreads ranks evenly: for {K} ranks a guest write --" + fleet.GuestsFlag + " RANKS/{K} where mpiexec has --ppn {K}",
+	"npernode":          "pagurus spreads ranks evenly: for {K} ranks a guest write --" + fleet.GuestsFlag + " RANKS/{K} where mpirun has --npernode {K}",
+	"host":              "write --" + onFlag + " {host1,host2} where mpirun has --host {host1,host2}",
+	"hosts":             "write --" + onFlag + " {host1,host2} where mpiexec has --hosts {host1,host2}",
 	"hostfile":          "pagurus chooses the hosts: leave --hostfile out, or name hosts by --" + onFlag + " host1,host2",
 	"machinefile":       "pagurus chooses the hosts: leave --machinefile out, or name hosts by --" + onFlag + " host1,host2",
 	"f":                 "pagurus chooses the hosts: leave -f out, or name hosts by --" + onFlag + " host1,host2",
@@ -38,57 +40,136 @@ var habits = map[string]string{
 	"prefix":            "the image has its own MPI: --" + imageFlag + " says which",
 }
 
-// They match pflag's errors for an unknown flag and for "-np 4".
+// They match pflag's errors for an unknown flag and for "-np 4", and a value in habits.
 var (
 	unknownFlag      = regexp.MustCompile(`^unknown flag: --(\S+)`)
 	unknownShorthand = regexp.MustCompile(`^unknown shorthand flag: '(.)' in -(\S+)`)
+	numberOfRanks    = regexp.MustCompile(`"p=?[0-9]*" for "-n`)
+	example          = regexp.MustCompile(`\{([^}]*)\}`)
 )
+
+// synonyms are names of verbs. Who types one of a line means the first of it that there is.
+var synonyms = [][]string{
+	{"ls", "list", "ps", "all"},
+	{"show", "explain", "info", "describe", "inspect", "get", "status", "why"},
+	{"rm", "delete", "del", "remove", "destroy", "drop", "purge"},
+	{"create", "add", "build", "new", "make", "init", "pull"},
+	{"migrate", "mv", "move"},
+	{"cancel", "kill", "stop", "abort"},
+	{"down", "stop", "rm", "delete", "destroy"},
+	{"up", "start", "create"},
+	{"run", "start", "submit", "exec", "launch"},
+	{"logs", "log", "output", "tail", "cat"},
+	{"drain", "cordon", "empty"},
+	{"undrain", "uncordon"},
+}
+
+// elsewhere are commands of other programs, each with the one of pagurus that does it.
+var elsewhere = map[string]string{
+	"ls": "job ls", "list": "job ls", "ps": "job ls", "top": "job ls", "squeue": "job ls", "qstat": "job ls",
+	"nodes": "host ls", "node": "host ls", "sinfo": "host ls", "pbsnodes": "host ls", "status": "host ls",
+	"vm": "guest ls", "vms": "guest ls", "container": "guest ls", "containers": "guest ls",
+	"mpirun": "run", "mpiexec": "run", "orterun": "run", "srun": "run", "sbatch": "run --detach", "qsub": "run --detach", "submit": "run --detach",
+	"scancel": "cancel", "qdel": "cancel", "build": "image build", "remove": "host rm",
+	"init": "cluster init", "check": "doctor",
+}
+
+// Habits are the commands of other programs that are answered with one of pagurus.
+func Habits() []string { return slices.Sorted(maps.Keys(elsewhere)) }
 
 // flagError says what is wrong with a flag, what to type instead, and where to read more.
 func flagError(cmd *cobra.Command, err error, typed []string) error {
 	text := err.Error()
 	if cmd.Name() == "run" {
-		if says := habit(text); says != "" {
+		if says := habit(text, typed); says != "" {
 			return usage(cmd, says)
 		}
 	}
 	if m := unknownFlag.FindStringSubmatch(text); m != nil {
-		var names []string
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if near := Nearest(m[1], names); near != "" {
-			text += ", did you mean --" + near + "?"
-		}
+		text += likeFlag(cmd, m[1])
 	}
 	return usage(cmd, orElse(badValue(err, typed), text))
 }
 
-// habit says what to type instead of a flag of mpirun; empty for other errors.
-func habit(text string) string {
-	if strings.Contains(text, `"p" for "-n`) {
-		return habits["p"]
+// likeFlag names, for a sentence, the flag that a mistyped one may mean: a near name, a
+// shorter or longer one, or the flag of a command beside it; empty if there is none.
+func likeFlag(cmd *cobra.Command, word string) string {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if near := Nearest(word, names); near != "" {
+		return ", did you mean --" + near + "?"
 	}
-	if m := unknownFlag.FindStringSubmatch(text); m != nil {
-		return habits[m[1]]
-	}
-	if m := unknownShorthand.FindStringSubmatch(text); m != nil {
-		// mpirun also takes long names after one dash. An h before the rest asked for help.
-		for _, name := range []string{m[2], "h" + m[2]} {
-			if says := habits[name]; says != "" {
-				return says
-			}
+	const least = 3 // letters that say what is meant
+	for _, name := range names {
+		if min(len(word), len(name)) >= least && (strings.HasPrefix(word, name) || strings.HasPrefix(name, word)) {
+			return ", did you mean --" + name + "?"
 		}
-		return habits[m[1]]
+	}
+	if !cmd.HasParent() {
+		return ""
+	}
+	for _, beside := range cmd.Parent().Commands() {
+		if beside.IsAvailableCommand() && beside.Flags().Lookup(word) != nil {
+			return fmt.Sprintf(", did you mean `%s --%s`?", beside.CommandPath(), word)
+		}
+	}
+	return ""
+}
+
+// habit says what to type instead of a flag of mpirun; empty for other errors.
+func habit(text string, typed []string) string {
+	var names []string
+	switch {
+	case numberOfRanks.MatchString(text):
+		names = []string{"np"}
+	case unknownFlag.MatchString(text):
+		names = []string{unknownFlag.FindStringSubmatch(text)[1]}
+	case unknownShorthand.MatchString(text):
+		// mpirun also takes long names after one dash. An h before the rest asked for help.
+		m := unknownShorthand.FindStringSubmatch(text)
+		names = []string{m[2], "h" + m[2], m[1]}
+	}
+	for _, name := range names {
+		if says := habits[name]; says != "" {
+			value := valueOf(name, typed)
+			return example.ReplaceAllStringFunc(says, func(s string) string { return cmp.Or(value, strings.Trim(s, "{}")) })
+		}
+	}
+	return ""
+}
+
+// valueOf is what was typed as a flag's value: the next word, or the rest of the flag's own;
+// empty if there is none.
+func valueOf(name string, typed []string) string {
+	for i, arg := range typed {
+		rest, is := strings.CutPrefix(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), name)
+		switch {
+		case !is || !strings.HasPrefix(arg, "-"):
+		case rest == "" && i+1 < len(typed) && !strings.HasPrefix(typed[i+1], "-"):
+			return typed[i+1]
+		case strings.Trim(rest, "=0123456789") == "" || strings.HasPrefix(rest, "="):
+			return strings.TrimPrefix(rest, "=")
+		}
 	}
 	return ""
 }
 
 // Nearest is the name with the fewest changes from a word, or empty if all have more than
-// two. Among equals a name that begins with the word wins.
+// two, of a short word more than one. Two letters in the wrong order are one change. Among
+// equals a name that begins with the word wins.
 func Nearest(word string, names []string) string {
-	const mostChanges = 2
-	best, least := "", mostChanges+1
+	const short = 4
+	word = strings.ToLower(word)
+	most := 2
+	if len(word) <= short {
+		most = 1
+	}
+	best, least := "", most+1
 	for _, name := range slices.Sorted(slices.Values(names)) {
-		changes := levenshtein.ComputeDistance(strings.ToLower(word), name)
+		changes := levenshtein.ComputeDistance(word, name)
+		if changes == 2 && sortedLetters(word) == sortedLetters(name) {
+			changes = 1
+		}
 		if changes < len(name) && (changes < least || changes == least && strings.HasPrefix(name, word) && !strings.HasPrefix(best, word)) {
 			best, least = name, changes
 		}
@@ -96,17 +177,36 @@ func Nearest(word string, names []string) string {
 	return best
 }
 
-// like names, for a sentence, the subcommand of cmd that a mistyped word may mean; empty if
-// there is none.
+func sortedLetters(word string) string { return string(slices.Sorted(slices.Values([]byte(word)))) }
+
+// like names, for a sentence, the subcommand of cmd that a word may mean, mistyped or learnt
+// elsewhere; empty if there is none.
 func like(cmd *cobra.Command, word string) string {
+	found := ""
+	if !cmd.HasParent() {
+		found = elsewhere[word]
+	}
 	var names []string
 	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() {
 			names = append(append(names, c.Name()), c.Aliases...)
 		}
 	}
-	if near := Nearest(word, names); near != "" {
-		return fmt.Sprintf(", did you mean %q?", near)
+	if found = cmp.Or(found, synonym(word, names), Nearest(word, names)); found != "" {
+		return fmt.Sprintf(", did you mean %q?", found)
+	}
+	return ""
+}
+
+// synonym is the name that means the same as a word; empty if there is none.
+func synonym(word string, names []string) string {
+	for _, line := range synonyms {
+		if !slices.Contains(line, word) {
+			continue
+		}
+		if i := slices.IndexFunc(line, func(verb string) bool { return slices.Contains(names, verb) }); i >= 0 {
+			return line[i]
+		}
 	}
 	return ""
 }

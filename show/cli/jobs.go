@@ -226,10 +226,11 @@ func (a *app) answer(answer fleet.Answer) error {
 
 // The arguments that commands ask for if they are missing.
 const (
-	oneHost = "one host: `pagurus host ls` lists them"
-	oneMove = "one move: `pagurus move ls` lists them"
-	oneJob  = "one job: `pagurus job ls` lists them"
-	someJob = "a job: `pagurus job ls` lists them"
+	oneHost  = "one host: `pagurus host ls` lists them"
+	oneGuest = "one guest: `pagurus guest ls` lists them"
+	oneMove  = "one move: `pagurus move ls` lists them"
+	oneJob   = "one job: `pagurus job ls` lists them"
+	someJob  = "a job: `pagurus job ls` lists them"
 )
 
 func unknownJob(id fleet.JobID) error {

@@ -166,7 +166,7 @@ func (d days) String() string {
 		return ""
 	}
 	if v, err := time.ParseDuration(d.Value.String()); err == nil {
-		return shortDuration(v)
+		return fleet.ShortDuration(v)
 	}
 	return d.Value.String()
 }

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -45,6 +47,9 @@ func (f tokenFlags) read() (string, error) {
 		return "", fmt.Errorf("give --%s or --%s: an administrator makes a token with `pagurus token create`", tokenFlag, tokenFileFlag)
 	}
 	file, err := os.Open(f.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("--%s: there is no file %s: write the line into it that `pagurus token create` prints", tokenFileFlag, f.file)
+	}
 	if err != nil {
 		return "", fmt.Errorf("reading the token: %w", err)
 	}

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +21,9 @@ func manCommand(root *cobra.Command) *cobra.Command {
 		Hidden:  true,
 		Args:    Exactly(1, "the folder to write to"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
+			if err := os.Mkdir(args[0], 0o755); errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("there is no folder %s to make %s in: make it, or name another", filepath.Dir(args[0]), filepath.Base(args[0]))
+			} else if err != nil && !errors.Is(err, fs.ErrExist) {
 				return fmt.Errorf("making the folder for man pages: %w", err)
 			}
 			// A fixed date, so that the same source gives the same pages.

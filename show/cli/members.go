@@ -20,7 +20,7 @@ func (a *app) memberNouns() []Noun {
 		{
 			Title: "Members:",
 			Command: &cobra.Command{
-				Use: "token", Aliases: []string{"tokens"}, Short: "Make, list and remove join tokens",
+				Use: "token", Aliases: []string{"tokens"}, Short: "Create, list and remove join tokens",
 				Example: "  pagurus token create --role host --uses 20 --ttl 24h\n  pagurus token ls\n  pagurus token rm 3f9c0a61d2",
 			},
 			Verbs: verbs(a.ls("join tokens", listing{view.Cluster.TokenTable, func(c view.Cluster) any { return c.Tokens }}, ""), a.createTokenCommand, a.removeTokenCommand),
@@ -42,7 +42,7 @@ func (a *app) createTokenCommand() *cobra.Command {
 	ttl, role := 24*time.Hour, string(fleet.HostRole)
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Make a join token and print it",
+		Short: "Create a join token and print it",
 		Long: `Create prints a token. It is shown only now: the controller keeps no copy. Whoever has it
 may join, as often as --uses says and until --ttl is over: machines with ` + "`pagurus join`" + `,
 a user with ` + "`pagurus login`" + `.`,

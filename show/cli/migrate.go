@@ -35,7 +35,7 @@ guest at the target, and then sends the rest, first what the guest waits for. It
 always ends, but until all memory has arrived neither host alone has the guest. If a
 host or the network between them fails then, the guest is lost, and its job fails.
 Such a move cannot be cancelled. Stop-and-copy suspends the guest for the whole copy.
-Auto takes pre-copy if that is expected to be ready within --max-stall and --deadline,
+Auto takes pre-copy if that is expected to be ready within --max-downtime and --deadline,
 else post-copy if the targets can, else stop-and-copy if that fits. It says why
 (` + "`pagurus move show`, --dry-run" + `). If none fits, the move is refused.
 

@@ -264,7 +264,7 @@ func (a *app) forgetCommand() *cobra.Command {
 		Short: "Remove a host that is gone for good",
 		Long: `Forget removes a host that will not come back. Its certificate no longer counts. Make
 sure that the machine is off, or its guests keep running without Pagurus. For a host
-whose agent runs, use ` + "`pagurus host remove`" + `.`,
+whose agent runs, use ` + "`pagurus host rm`" + `.`,
 		Example:           "  pagurus forget host7",
 		Args:              Exactly(1, oneHost),
 		ValidArgsFunction: a.completeHostArgument,
@@ -276,12 +276,12 @@ whose agent runs, use ` + "`pagurus host remove`" + `.`,
 func (a *app) removeHostCommand() *cobra.Command {
 	limit := usualWait
 	cmd := &cobra.Command{
-		Use:   "remove HOST",
+		Use: "rm HOST", Aliases: []string{"remove"},
 		Short: "Empty a host and remove it from the cluster",
-		Long: `Remove moves all guests off a host, waits until it is empty, and removes it: its
+		Long: `Rm moves all guests off a host, waits until it is empty, and removes it: its
 certificate no longer counts, and its agent is turned away. If guests stay, the host is
 not removed and keeps draining. It may join again with a new token.`,
-		Example:           "  pagurus host remove host7",
+		Example:           "  pagurus host rm host7",
 		Args:              Exactly(1, oneHost),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -310,6 +310,17 @@ func (a *app) aboutHost(verb fleet.RequestVerb) func(*cobra.Command, []string) e
 			return err
 		}
 		return a.answer(answer)
+	}
+}
+
+// explainVerb is explain of one kind of things, below its noun.
+func (a *app) explainVerb(what, id, one string, complete completion, aliases ...string) func() *cobra.Command {
+	return func() *cobra.Command {
+		cmd := a.explainCommand()
+		cmd.Use, cmd.Aliases = "explain "+what, aliases
+		cmd.Args, cmd.ValidArgsFunction = Exactly(1, one), complete
+		cmd.Example = "  pagurus explain " + id
+		return cmd
 	}
 }
 

@@ -71,7 +71,7 @@ func (a *app) nouns() []Noun {
 				Use: "job", Aliases: []string{"jobs"}, Short: "List, run, follow and end jobs",
 				Example: "  pagurus job ls\n  pagurus job run -n 4 -- ./a.out\n  pagurus job show j3            # what its ranks do\n  pagurus job cancel j3",
 			},
-			Verbs: verbs(a.ls("jobs", listing{view.Cluster.JobTable, func(c view.Cluster) any { return c.Jobs }}, "  pagurus ls --json | jq -r '.[] | select(.state == \"running\") | .id'"), a.showJobCommand),
+			Verbs: verbs(a.ls("jobs", listing{view.Cluster.JobTable, func(c view.Cluster) any { return c.Jobs }}, "  pagurus ls --json | jq -r '.[] | select(.state == \"running\") | .id'"), a.showJobCommand, a.explainVerb("JOB", "j3", oneJob, a.completeJobs(anyJob))),
 			Short: verbs(a.runCommand, a.logsCommand, a.waitCommand, a.cancelCommand, a.signalCommand),
 		},
 		{
@@ -80,7 +80,7 @@ func (a *app) nouns() []Noun {
 				Use: "guest", Aliases: []string{"guests"}, Short: "List guests and move them",
 				Example: "  pagurus guest ls\n  pagurus guest migrate j3g1 --to host2 --wait",
 			},
-			Verbs: verbs(a.ls("guests and where they are", listing{view.Cluster.GuestTable, func(c view.Cluster) any { return c.Guests }}, "")),
+			Verbs: verbs(a.ls("guests and where they are", listing{view.Cluster.GuestTable, func(c view.Cluster) any { return c.Guests }}, ""), a.explainVerb("GUEST", "j3g1", oneGuest, a.completeGuests, "show")),
 			Short: verbs(a.migrateCommand),
 		},
 		{
@@ -94,7 +94,7 @@ the owner comes. If the owner stays, the host's policy decides what happens to t
 				Example: "  pagurus host ls\n  pagurus host drain host1 --wait\n  pagurus host policy office3 --owner yes --hours 19:00-07:00\n  pagurus host claim office3      # I need it now\n  pagurus host release office3    # I am done",
 			},
 			Verbs: verbs(a.ls("hosts", listing{view.Cluster.HostTable, func(c view.Cluster) any { return c.Hosts }}, "  pagurus ls --json | jq '.[] | {id, state}'"),
-				a.policyCommand, a.claimCommand, a.releaseCommand, a.removeHostCommand),
+				a.policyCommand, a.claimCommand, a.releaseCommand, a.removeHostCommand, a.explainVerb("HOST", "host2", oneHost, a.completeHostArgument, "show")),
 			Short: verbs(a.drainCommand, a.undrainCommand, a.forgetCommand),
 		},
 		{
@@ -103,7 +103,7 @@ the owner comes. If the owner stays, the host's policy decides what happens to t
 				Use: "move", Aliases: []string{"moves"}, Short: "List moves, show one, cancel one, or predict one",
 				Example: "  pagurus move ls\n  pagurus move show m3            # every phase of one move\n  pagurus move cancel m3\n  pagurus move predict j3g1",
 			},
-			Verbs: verbs(a.ls("moves, under way and past", listing{view.Cluster.MoveTable, func(c view.Cluster) any { return c.Moves }}, ""), a.showMoveCommand, a.cancelMoveCommand),
+			Verbs: verbs(a.ls("moves, under way and past", listing{view.Cluster.MoveTable, func(c view.Cluster) any { return c.Moves }}, ""), a.showMoveCommand, a.cancelMoveCommand, a.explainVerb("MOVE", "m4", oneMove, a.completeMoves)),
 			Short: verbs(a.predictCommand),
 		},
 		{

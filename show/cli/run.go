@@ -115,10 +115,27 @@ func (f *runFlags) judge(cmd *cobra.Command) {
 	NoLess(flags, fleet.GuestsFlag, 1)
 	NoLess(flags, cpusFlag, 1)
 	JudgeTune(flags, tuneFlag)
+	Judge(flags, onFlag, hostNames)
 	Judge(flags, envFlag, func(s string) error {
 		_, err := environment([]string{s}, os.LookupEnv)
 		return err
 	})
+}
+
+// hostNames judges a list of hosts. mpirun's number of slots of a host has no meaning here.
+func hostNames(s string) error {
+	if err := notEmpty(true)(s); err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(s, ",") {
+		if host, _, slots := strings.Cut(name, ":"); slots {
+			return fmt.Errorf("%q has a number of slots, and ranks are spread evenly over guests: write %s", name, host)
+		}
+		if fleet.HostID(name).Refused() != "" {
+			return fmt.Errorf("%q cannot be the name of a host: `pagurus host ls` lists them", name)
+		}
+	}
+	return nil
 }
 
 // run submits the job and, unless it is detached, stays until its end.
@@ -195,7 +212,7 @@ func (a *app) submit(ctx context.Context, r fleet.Request, signals chan os.Signa
 func (f *runFlags) check(args []string) error {
 	var err error
 	if f.guests > f.ranks {
-		return fmt.Errorf("--"+fleet.GuestsFlag+" %d: it must be between 1 and the number of ranks (%d)", f.guests, f.ranks)
+		return fmt.Errorf("--"+fleet.GuestsFlag+" %d: each guest has one rank at least, and there are %d; ask for fewer guests, or for more ranks with -n", f.guests, f.ranks)
 	}
 	if f.mirrored, err = ParseTune(f.tune); err != nil {
 		return fmt.Errorf("--"+tuneFlag+": %w", err)
@@ -212,7 +229,7 @@ func (f *runFlags) check(args []string) error {
 	f.exportDir = f.directory
 	if f.export != "" {
 		if f.exportDir, err = resolved(f.export); err != nil {
-			return fmt.Errorf("--"+fleet.ExportFlag+": %w", err)
+			return fmt.Errorf("--"+fleet.ExportFlag+" %s: %w", f.export, plainly(err))
 		}
 	}
 	if err := checkExport(f.exportDir, f.directory); err != nil {

@@ -5,12 +5,16 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"regexp"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
 )
+
+// isJob matches the ID of a job.
+var isJob = regexp.MustCompile(`^j[0-9]+$`)
 
 // passedOn are the signals that `run` passes to the job's program, as mpirun does.
 var passedOn = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2}
@@ -49,7 +53,7 @@ MPI_Finalize, makes mpirun end the others a second or two later.`,
 			return nil
 		},
 	}
-	Duration(cmd.Flags(), &grace, "grace", "time for the programs to end after SIGTERM, up to "+shortDuration(fleet.MostGrace))
+	Duration(cmd.Flags(), &grace, "grace", "time for the programs to end after SIGTERM, up to "+fleet.ShortDuration(fleet.MostGrace))
 	_ = cmd.RegisterFlagCompletionFunc("grace", cobra.FixedCompletions([]string{"0s", "10s", "1m"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -80,6 +84,9 @@ stops a program until it gets CONT. SIGUSR1 and SIGUSR2 that a running
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := fleet.ReadSignal(args[1]); err != nil {
+				if isJob.MatchString(args[1]) {
+					return usage(cmd, fmt.Sprintf("the job comes first: `pagurus signal %s %s`", args[1], args[0]))
+				}
 				return err
 			}
 			answer, err := a.sendSignal(cmd.Context(), fleet.JobID(args[0]), args[1], newOutage(a.Err))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"pagurus/fleet"
 	"pagurus/show/view"
 )
 
@@ -68,7 +69,7 @@ func Duration(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
 
 // Span is the value of a flag for a time span, also for package flag.
 func Span(value *time.Duration) pflag.Value {
-	return &quantity[time.Duration]{value: value, kind: "duration", parse: ParseDuration, text: shortDuration}
+	return &quantity[time.Duration]{value: value, kind: "duration", parse: ParseDuration, text: fleet.ShortDuration}
 }
 
 // sizeText is a size: a number, a unit, and how people end units.
@@ -148,21 +149,6 @@ func bytesText(n int64) string {
 		n, unit = n/1024, "KMGT"[i:i+1]
 	}
 	return strconv.FormatInt(n, 10) + unit
-}
-
-// shortDuration leaves out the parts that are zero: 30m, not 30m0s; and 30d, not 720h.
-func shortDuration(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d > day && d%day == 0 {
-		return fmt.Sprintf("%dd", d/day)
-	}
-	text := d.String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, zero) {
-			text = strings.TrimSuffix(text, zero[1:])
-		}
-	}
-	return text
 }
 
 // badValue says what is wrong with a flag's value, and names the flag as it was typed; empty

@@ -139,12 +139,12 @@ func (d *Demo) show(ctx context.Context) error {
 			return err
 		}
 		d.Steps = steps
-		light, err := d.melted(ctx, fleet.Container)
+		container, err := d.melted(ctx, fleet.Container)
 		if err != nil {
 			return err
 		}
 		d.say("Virtual machines and containers")
-		if err := beside(d.Out, vm, light); err != nil {
+		if err := beside(d.Out, vm, container); err != nil {
 			return err
 		}
 	}

@@ -140,17 +140,17 @@ func TestAShortMeltIsMadeLonger(t *testing.T) {
 	}
 }
 
-func TestSilenceIsThatOfTheUndisturbedMelt(t *testing.T) {
+func TestGapIsThatOfTheUndisturbedMelt(t *testing.T) {
 	at := time.Unix(1000, 0)
 	r := run{from: at, until: at.Add(9 * time.Second), gaps: []fleet.Gap{
 		{At: at.Add(-time.Second), Took: 5 * time.Second}, {At: at.Add(time.Second), Took: 40 * time.Millisecond}, {At: at.Add(8 * time.Second), Took: 2 * time.Second},
 	}}
-	if got, ok := r.silence(); !ok || got != 40*time.Millisecond {
-		t.Errorf("silence is %v, %v", got, ok)
+	if got, ok := r.undisturbedGap(); !ok || got != 40*time.Millisecond {
+		t.Errorf("the longest gap is %v, %v", got, ok)
 	}
 	var said strings.Builder
 	report(&said, r, comparison{})
-	if !strings.Contains(said.String(), "the longest silence of a rank undisturbed was 40 ms.") {
+	if !strings.Contains(said.String(), "the longest gap of a rank undisturbed was 40 ms.") {
 		t.Error(said.String())
 	}
 }

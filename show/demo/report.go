@@ -45,9 +45,9 @@ func (r *run) noteHosts(s fleet.Snapshot, job fleet.JobID) {
 	}
 }
 
-// silence is the longest gap of any rank in the undisturbed melt; ok is false if there is
+// undisturbedGap is the longest gap of any rank in the undisturbed melt; ok is false if there is
 // none.
-func (r *run) silence() (longest time.Duration, ok bool) {
+func (r *run) undisturbedGap() (longest time.Duration, ok bool) {
 	for _, g := range r.gaps {
 		if g.At.After(r.from) && g.At.Add(g.Took).Before(r.until) {
 			longest, ok = max(longest, g.Took), true
@@ -87,8 +87,8 @@ func report(w io.Writer, r run, same comparison) {
 	}
 	t.Flush()
 	beside := "" // for comparison with the stalls
-	if s, ok := r.silence(); ok {
-		beside = "; the longest silence of a rank undisturbed was " + millis(s)
+	if s, ok := r.undisturbedGap(); ok {
+		beside = "; the longest gap of a rank undisturbed was " + millis(s)
 	}
 	fmt.Fprintf(w, "\nThe steps took %.1f s undisturbed and %.1f s with %d moves%s.\n", r.undisturbed.Seconds(), r.moved.Seconds(), len(migrations(r)), beside)
 	if same.Differs == "" {
@@ -100,11 +100,11 @@ func report(w io.Writer, r run, same comparison) {
 
 // beside prints what the same work and the moves took in the two kinds of guests. It
 // compares their results as far as both go, and returns an error if these differ.
-func beside(w io.Writer, vm, light run) error {
+func beside(w io.Writer, vm, container run) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "\n\tVM\tCONTAINER")
 	row := func(what string, of func(run) time.Duration) {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", what, brief(of(vm)), brief(of(light)))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", what, brief(of(vm)), brief(of(container)))
 	}
 	row("from run to the program's start", func(r run) time.Duration { return r.job.Started.Sub(r.job.Submitted) })
 	row("a step, undisturbed", func(r run) time.Duration { return r.undisturbed / time.Duration(max(r.steps, 1)) })
@@ -131,7 +131,7 @@ func beside(w io.Writer, vm, light run) error {
 		})
 	}
 	t.Flush()
-	one, two := thermo(vm.log), thermo(light.log)
+	one, two := thermo(vm.log), thermo(container.log)
 	n := min(len(one), len(two))
 	for i := range n {
 		if one[i] != two[i] {

@@ -30,7 +30,7 @@ func (f Forecast) Table() Table {
 				fmt.Sprintf("%s would converge with %s", m.Guest, p.Help))
 		}
 		if p.Mapping >= mappingSaid && p.Profile != nil {
-			t.Notes = append(t.Notes, fmt.Sprintf("%s: its %[3]d memory mappings alone take %[2]s of that downtime, whatever --max-stall says", m.Guest, Took(p.Mapping), p.Profile.Mappings))
+			t.Notes = append(t.Notes, fmt.Sprintf("%s: its %[3]d memory mappings alone take %[2]s of that downtime, whatever --max-downtime says", m.Guest, Took(p.Mapping), p.Profile.Mappings))
 		}
 		t.Rows = append(t.Rows, row)
 	}

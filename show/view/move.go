@@ -14,9 +14,9 @@ import (
 // there.
 type Skew struct {
 	Switch   time.Duration  `json:"switch_ns"`             // from the switch orders, before any guest is suspended, until the last guest is reported running; controller's clock
-	Suspends *time.Duration `json:"suspends_ns,omitempty"` // between the first and the last pause; nil: the hosts' clocks differ
+	Suspends *time.Duration `json:"suspends_ns,omitempty"` // between the first and the last suspension; nil: the hosts' clocks differ
 	Resumes  *time.Duration `json:"resumes_ns,omitempty"`  // between the first and the last resume; likewise
-	Blackout *time.Duration `json:"blackout_ns,omitempty"` // from the first pause to the last resume; likewise
+	Blackout *time.Duration `json:"blackout_ns,omitempty"` // from the first suspension to the last resume; likewise
 }
 
 // clocks gives the clock of a host: hosts of one machine share it.
@@ -76,7 +76,7 @@ func (p Part) blackoutText() string {
 // skew gives the skew of the guests that switched; nil for fewer than two.
 func skew(parts []Part, clock func(fleet.HostID) string) *Skew {
 	var out Skew
-	var paused, resumed span
+	var suspended, resumed span
 	n := 0
 	for _, p := range parts {
 		begun, ended := p.entered(fleet.Switching), p.left(fleet.Activating)
@@ -85,15 +85,15 @@ func skew(parts []Part, clock func(fleet.HostID) string) *Skew {
 		}
 		n++
 		out.Switch = max(out.Switch, ended.Sub(begun)) // all begin in one change
-		paused.add(p.Cost.SuspendedAt, clock(p.From))
+		suspended.add(p.Cost.SuspendedAt, clock(p.From))
 		resumed.add(p.Resumed, clock(p.To))
 	}
 	if n < 2 {
 		return nil
 	}
-	out.Suspends, out.Resumes = paused.length(), resumed.length()
-	if out.Suspends != nil && out.Resumes != nil && paused.clock == resumed.clock {
-		d := resumed.last.Sub(paused.first)
+	out.Suspends, out.Resumes = suspended.length(), resumed.length()
+	if out.Suspends != nil && out.Resumes != nil && suspended.clock == resumed.clock {
+		d := resumed.last.Sub(suspended.first)
 		out.Blackout = &d
 	}
 	return &out

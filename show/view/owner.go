@@ -45,11 +45,11 @@ func (c Cluster) ownerNotes(h Host) []string {
 		if o.Why != "" {
 			why = " (" + o.Why + ")"
 		}
-		lent := ""
+		reclaimed := ""
 		if n := h.reclaimedBytes(); n > 0 {
-			lent = ", and have given back " + Bytes(n) + " of memory"
+			reclaimed = ", and have given back " + Bytes(n) + " of memory"
 		}
-		notes = append(notes, fmt.Sprintf("the owner of %s has been %s for %s%s: %s%s", h.ID, o.State, Age(o.ThereFor(c.At)), why, c.next(h), lent))
+		notes = append(notes, fmt.Sprintf("the owner of %s has been %s for %s%s: %s%s", h.ID, o.State, Age(o.ThereFor(c.At)), why, c.next(h), reclaimed))
 	}
 	if len(o.Deaf) > 0 {
 		notes = append(notes, fmt.Sprintf("%s ignores sensors that do not work: %s", h.ID, strings.Join(o.Deaf, "; ")))

@@ -65,7 +65,7 @@ type Move struct {
 type Part struct {
 	fleet.Migration
 	Progress fleet.Progress `json:"progress"`              // the final cost if known, otherwise the source's latest facts
-	Blackout *time.Duration `json:"blackout_ns,omitempty"` // from pause to resume; nil: not over, or the hosts' clocks differ
+	Blackout *time.Duration `json:"blackout_ns,omitempty"` // from suspension to resume; nil: not over, or the hosts' clocks differ
 	Resuming *Resuming      `json:"resuming,omitempty"`    // its second part; nil: not over
 }
 

@@ -88,7 +88,7 @@ func (d *Listener) Serve(take func(*framing.Conn, Hello) error) {
 			c := framing.New(raw)
 			defer c.Close()
 			if err := d.admit(c, take); err != nil && !framing.Over(err) {
-				d.log.Warn("take a guest in", "guest", d.guest, "from", raw.RemoteAddr(), "error", err)
+				d.log.Warn("guest could not be received", "guest", d.guest, "from", raw.RemoteAddr(), "cause", err)
 			}
 		})
 	}

@@ -154,10 +154,10 @@ func (o *Sender) Tell() {
 	}
 }
 
-// amid returns the progress in the middle of a pass: p is the progress at its beginning, after
+// withinPass returns the progress in the middle of a pass: p is the progress at its beginning, after
 // which sent bytes were sent in a time took. If memory goes with the images, RemainingBytes
 // stays as it is. A few bytes do not indicate the speed.
-func amid(p fleet.Progress, sent int64, took time.Duration, memory bool) fleet.Progress {
+func withinPass(p fleet.Progress, sent int64, took time.Duration, memory bool) fleet.Progress {
 	p.SentBytes, p.Elapsed = p.SentBytes+sent, p.Elapsed+took
 	if memory {
 		p.RemainingBytes = max(0, p.RemainingBytes-sent)
@@ -261,7 +261,7 @@ func (o *Sender) tellOn(now time.Time) {
 		o.Progress.SentBytes, o.Progress.Elapsed = o.conn.Sent(), now.Sub(o.begun)
 		o.Tell()
 	default:
-		o.tell(amid(o.Progress, o.conn.Sent()-o.before, now.Sub(o.pass), o.memory != nil))
+		o.tell(withinPass(o.Progress, o.conn.Sent()-o.before, now.Sub(o.pass), o.memory != nil))
 	}
 }
 

@@ -199,7 +199,7 @@ func FuzzIn(f *testing.F) {
 
 // During a pass the remaining bytes decrease, and the speed is reported as soon as it is
 // meaningful. Memory that is sent with the images remains until then.
-func TestAmidAPass(t *testing.T) {
+func TestWithinAPass(t *testing.T) {
 	begun := fleet.Progress{Rounds: 1, RemainingBytes: 100 << 20, SentBytes: 5, Elapsed: time.Second, BytesPerSecond: 7}
 	for _, c := range []struct {
 		sent   int64
@@ -213,7 +213,7 @@ func TestAmidAPass(t *testing.T) {
 		{40 << 20, false, 100 << 20, 20 << 20},
 	} {
 		want := fleet.Progress{Rounds: 1, RemainingBytes: c.left, SentBytes: 5 + c.sent, Elapsed: 3 * time.Second, BytesPerSecond: c.rate}
-		if got := amid(begun, c.sent, 2*time.Second, c.memory); got != want {
+		if got := withinPass(begun, c.sent, 2*time.Second, c.memory); got != want {
 			t.Errorf("%d bytes sent, memory %t: %+v, want %+v", c.sent, c.memory, got, want)
 		}
 	}

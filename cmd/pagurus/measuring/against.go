@@ -84,7 +84,7 @@ func moveAgainst(memory int64) bench.Program {
 		Figures: []bench.Figure{
 			{Name: "total_s", Says: "time of a move", Unit: "s", Sense: stats.Slower},
 			{Name: "down_s", Says: "downtime, by QEMU", Unit: "s", Sense: stats.Slower},
-			{Name: "stall_s", Says: "longest silence of a rank", Unit: "s", Sense: stats.Slower},
+			{Name: "stall_s", Says: "stall: longest gap of a rank", Unit: "s", Sense: stats.Slower},
 			{Name: "sent_mib", Says: "memory sent", Unit: "MiB", Sense: stats.Slower},
 		},
 	}
@@ -118,10 +118,10 @@ func figuresOf(took, down, stall time.Duration, sent int64) map[string]float64 {
 	return map[string]float64{"total_s": took.Seconds(), "down_s": max(down, leastDown).Seconds(), "stall_s": stall.Seconds(), "sent_mib": float64(sent) / (1 << 20)}
 }
 
-// afterMove is how long after a move a silence still counts as its own.
+// afterMove is how long after a move a gap still counts as its own.
 const afterMove = 2 * time.Second
 
-// stalled gives the longest silence of a job's ranks while something is done with it, by its
+// stalled gives the longest gap of a job's ranks while something is done with it, by its
 // own account and clock. said gives all that the job has said so far.
 func stalled(ctx context.Context, said func() (string, error), do func() error) (time.Duration, error) {
 	if err := drive.Pause(ctx, settleTime); err != nil {
@@ -139,7 +139,7 @@ func stalled(ctx context.Context, said func() (string, error), do func() error) 
 		return 0, err
 	}
 	if len(before) == 0 {
-		return 0, errors.New("the job says nothing of its silences")
+		return 0, errors.New("the job says nothing of its gaps")
 	}
 	begun := time.Now()
 	if err := do(); err != nil {
@@ -163,7 +163,7 @@ func stalled(ctx context.Context, said func() (string, error), do func() error) 
 	}
 }
 
-// longestSince gives the longest of a job's silences but for the first ones, and whether they
+// longestSince gives the longest of a job's gaps but for the first ones, and whether they
 // reach to a time.
 func longestSince(all []drive.Gap, first int, until time.Time) (longest time.Duration, whole bool) {
 	if len(all) <= first || !all[len(all)-1].Ended.After(until) {

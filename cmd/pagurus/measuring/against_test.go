@@ -19,7 +19,7 @@ import (
 	"pagurus/fleet"
 )
 
-func TestTheLongestSilenceOfAMove(t *testing.T) {
+func TestTheLongestGapOfAMove(t *testing.T) {
 	at := func(s, ms int) drive.Gap {
 		return drive.Gap{Ended: time.Unix(int64(s), 0), Took: time.Duration(ms) * time.Millisecond}
 	}

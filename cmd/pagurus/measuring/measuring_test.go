@@ -272,7 +272,7 @@ func TestNoiseIsMeasuredPrintedAndKept(t *testing.T) {
 		t.Errorf("the record: %v, %+v", err, r)
 	}
 	if again, err := typed("bench", "compare", dir, dir); err != nil || !strings.Contains(again, "cannot be told apart") {
-		t.Errorf("held against itself: %v\n%s", err, again)
+		t.Errorf("compared with itself: %v\n%s", err, again)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "noise.json")); err != nil || !strings.Contains(string(text), `"predicted"`) {
 		t.Errorf("kept is %.200q, %v", text, err)
@@ -385,7 +385,7 @@ func TestMovesAreRead(t *testing.T) {
 	}
 	m.Stall.Took *= 2 // as the copy began
 	if got, err := read(m); err != nil || got.Parts["stall_s"] != nil {
-		t.Errorf("a silence that is not the switch's consists of %v, %v", got.Parts["stall_s"], err)
+		t.Errorf("a stall that is not the switch's consists of %v, %v", got.Parts["stall_s"], err)
 	}
 	m.Phase, m.Cause = fleet.Aborted, "no room"
 	if _, err := read(m); err == nil || !strings.Contains(err.Error(), "no room") {

@@ -28,7 +28,7 @@ func migrationCommand(std Streams) *cobra.Command {
 		Short: short("migration"),
 		Long: `Migration runs STREAM on two guests of each target and moves one of them between
 two hosts again and again. It measures how long a move takes, its downtime, the
-longest silence that a rank saw, and how much is sent.
+stall (the longest gap of a rank), and how much is sent.
 
 With --against qemu a virtual machine with a busy rank is moved from one host to
 another, in turn by Pagurus and by QEMU driven by hand: two guests of the same size and
@@ -55,7 +55,7 @@ nothing there. Where KVM does not work guests are emulated, and the record says 
 	f.StringSliceVar(&o.targets, "targets", []string{targets.Contained}, "kinds of guests to move: container, vm, vm-tuned")
 	o.flags(cmd, "moves of each")
 	cli.Size(f, &o.memory, "mem", "memory of each guest")
-	f.StringVar(&beside.whom, "against", "", "what Pagurus's moves are held against: "+byHand)
+	f.StringVar(&beside.whom, "against", "", "what Pagurus's moves are compared with: "+byHand)
 	f.StringSliceVar(&beside.between, "between", nil, "the two hosts, with --against (default: the first two that run virtual machines)")
 	f.StringVar(&beside.via, "via", "", "how a command is run as root on a {host} or {address}, with --against (default: \"ssh {host} sudo\", and what a lab has)")
 	return cmd
@@ -64,7 +64,7 @@ nothing there. Where KVM does not work guests are emulated, and the record says 
 func (o *overhead) migrations(ctx context.Context, cmd *cobra.Command) error {
 	o.suite = "stream"
 	if err := o.check(); err != nil {
-		return fmt.Errorf("%w: see `pagurus bench migration --help`", err)
+		return fmt.Errorf("%w; see `pagurus bench migration --help`", err)
 	}
 	if slices.Contains(o.targets, targets.Native) {
 		return errors.New("native programs cannot be moved: that is what guests are for")
@@ -100,7 +100,7 @@ func moveProgram() bench.Program {
 			{Name: "total_s", Says: "time of a move", Unit: "s", Sense: stats.Slower},
 			{Name: "down_s", Says: "downtime of the guest", Unit: "s", Sense: stats.Slower},
 			{Name: "handed_s", Says: "of that, until its source has handed it over", Unit: "s", Sense: stats.Slower},
-			{Name: "stall_s", Says: "longest silence of a rank", Unit: "s", Sense: stats.Slower},
+			{Name: "stall_s", Says: "stall: longest gap of a rank", Unit: "s", Sense: stats.Slower},
 			{Name: "sent_mib", Says: "memory sent", Unit: "MiB", Sense: stats.Slower},
 			{Name: "rounds", Says: "rounds of the copy", Sense: stats.Slower},
 		},
@@ -200,7 +200,7 @@ func readMove(text string) (bench.Result, error) {
 	return bench.Result{Figures: map[string]float64{
 		"total_s": m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At).Seconds(), "down_s": still.Seconds(), "handed_s": m.Cost.Downtime.Seconds(),
 		"stall_s": m.Stall.Took.Seconds(), "sent_mib": float64(m.Cost.SentBytes) / (1 << 20), "rounds": float64(m.Cost.Rounds),
-	}, Parts: map[string][]bench.Part{"total_s": phases(m), "stall_s": silence(m, still)}, Curves: map[string][]bench.Point{bench.CopyRounds: copyRounds(m)}}, nil
+	}, Parts: map[string][]bench.Part{"total_s": phases(m), "stall_s": stallParts(m, still)}, Curves: map[string][]bench.Point{bench.CopyRounds: copyRounds(m)}}, nil
 }
 
 // copyRounds are how many MiB were left as each round of the copy began, by seconds since the
@@ -220,9 +220,9 @@ func phases(m fleet.Migration) (all []bench.Part) {
 	return all
 }
 
-// silence returns the parts of the longest silence of a rank, if it was at the switch: the
+// stallParts returns the parts of a stall, if it was at the switch: the
 // guest was suspended, and then its rank needed time to go on.
-func silence(m fleet.Migration, still time.Duration) []bench.Part {
+func stallParts(m fleet.Migration, still time.Duration) []bench.Part {
 	if m.Stall.Took != m.Stall.AtSwitch || m.Stall.Took < still {
 		return nil
 	}

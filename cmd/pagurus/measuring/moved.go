@@ -40,7 +40,7 @@ func (o *overhead) names() []string {
 	return slices.Sorted(slices.Values(append(targetNames(), movedNames()...)))
 }
 
-// checkMoves looks at the targets that move guests: each is held against the same one
+// checkMoves looks at the targets that move guests: each is compared with the same one
 // with its guests where they are.
 func (o *overhead) checkMoves() error {
 	if o.every < leastEvery {
@@ -48,7 +48,7 @@ func (o *overhead) checkMoves() error {
 	}
 	for i, t := range o.targets {
 		if of, moved := unmoved(t); moved && slices.Contains(movedNames(), t) && !slices.Contains(o.targets, of) {
-			return fmt.Errorf("target %s is held against %s, which is not among the targets: write --targets %s", t, of, strings.Join(slices.Insert(slices.Clone(o.targets), i, of), ","))
+			return fmt.Errorf("target %s is compared with %s, which is not among the targets: write --targets %s", t, of, strings.Join(slices.Insert(slices.Clone(o.targets), i, of), ","))
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 func TestMovesThatMakeNoSenseAreRefused(t *testing.T) {
 	for says, args := range map[string][]string{
 		"write --targets native,container,container-moved": {"overhead", "--targets", "native,container-moved"},
-		"held against vm,":                   {"overhead", "--targets", "container,vm-moved"},
+		"compared with vm,":                  {"overhead", "--targets", "container,vm-moved"},
 		"2s or more":                         {"overhead", "--every", "5ms"},
 		`"vm-tuned-moved" is no target`:      {"overhead", "--targets", "vm-tuned,vm-tuned-moved"},
 		`"native-moved" is no target`:        {"overhead", "--targets", "native,native-moved"},
@@ -60,7 +60,7 @@ func TestMovesCountInWhatIsMeasured(t *testing.T) {
 	}
 }
 
-// The record says that guests are moved and what that is held against; else they are
+// The record says that guests are moved and what that is compared with; else they are
 // made as those are.
 func TestGuestsThatAreMovedAreMadeAsOthers(t *testing.T) {
 	o := overhead{asked: asked{targets: []string{"native", "vm", "vm-moved"}}, memory: 1 << 30, every: 3 * time.Second}

@@ -86,7 +86,7 @@ func (o *network) suffix() (s string) {
 
 func (o *network) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := o.choose(); err != nil {
-		return fmt.Errorf("%w: see `pagurus bench network --help`", err)
+		return fmt.Errorf("%w; see `pagurus bench network --help`", err)
 	}
 	return o.within(ctx, "send", func() error {
 		l := &links{pagurus: o.where, suffix: o.suffix(), impairment: o.impairment}
@@ -112,7 +112,7 @@ func (o *network) run(ctx context.Context, cmd *cobra.Command) error {
 	})
 }
 
-// worsen adds to each target the same with worse links, which is held against it.
+// worsen adds to each target the same with worse links, which is compared with it.
 func (o *network) worsen() {
 	for _, t := range slices.Clone(o.targets) {
 		s := o.guests[t]

@@ -83,7 +83,7 @@ func TestLinksAreWorseNoLongerThanNeeded(t *testing.T) {
 	}
 	stop()
 	if _, err := r.Run(ctx, "a-lossy"); err == nil {
-		t.Error("it ran though it was called off")
+		t.Error("it ran though it was cancelled")
 	}
 	if err := errors.Join(r.Close(), r.Close()); err != nil {
 		t.Error(err)
@@ -131,7 +131,7 @@ func TestWhatTCPHadToSendAgainIsSaid(t *testing.T) {
 	}
 }
 
-// Each target is there with worse links and held against itself; a long delay makes a
+// Each target is there with worse links and compared with itself; a long delay makes a
 // run shorter.
 func TestTargetsWithWorseLinks(t *testing.T) {
 	o := network{overhead: overhead{asked: asked{targets: []string{"native", "container"}}, memory: 1 << 30}, impairment: badlink.Impairment{Loss: 0.01, Delay: time.Millisecond}}

@@ -74,7 +74,7 @@ needs a cluster; without one it brings up a lab and takes it down again.`,
 
 func (o *noisy) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := o.check(); err != nil {
-		return fmt.Errorf("%w: see `pagurus bench noise --help`", err)
+		return fmt.Errorf("%w; see `pagurus bench noise --help`", err)
 	}
 	o.show = func(r *bench.Record, what bench.Summary) error { return o.result(cmd, r, what) }
 	open := o.here

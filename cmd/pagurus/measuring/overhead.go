@@ -178,7 +178,7 @@ func (o *overhead) run(ctx context.Context, cmd *cobra.Command) error {
 		err = o.shape(cmd.Flags().Changed("suite"))
 	}
 	if err != nil {
-		return fmt.Errorf("%w: see `pagurus bench overhead --help`", err)
+		return fmt.Errorf("%w; see `pagurus bench overhead --help`", err)
 	}
 	two := ""
 	if o.moving() {

@@ -20,10 +20,10 @@ func Trace(std Streams) *cobra.Command {
 	report := ""
 	cmd := &cobra.Command{
 		Use:   "trace JOB",
-		Short: "Show what a job's ranks did when, their silences and why",
+		Short: "Show what a job's ranks did when, their gaps and why",
 		Long: `Trace prints what a job's ranks have spent their time with, who has sent what to
-whom, and the longest times without progress with their causes. With --report it
-writes a timeline for ui.perfetto.dev (Chrome's trace events): the silences, the newest
+whom, and the longest gaps (times without progress) with their causes. With --report it
+writes a timeline for ui.perfetto.dev (Chrome's trace events): the gaps, the newest
 calls one by one, and the share of time in each class of calls. Tables of all of it are
 beside it. Trace works while the job runs, and afterwards until the controller forgets
 the job.`,

@@ -170,7 +170,7 @@ func move(r *trial) {
 	if !first.SuspendedAt.Equal(again.SuspendedAt) || first.Downtime != again.Downtime || first.SentBytes != again.SentBytes {
 		r.Errorf("the switch cost %+v and then %+v", first, again)
 	}
-	// The copy may have paused the guest shortly before the switch.
+	// The copy may have suspended the guest shortly before the switch.
 	if first.SuspendedAt.Before(asked.Add(-caseLimit)) || first.SuspendedAt.After(time.Now()) || first.Rounds < 1 ||
 		first.SentBytes == 0 || first.TotalBytes < r.task.Guest.Need.MemoryBytes || first.RemainingBytes != 0 {
 		r.Errorf("the switch cost %+v", first)

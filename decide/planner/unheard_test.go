@@ -20,7 +20,7 @@ func TestSilenceCountsOnlyWhileListening(t *testing.T) {
 		unknown  [2]bool       // whether the order counts as unknown, at both looks
 		heardNow bool          // the host is heard again at once, and carries on with the order
 	}{
-		"stood still":                      {unknown: [2]bool{false, true}, then: 20 * time.Second},
+		"the controller was suspended":     {unknown: [2]bool{false, true}, then: 20 * time.Second},
 		"and hosts come back":              {unknown: [2]bool{false, false}, then: 20 * time.Second, heardNow: true},
 		"it did not notice":                {led: -1, unknown: [2]bool{true, true}, then: time.Second},
 		"its clock was set back by a day":  {set: -24 * time.Hour, unknown: [2]bool{false, true}, then: 20 * time.Second},

@@ -26,11 +26,11 @@ func (b *experiments) startContainers(ctx context.Context) error {
 	if _, err := b.ToInit(ctx, "container"); err != nil {
 		return err // the first run warms the caches
 	}
-	run := bench.Seconds("light_run", func(ctx context.Context) (time.Duration, error) { return b.ToInit(ctx, "container") })
+	run := bench.Seconds("container_run", func(ctx context.Context) (time.Duration, error) { return b.ToInit(ctx, "container") })
 	if err := b.InTurn(ctx, nil, run); err != nil {
 		return err
 	}
-	return b.Mean("seconds from a warm run to MPI_Init, containers", "light_run_s", containerStart)
+	return b.Mean("seconds from a warm run to MPI_Init, containers", "container_run_s", containerStart)
 }
 
 // still sees to it that the image without MPI is there, and the program that is
@@ -43,7 +43,7 @@ func (b *experiments) still(ctx context.Context) error {
 }
 
 // quietTime is how long a container is left alone before it is disturbed and until its
-// silences are read.
+// gaps are read.
 const quietTime = 2 * time.Second
 
 // moveContainer moves a guest of a job and gives how long the command took and what the
