@@ -24,7 +24,7 @@ type HandMove struct {
 const handPoll = 10 * time.Millisecond
 
 // ReceiveByHand makes an empty guest that runs when its state has arrived, and returns the
-// address where it waits for that. After an error nothing of the guest is left, unless it was here
+// address where it waits for that; a repeated call returns the same address. After an error nothing of the guest is left, unless it was here
 // already: then it is not touched.
 func (d *Driver) ReceiveByHand(ctx context.Context, t fleet.Task) (listen string, err error) {
 	d.making.RLock()
