@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -93,13 +94,27 @@ func (k *kernel) makeLink(name string, l Link) error {
 			peer.AddRtAttr(unix.IFLA_ADDRESS, mac)
 		}
 	}
+	attributes := []nl.NetlinkRequestData{nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)), info}
+	if l.Kind == bridgeKind {
+		attributes = append(attributes, nl.NewRtAttr(unix.IFLA_ADDRESS, ownAddress()))
+	}
 	m := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	err := k.link(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m,
-		nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)), info)
+	err := k.link(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m, attributes...)
 	if err != nil {
 		return err
 	}
 	return k.findIndex(name)
+}
+
+// ownAddress is a hardware address for a bridge, at random, locally administered. A bridge without
+// an address of its own takes its ports' lowest, and udev gives it one shortly after it was made. With
+// each new address the kernel forgets the bridge's neighbours, the permanent ones too, and then
+// nothing answers ARP for the other hosts' ports (neigh_changeaddr in net/core/neighbour.c).
+func ownAddress() []byte {
+	mac := make([]byte, 6)
+	rand.Read(mac)
+	mac[0] = mac[0]&^1 | 2
+	return mac
 }
 
 // peerName is the name of a pair's other end.

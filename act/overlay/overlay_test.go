@@ -143,6 +143,22 @@ func TestRepairsWhatACrashLeft(t *testing.T) {
 	}
 }
 
+// A bridge keeps its hardware address, whatever becomes its port: with another one it would
+// forget its neighbours.
+func TestBridgeKeepsItsAddress(t *testing.T) {
+	s := stations(t, "a")[0]
+	s.apply(network("j1", 1, "a", "a", "b"))
+	neighbours := func() string { return s.Run("ip", "neigh", "show", "dev", "pgb700001") }
+	before := neighbours()
+	if !strings.Contains(before, "10.128.1.2") {
+		t.Fatalf("the bridge knows only %q", before)
+	}
+	s.Run("sh", "-ec", "ip link add low address 02:00:00:00:00:01 type veth peer name lower; ip link set low master pgb700001; ip link set low up")
+	if after := neighbours(); after != before {
+		t.Errorf("with another port the bridge knows %q, before %q", after, before)
+	}
+}
+
 func TestForeignLinksAreNotTouched(t *testing.T) {
 	s := stations(t, "a")[0]
 	for _, name := range []string{"pgbouncer0", "pgb70000", "pgb7000011", "pgt700001.x", "xpgb700001", "docker0"} {

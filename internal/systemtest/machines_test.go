@@ -55,6 +55,8 @@ func consoles(t *testing.T) {
 	for _, host := range []string{"host1", "host2", "host3"} {
 		t.Log(host + ":\n" + tell("lab", "exec", host, "--", "journalctl", "--no-pager", "--lines", "40", "--unit", "pagurus-*"))
 	}
+	here, err := os.ReadFile("/var/lib/pagurus/lab/log/host4.log") // this machine's own agent
+	t.Logf("here (%v):\n%s", err, here[max(0, len(here)-8<<10):])
 }
 
 // tell runs a command that may fail, for what it says.
