@@ -88,7 +88,7 @@ demo: setup bin/pagurus
 	bin/pagurus demo
 
 ## bench: measures what is promised, with every sample in dist/bench.json
-bench: setup build
+bench: setup packages
 	scripts/bench
 
 ## bench-owner: what borrowing costs owners, and what owners cost jobs

@@ -72,12 +72,13 @@ func (b *experiments) measures() map[string]func(context.Context) error {
 		"container-small":    b.small,
 		"container-mappings": b.mappings,
 		"container-sizes":    b.sizes,
+		"join":               b.join,
 	}
 }
 
 // trials are all of them, in the catalogue's order.
 func (b *experiments) trials() (all []bench.Trial) {
-	measures, labs := b.measures(), map[string][]string{"owner": ownerLab(), "crowd": crowdLab()}
+	measures, labs := b.measures(), map[string][]string{"owner": ownerLab(), "crowd": crowdLab(), "join": joinLab()}
 	for _, m := range bench.Catalogue {
 		if m.By == bench.ByMake {
 			all = append(all, bench.Trial{Name: m.Name, Says: m.Says, Measure: measures[m.Name], Lab: labs[m.Name]})
