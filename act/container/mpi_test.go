@@ -356,14 +356,16 @@ func TestPolls(t *testing.T) {
 				}
 			}
 			t.Logf("%s without the trace, %s and %s with it; outside of calls %s, of %s; %v", bare, polled, computed, r.Outside, r.Elapsed, calls)
-			if c := r.Calls[fleet.SendRecv]; c.Count != polls+20+2 || c.Took < polled*9/10 {
+			// A busy machine takes the processor away in a call or between two.
+			c := r.Calls[fleet.SendRecv]
+			if c.Count != polls+20+2 || c.Took < polled/4 {
 				t.Errorf("polls, a message sent and taken: %v", c)
 			}
 			if c := r.Calls[fleet.WaitCall]; c.Count < 1001 {
 				t.Errorf("polls for a message: %v", c)
 			}
-			if r.Outside < computed*9/10 {
-				t.Errorf("of %s that it computed %s is told", computed, r.Outside)
+			if told := c.Took + r.Outside; r.Outside < computed/2 || told < (polled+computed)*9/10 {
+				t.Errorf("of %s that it computed %s is told, of all %s", computed, r.Outside, told)
 			}
 			if g := r.Gaps; len(g) < 10 || g[9].InMPI || g[9].Took < 15*time.Millisecond {
 				t.Errorf("the gaps are %+v", g)
