@@ -106,6 +106,7 @@ type Speed struct {
 // driver.
 type Abilities struct {
 	Live        bool   `json:"live"`                   // can move a guest while it runs
+	NoRounds    string `json:"no_rounds,omitempty"`    // why memory cannot be sent in rounds while a guest of here runs: all of it goes while it is suspended; empty: it can
 	PostCopy    bool   `json:"post_copy"`              // can run a guest before its memory has arrived
 	NoPostCopy  string `json:"no_post_copy,omitempty"` // why not, and how to change that, for people
 	Preempt     bool   `json:"preempt,omitempty"`      // post-copy can send requested pages over a separate connection

@@ -25,6 +25,7 @@ import (
 	"sync"
 
 	"pagurus/act/container/criu"
+	"pagurus/act/container/memory"
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/shim"
 	"pagurus/act/host"
@@ -217,10 +218,14 @@ func (d *Driver) Close() error {
 // Abilities returns what the driver can do on this host.
 func (d *Driver) Abilities() fleet.Abilities {
 	why := d.unable()
-	return fleet.Abilities{
+	a := fleet.Abilities{
 		Live: true, Version: d.criu.Version, CPU: d.visible.Registers(), Processor: strings.Join(d.visible.Flags, " "),
 		PostCopy: why == "", NoPostCopy: why,
 	}
+	if !d.ability.Written {
+		a.NoRounds = memory.ErrUnsupported.Error()
+	}
+	return a
 }
 
 // Ended returns a channel that is closed when the guest is no longer on this host. By

@@ -20,12 +20,19 @@ type choice struct {
 // choose settles one mode for all guests of a move. Without a request it takes pre-copy
 // if that is expected to be ready within the limits, since that risks nothing. Otherwise
 // it takes post-copy if every target can, since that always finishes. Otherwise it takes
-// stop-and-copy if the guests may be suspended that long. late looks for hosts that
-// support post-copy if the chosen ones do not; nil: do not look.
+// stop-and-copy if the guests may be suspended that long. Where rounds would send nothing it is
+// stop-and-copy. late looks for hosts that support post-copy if the chosen ones do not; nil: do
+// not look.
 func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move,
 	late func() (map[fleet.GuestID]placement.Choice, bool)) choice {
-	if v.Limits.Mode != "" {
+	all := d.withoutRounds(guests)
+	switch {
+	case v.Limits.Mode == fleet.PreCopy && all != "":
+		return choice{mode: v.Limits.Mode, to: to, no: all + ": use --" + fleet.ModeFlag + " " + string(fleet.StopAndCopy)}
+	case v.Limits.Mode != "":
 		return choice{mode: v.Limits.Mode, to: to}
+	case all != "":
+		return d.allAtOnce(guests, to, v, all)
 	}
 	c := choice{mode: fleet.PreCopy, to: to}
 	pre := d.expect(guests, to, v, fleet.PreCopy)
@@ -60,6 +67,27 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	}
 	c.no = c.why + helpToBeReady(pre[who], still, can)
 	c.why += ", and nothing else is allowed or possible; it is tried all the same"
+	return c
+}
+
+// withoutRounds says why memory of one of the guests cannot be sent while it runs; empty: that of
+// all can.
+func (d *draft) withoutRounds(guests []fleet.Guest) string {
+	for _, g := range guests {
+		if why := d.base.Hosts[g.Home].Facts.Abilities[g.Kind].NoRounds; why != "" {
+			return fmt.Sprintf("all memory of %s goes while it is suspended, since on %s %s", g.ID, g.Home, why)
+		}
+	}
+	return ""
+}
+
+// allAtOnce is stop-and-copy for guests of whose memory nothing can go before.
+func (d *draft) allAtOnce(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move, why string) choice {
+	stop := d.expect(guests, to, v, fleet.StopAndCopy)
+	c := choice{mode: fleet.StopAndCopy, to: to, why: fmt.Sprintf("%s; its expected downtime is %s", why, aboutDuration(longestDowntime(stop)))}
+	if most := v.Limits.Downtime; most > 0 && longestDowntime(stop) > most {
+		c.no = fmt.Sprintf("%s, more than the %s allowed: allow more, or none", c.why, most)
+	}
 	return c
 }
 

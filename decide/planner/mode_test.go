@@ -71,6 +71,41 @@ func TestModeIsChosen(t *testing.T) {
 	}
 }
 
+// TestWithoutRounds: from a host whose kernel does not tell which pages were written, all memory
+// goes while the guest is suspended. That is said, and refused where it is not allowed.
+func TestWithoutRounds(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		limits fleet.Limits
+		mode   fleet.Mode // empty: refused
+		says   string
+	}{
+		{"by itself", fleet.Limits{}, fleet.StopAndCopy, "all memory of j1g0 goes while it is suspended, since on host1 the kernel is old; its expected downtime is "},
+		{"asked for", fleet.Limits{Mode: fleet.StopAndCopy}, fleet.StopAndCopy, ""},
+		{"other than asked for", fleet.Limits{Mode: fleet.PreCopy}, "", "the kernel is old: use --mode stop-and-copy"},
+		{"longer than allowed", fleet.Limits{Downtime: time.Millisecond}, "", "more than the 1ms allowed"},
+		{"as long as allowed", fleet.Limits{Downtime: time.Hour}, fleet.StopAndCopy, "all memory of j1g0"},
+	} {
+		w, _ := running(t, 1, "host1", "host2")
+		w.profiled(idleProfile(w.now))
+		h := w.s.Hosts["host1"]
+		a := h.Facts.Abilities[fleet.VM]
+		a.NoRounds = "the kernel is old"
+		h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: a}
+		w.s.Hosts["host1"] = h
+		_, err := w.ask(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2", Limits: c.limits})
+		if c.mode == "" {
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		if m, v := w.s.Migrations["m1.j1g0"], w.s.Moves["m1"]; err != nil || m.Mode != c.mode || !strings.Contains(v.Choice, c.says) {
+			t.Errorf("%s: %v, %s because %q", c.name, err, m.Mode, v.Choice)
+		}
+	}
+}
+
 // TestHugePagesGoByPostCopyOnlyIfAsked: it is unknown whether the target has the same
 // huge pages, which QEMU requires.
 func TestHugePagesGoByPostCopyOnlyIfAsked(t *testing.T) {
