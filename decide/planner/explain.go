@@ -312,10 +312,13 @@ func (e *explainer) host(h fleet.Host) []string {
 	}
 	for _, t := range fleet.Kinds {
 		k := t.Kind
-		if a, ok := h.Facts.Abilities[k]; ok && a.Trouble != "" {
+		switch a := h.Facts.Abilities[k]; {
+		case a.Trouble != "":
 			say("It cannot run guests of kind %s: %s.", k, a.Trouble)
-		} else if ok && a.Emulated != "" {
+		case a.Emulated != "":
 			say("Its guests of kind %s are emulated, many times slower: %s.", k, a.Emulated)
+		case a.NoRounds != "":
+			say("Its guests of kind %s leave by stop-and-copy only: %s.", k, a.NoRounds)
 		}
 	}
 	out = append(out, filesOf(h.Facts)...)

@@ -103,6 +103,10 @@ func TestWithoutRounds(t *testing.T) {
 		if m, v := w.s.Migrations["m1.j1g0"], w.s.Moves["m1"]; err != nil || m.Mode != c.mode || !strings.Contains(v.Choice, c.says) {
 			t.Errorf("%s: %v, %s because %q", c.name, err, m.Mode, v.Choice)
 		}
+		lines, err := w.p.Explain(w.s, Subject{Host: "host1"})
+		if text := strings.Join(lines, "\n"); err != nil || !strings.Contains(text, "leave by stop-and-copy only: the kernel is old.") {
+			t.Errorf("%s: host1 is explained by %q, %v", c.name, text, err)
+		}
 	}
 }
 
