@@ -12,7 +12,7 @@ import (
 )
 
 // idleWindow is one look at idle agents: the kernel counts their time in hundredths of a
-// second, of which they use few.
+// second, and they use few.
 const idleWindow = 20 * time.Second
 
 // idleAgents looks at the agent of a host with one idle guest, and at that of a host with

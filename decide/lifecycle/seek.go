@@ -39,7 +39,7 @@ func Lose(g fleet.Guest, cause string, at time.Time) fleet.Guest {
 	return g
 }
 
-// Interrupt ends a migration of which only a backup knows: how it went is not known.
+// Interrupt ends a migration that only a backup knows: how it went is not known.
 func Interrupt(m fleet.Migration, at time.Time, cause string) fleet.Migration {
 	if m.Phase.Ended() {
 		return m

@@ -86,7 +86,7 @@ func (d *draft) allAtOnce(guests []fleet.Guest, to map[fleet.GuestID]placement.C
 	stop := d.expect(guests, to, v, fleet.StopAndCopy)
 	c := choice{mode: fleet.StopAndCopy, to: to, why: fmt.Sprintf("%s; its expected downtime is %s", why, aboutDuration(longestDowntime(stop)))}
 	if most := v.Limits.Downtime; most > 0 && longestDowntime(stop) > most {
-		c.no = fmt.Sprintf("%s, more than the %s allowed: allow more, or none", c.why, most)
+		c.no = fmt.Sprintf("%s, more than the %s allowed: give --%s more, or leave it out", c.why, most, fleet.MaxDowntimeFlag)
 	}
 	return c
 }

@@ -10,8 +10,8 @@ import (
 // more; what was begun and is cut off is no backup, and its reader notices.
 type Backup func(ctx context.Context, begin func() io.Writer) error
 
-// backup is answered on this machine alone: a backup holds the authority's key, which leaves the
-// machine by nobody's network.
+// backup is answered on this machine alone: a backup holds the authority's key, which does not
+// leave the machine by any network.
 func (s *server) backup(id Peer, w http.ResponseWriter, r *http.Request) error {
 	if id.From != "" {
 		return &Error{http.StatusForbidden, "a backup holds the cluster's keys: make it on the controller's own machine"}

@@ -134,7 +134,7 @@ func (c *Client) meet(ctx context.Context) error {
 	return c.listen(ctx)
 }
 
-// listen makes a request of which only the headers of the answer count.
+// listen makes a request; only the headers of its answer count.
 func (c *Client) listen(ctx context.Context) error {
 	r, err := c.exchange(ctx, http.MethodGet, "/v1/whoami", nil)
 	if err != nil {
