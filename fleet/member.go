@@ -60,6 +60,7 @@ type Enrolment struct {
 	Token   TokenID `json:"token"`
 	Hash    string  `json:"hash"`
 	Key     string  `json:"key"`
+	Host    HostID  `json:"host,omitempty"`    // that joins; empty: a person logs in
 	Machine string  `json:"machine,omitempty"` // of a host
 	Foreign bool    `json:"foreign,omitempty"` // it says that it is the controller's machine and calls from another; set by the controller
 	Address string  `json:"address,omitempty"` // of a host that wants to use another than the one it calls from

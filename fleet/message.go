@@ -9,15 +9,17 @@ import (
 // Event is what makes the controller think: a Request, Reports, an Observation or a Tick.
 type Event interface{ event() }
 
-// Observation is something the controller measured without a request: the stall of a
-// migration, a job's traffic, or that a host's agent has come.
+// Observation is something the controller saw or measured without a request: the stall of
+// a migration, a job's traffic, that a host's agent has come, or that a token was shown.
 type Observation struct {
 	At        time.Time
 	Migration MigrationID // of Stall
 	Stall     *Stall
 	Job       JobID // of Traffic
 	Traffic   []Traffic
-	Attached  HostID // its agent has come, and the snapshot has its first facts
+	Called    HostID     // its agent calls, and the cluster may not know the host yet
+	Attached  HostID     // its agent has come, and the snapshot has its first facts
+	Enrolment *Enrolment // a machine or a person wants to join, and shows a token
 }
 
 // Caller is who made a request. The controller sets it from the connection.
@@ -41,7 +43,6 @@ const (
 	CancelMove RequestVerb = "cancel move" // Move
 	Drain      RequestVerb = "drain"       // Host
 	Undrain    RequestVerb = "undrain"     // Host
-	Join       RequestVerb = "join"        // Host: its agent called; made by the controller itself
 	Forget     RequestVerb = "forget"      // Host: remove a host that is gone for good
 	SetPolicy  RequestVerb = "policy"      // Host, Policy: what its owner has agreed to
 	SetRules   RequestVerb = "rules"       // Rules: what holds in the whole cluster
@@ -52,8 +53,7 @@ const (
 	DropToken  RequestVerb = "drop token"  // Token: only its ID counts
 	SetUser    RequestVerb = "user"        // User: add or change; logins stay
 	DropUser   RequestVerb = "drop user"   // User: only its ID counts
-	Enrol      RequestVerb = "enrol"       // Host if one joins, Enrolment; made by the controller itself
-	Logout     RequestVerb = "logout"      // Enrolment.Key, which the controller sets: this login ends
+	Logout     RequestVerb = "logout"      // Key, which the controller sets: this login ends
 )
 
 // Request asks the controller for something.
@@ -82,7 +82,7 @@ type Request struct {
 	Isolation *IsolationRequest `json:"isolation,omitempty"`
 	Token     *JoinToken        `json:"token,omitempty"`
 	User      *User             `json:"user,omitempty"`
-	Enrolment *Enrolment        `json:"enrolment,omitempty"`
+	Key       string            `json:"key,omitempty"`
 }
 
 // Answer is the result of a request.
@@ -91,7 +91,7 @@ type Answer struct {
 	Moves []MoveID `json:"moves,omitempty"`
 	Notes []string `json:"notes,omitempty"` // for people: what could not be placed and why
 	Token string   `json:"token,omitempty"` // of AddToken: the whole token, which is nowhere else
-	User  UserID   `json:"user,omitempty"`  // of Enrol: whose login it became
+	User  UserID   `json:"user,omitempty"`  // of an Enrolment: whose login it became
 }
 
 // Tick reports the time about once a second.

@@ -14,8 +14,7 @@ import (
 type right int
 
 const (
-	nobody    right = iota // only the controller itself makes it
-	member                 // any user of the cluster
+	member    right = iota // any user of the cluster
 	ownJob                 // the user whose job it is; an administrator
 	ownHost                // the user who owns the host; an administrator
 	moveGuest              // the user whose guests they are; the owner of the host that is emptied; an administrator
@@ -31,7 +30,6 @@ var requests = map[fleet.RequestVerb]right{
 	fleet.CancelMove: moveGuest,
 	fleet.Drain:      admin,
 	fleet.Undrain:    admin,
-	fleet.Join:       nobody,
 	fleet.Forget:     admin,
 	fleet.SetPolicy:  ownHost,
 	fleet.SetRules:   admin,
@@ -42,12 +40,11 @@ var requests = map[fleet.RequestVerb]right{
 	fleet.DropToken:  admin,
 	fleet.SetUser:    admin,
 	fleet.DropUser:   admin,
-	fleet.Enrol:      nobody,
 	fleet.Logout:     member,
 }
 
-// Outside reports whether there is such a request for callers, who may or may not make it.
-func Outside(v fleet.RequestVerb) bool { return requests[v] != nobody }
+// Known reports whether there is such a request, which a caller may or may not make.
+func Known(v fleet.RequestVerb) bool { _, known := requests[v]; return known }
 
 // Call is something that a caller does other than making a request.
 type Call string
@@ -113,7 +110,7 @@ func MayAsk(v View, r fleet.Request) string {
 	switch {
 	case !known:
 		return fmt.Sprintf("there is no request %q; pagurus and its controller may be of different versions, see `pagurus version`", r.Verb)
-	case r.By.Host != "" && need != nobody:
+	case r.By.Host != "":
 		return fmt.Sprintf("the agent of %s may not %s: hosts run guests and ask for nothing", r.By.Host, r.Verb)
 	case r.By.Admin || need == member:
 		return ""

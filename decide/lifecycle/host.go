@@ -14,10 +14,8 @@ type hostArrow struct {
 }
 
 var hostArrows = []hostArrow{
-	{from: fleet.HostUp, on: fleet.Join, to: fleet.HostUp},
 	{from: fleet.HostUp, on: fleet.Drain, to: fleet.HostDraining},
 	{from: fleet.HostUp, on: fleet.Undrain, to: fleet.HostUp},
-	{from: fleet.HostDraining, on: fleet.Join, to: fleet.HostDraining},
 	{from: fleet.HostDraining, on: fleet.Drain, to: fleet.HostDraining},
 	{from: fleet.HostDraining, on: fleet.Undrain, to: fleet.HostUp},
 }

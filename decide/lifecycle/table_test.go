@@ -57,7 +57,7 @@ func TestTablesAreTotal(t *testing.T) {
 	total(t, guestStages, guestArrows)
 	total(t, jobStages, jobArrows)
 	for _, s := range []fleet.HostState{fleet.HostUp, fleet.HostDraining} {
-		for _, v := range []fleet.RequestVerb{fleet.Join, fleet.Drain, fleet.Undrain} {
+		for _, v := range []fleet.RequestVerb{fleet.Drain, fleet.Undrain} {
 			n := 0
 			for _, a := range hostArrows {
 				if a.from == s && a.on == v {
@@ -131,9 +131,6 @@ func TestHost(t *testing.T) {
 	}
 	if _, changed = Host(h, fleet.Drain, later); changed {
 		t.Error("draining twice changed something")
-	}
-	if _, changed = Host(h, fleet.Join, later); changed {
-		t.Error("joining again changed something")
 	}
 	if h, _ = Host(h, fleet.Undrain, later); h.State != fleet.HostUp {
 		t.Errorf("undrain: %+v", h)

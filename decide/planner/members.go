@@ -12,7 +12,7 @@ import (
 // mostLogins is how many logins one user may have; the oldest makes room.
 const mostLogins = 16
 
-// changeMembers answers requests about tokens, users and those who join.
+// changeMembers answers requests about tokens and users.
 func (d *draft) changeMembers(r fleet.Request) (fleet.Answer, error) {
 	switch r.Verb {
 	case fleet.AddToken:
@@ -23,10 +23,8 @@ func (d *draft) changeMembers(r fleet.Request) (fleet.Answer, error) {
 		return d.setUser(r)
 	case fleet.DropUser:
 		return d.dropUser(r)
-	case fleet.Logout:
-		return d.logout(r)
 	}
-	return d.enrol(r)
+	return d.logout(r)
 }
 
 func (d *draft) addToken(r fleet.Request) (fleet.Answer, error) {
@@ -121,46 +119,50 @@ func (d *draft) dropUser(r fleet.Request) (fleet.Answer, error) {
 // logout ends one login. It is not an error if it has ended.
 func (d *draft) logout(r fleet.Request) (fleet.Answer, error) {
 	u, known := d.Users.Find(r.By.User)
-	if !known || r.Enrolment == nil {
+	if !known {
 		return refuse(r, "you are not logged in: on the controller's own machine its socket knows you without a login")
 	}
-	u.Keys = slices.DeleteFunc(slices.Clone(u.Keys), func(key string) bool { return key == r.Enrolment.Key })
+	u.Keys = slices.DeleteFunc(slices.Clone(u.Keys), func(key string) bool { return key == r.Key })
 	d.Users.Put(u.ID, u)
 	return fleet.Answer{User: u.ID}, nil
 }
 
+// turnAway is the answer to somebody who may not join.
+func turnAway(format string, args ...any) (fleet.Answer, error) {
+	return refuse(fleet.Request{}, format, args...)
+}
+
 // enrol lets in whoever shows a token. Asked twice with the same key it is answered twice
 // and costs one use.
-func (d *draft) enrol(r fleet.Request) (fleet.Answer, error) {
-	if r.Enrolment == nil || r.Enrolment.Key == "" {
-		return refuse(r, "the request to join has no key")
+func (d *draft) enrol(e fleet.Enrolment) (fleet.Answer, error) {
+	if e.Key == "" {
+		return turnAway("the request to join has no key")
 	}
-	e := *r.Enrolment
 	t, known := d.Tokens.Find(e.Token)
 	switch {
 	case !known || t.Hash != e.Hash:
-		return refuse(r, "this cluster does not know the token: it was removed, or it is another cluster's; an administrator makes one with `pagurus token create`")
+		return turnAway("this cluster does not know the token: it was removed, or it is another cluster's; an administrator makes one with `pagurus token create`")
 	case !t.Expires.After(d.at):
-		return refuse(r, "the token expired on %s; an administrator makes another with `pagurus token create`", t.Expires.UTC().Format(time.DateTime))
-	case (t.Role == fleet.HostRole) != (r.Host != ""):
+		return turnAway("the token expired on %s; an administrator makes another with `pagurus token create`", t.Expires.UTC().Format(time.DateTime))
+	case (t.Role == fleet.HostRole) != (e.Host != ""):
 		if t.Role == fleet.HostRole {
-			return refuse(r, "the token is for hosts: use it with `pagurus join`")
+			return turnAway("the token is for hosts: use it with `pagurus join`")
 		}
-		return refuse(r, "the token is for a user: use it with `pagurus login`")
+		return turnAway("the token is for a user: use it with `pagurus login`")
 	}
 	answer := fleet.Answer{User: t.User}
-	h, u := d.Hosts.At(r.Host), d.Users.At(t.User)
+	h, u := d.Hosts.At(e.Host), d.Users.At(t.User)
 	switch {
 	case t.Role == fleet.HostRole && h.Credential.Key == e.Key, slices.Contains(u.Keys, e.Key):
 		return answer, nil
 	case t.Uses < 1:
-		return refuse(r, "the token was used up; an administrator makes another with `pagurus token create`")
+		return turnAway("the token was used up; an administrator makes another with `pagurus token create`")
 	case t.Role == fleet.HostRole:
-		if reason := d.enrolHost(r.Host, e, t); reason != "" {
-			return refuse(r, "%s", reason)
+		if reason := d.enrolHost(e, t); reason != "" {
+			return turnAway("%s", reason)
 		}
 	case u.ID == "":
-		return refuse(r, "user %s of this token was removed", t.User)
+		return turnAway("user %s of this token was removed", t.User)
 	default:
 		u.Keys = append(slices.Clone(u.Keys), e.Key)
 		u.Keys = u.Keys[max(0, len(u.Keys)-mostLogins):]
@@ -172,7 +174,8 @@ func (d *draft) enrol(r fleet.Request) (fleet.Answer, error) {
 }
 
 // enrolHost writes down a host that joins, or says why it cannot.
-func (d *draft) enrolHost(id fleet.HostID, e fleet.Enrolment, t fleet.JoinToken) (reason string) {
+func (d *draft) enrolHost(e fleet.Enrolment, t fleet.JoinToken) (reason string) {
+	id := e.Host
 	if reason := id.Refused(); reason != "" {
 		return reason
 	}

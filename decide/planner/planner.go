@@ -31,9 +31,10 @@ type Decision struct {
 	Answer fleet.Answer
 }
 
-// Refusal is the answer to a Request that cannot be met, not a fault.
+// Refusal is the answer to a Request that cannot be met, or to somebody who may not join.
+// It is not a fault.
 type Refusal struct {
-	Request fleet.Request
+	Request fleet.Request   // zero: somebody wanted to join
 	Reason  string          // one sentence that ends with what to do next
 	Hosts   []placement.Why // why each host was rejected, if room was searched
 }
@@ -53,7 +54,7 @@ func (p *Planner) Step(s fleet.Snapshot, ev fleet.Event) (Decision, error) {
 }
 
 // StepOn handles one event. It only reads the index, whose policy places guests. A
-// *Refusal is the answer to the request; any other error means that the event is invalid.
+// *Refusal is an answer; any other error means that the event is invalid.
 // After either, nothing may be changed or sent.
 func (p *Planner) StepOn(l *state.Index, ev fleet.Event) (Decision, error) {
 	if one, is := ev.(fleet.Report); is {
@@ -73,7 +74,7 @@ func (p *Planner) StepOn(l *state.Index, ev fleet.Event) (Decision, error) {
 		}
 	case fleet.Observation:
 		d.at = orElse(ev.At, s.At)
-		d.observe(ev)
+		answer, err = d.observe(ev)
 	case fleet.Tick:
 		d.at = orElse(ev.At, s.At)
 		err = d.tick()

@@ -93,7 +93,7 @@ func TestNumbersOfHosts(t *testing.T) {
 	old.Number = 0 // of a store of an earlier Pagurus
 	w.s.Hosts["host2"] = old
 	for _, id := range []fleet.HostID{"host1", "host2", "host2"} {
-		w.ask(fleet.Request{Verb: fleet.Join, Host: id})
+		w.observe(fleet.Observation{Called: id})
 	}
 	if a, b := w.s.Hosts["host1"].Number, w.s.Hosts["host2"].Number; a != 1 || b != 3 {
 		t.Errorf("%d and %d", a, b)

@@ -32,15 +32,13 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.drainHost(r)
 	case fleet.Undrain:
 		return d.undrainHost(r)
-	case fleet.Join:
-		return d.join(r)
 	case fleet.Forget:
 		return d.forget(r)
 	case fleet.SetRules:
 		return d.rule(r)
 	case fleet.SetPolicy, fleet.Claim, fleet.Release, fleet.Isolate:
 		return d.amend(r)
-	case fleet.AddToken, fleet.DropToken, fleet.SetUser, fleet.DropUser, fleet.Enrol, fleet.Logout:
+	case fleet.AddToken, fleet.DropToken, fleet.SetUser, fleet.DropUser, fleet.Logout:
 		return d.changeMembers(r)
 	}
 	panic("access knows a request that the planner does not: " + string(r.Verb))
@@ -83,9 +81,9 @@ func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
 	return out, nil
 }
 
-// observe stores the stall of an ended migration, or a running job's traffic. It ignores
-// migrations that are unknown or already have a stall.
-func (d *draft) observe(o fleet.Observation) {
+// observe stores what was seen: the stall of an ended migration, a running job's traffic,
+// who came. It ignores migrations that are unknown or already have a stall.
+func (d *draft) observe(o fleet.Observation) (fleet.Answer, error) {
 	m, ok := d.Migrations.Find(o.Migration)
 	if ok && o.Stall != nil && m.Stall == nil && m.Phase.Ended() {
 		stall := *o.Stall
@@ -99,6 +97,13 @@ func (d *draft) observe(o fleet.Observation) {
 	if o.Attached != "" {
 		d.attached(o.Attached)
 	}
+	switch {
+	case o.Called != "":
+		return fleet.Answer{}, d.called(o.Called)
+	case o.Enrolment != nil:
+		return d.enrol(*o.Enrolment)
+	}
+	return fleet.Answer{}, nil
 }
 
 // cancel ends a job. It is not an error if the job has ended.
@@ -268,21 +273,22 @@ func (d *draft) namedHost(r fleet.Request) (fleet.Host, error) {
 	return h, nil
 }
 
-// join adds a host whose agent connects for the first time. A known host is unchanged: a
+// called adds a host whose agent connects for the first time. A known host is unchanged: a
 // restarted agent must not undo a drain.
-func (d *draft) join(r fleet.Request) (fleet.Answer, error) {
-	if reason := r.Host.Refused(); reason != "" {
-		return refuse(r, "%s", reason)
+func (d *draft) called(id fleet.HostID) error {
+	if reason := id.Refused(); reason != "" {
+		_, err := turnAway("%s", reason)
+		return err
 	}
-	h, known := d.Hosts.Find(r.Host)
+	h, known := d.Hosts.Find(id)
 	if !known {
-		h = lifecycle.Enlist(r.Host, d.at)
+		h = lifecycle.Enlist(id, d.at)
 	}
 	if h.Number == 0 { // also of a host that an earlier Pagurus knew
 		h.Number = d.hostNumber()
-		d.Hosts.Put(r.Host, h)
+		d.Hosts.Put(id, h)
 	}
-	return fleet.Answer{}, nil
+	return nil
 }
 
 // hostNumber gives a number that no host has had.

@@ -265,7 +265,7 @@ func TestDrainWithNowhereToGo(t *testing.T) {
 	w.tick(5 * time.Second)
 	w.saw["host2"] = map[fleet.GuestID]uint64{}
 	w.guests["host2"], w.whole["host2"] = map[fleet.GuestID]fleet.RunState{}, map[fleet.GuestID]bool{}
-	w.must(fleet.Request{Verb: fleet.Join, Host: "host2"})
+	w.observe(fleet.Observation{Called: "host2"})
 	h := w.s.Hosts["host2"]
 	h.Facts = w.s.Hosts["host1"].Facts
 	w.s.Hosts["host2"] = h

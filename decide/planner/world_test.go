@@ -54,7 +54,7 @@ func newWorld(t checker, hosts ...fleet.HostID) *world {
 	for _, id := range hosts {
 		w.guests[id], w.whole[id] = map[fleet.GuestID]fleet.RunState{}, map[fleet.GuestID]bool{}
 		w.saw[id] = map[fleet.GuestID]uint64{}
-		w.ask(fleet.Request{Verb: fleet.Join, Host: id})
+		w.observe(fleet.Observation{Called: id})
 		h := w.s.Hosts[id]
 		h.Facts = fleet.Facts{
 			Machine: "machine", Address: "192.0.2." + string(id[len(id)-1:]), Capacity: fleet.Resources{CPUs: 4, MemoryBytes: 2 << 30},

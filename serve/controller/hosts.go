@@ -101,8 +101,7 @@ func (c *Controller) join(ctx context.Context, by wire.Peer, hello wire.Hello, s
 		return h.session, nil
 	}
 	if _, known := c.snap().Hosts[hello.Host]; !known {
-		q := fleet.Request{ID: fleet.RequestID("join " + string(hello.Host)), At: now(), By: fleet.Caller{Admin: true}, Verb: fleet.Join, Host: hello.Host}
-		_, err := c.step(ctx, q)
+		_, err := c.step(ctx, fleet.Observation{At: now(), Called: hello.Host})
 		c.noteStoreError(err)
 		if err != nil {
 			return nil, err

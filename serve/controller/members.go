@@ -91,16 +91,15 @@ func (m Members) Join(ctx context.Context, t identity.Token, j wire.Joining, for
 	if err != nil {
 		return wire.Joined{}, &wire.Error{Status: http.StatusBadRequest, Reason: err.Error()}
 	}
-	q := fleet.Request{ID: fleet.RequestID("enrol " + key), By: fleet.Caller{Admin: true}, Verb: fleet.Enrol, Host: j.Host, Enrolment: &fleet.Enrolment{
-		Token: fleet.TokenID(t.ID), Hash: t.Hash(), Key: key, Machine: j.Machine, Foreign: foreign, Address: j.Address,
-	}}
+	e := fleet.Enrolment{
+		Token: fleet.TokenID(t.ID), Hash: t.Hash(), Key: key, Host: j.Host, Machine: j.Machine, Foreign: foreign, Address: j.Address,
+	}
 	var answer fleet.Answer
 	var failure error
 	site, cluster := "", ""
 	err = m.c.do(ctx, func(ctx context.Context) {
-		q.At = now()
-		site, cluster = m.c.snap().Tokens[q.Enrolment.Token].Site, m.c.snap().Cluster.ID
-		answer, failure = m.c.step(ctx, q)
+		site, cluster = m.c.snap().Tokens[e.Token].Site, m.c.snap().Cluster.ID
+		answer, failure = m.c.step(ctx, fleet.Observation{At: now(), Enrolment: &e})
 		m.c.noteStoreError(failure)
 	})
 	if err != nil {

@@ -252,7 +252,7 @@ func (s *server) ask(id Peer, w http.ResponseWriter, r *http.Request) error {
 	if err := s.understand(r, b, &q); err != nil {
 		return err
 	}
-	if !access.Outside(q.Verb) {
+	if !access.Known(q.Verb) {
 		return &Error{http.StatusBadRequest, fmt.Sprintf("this controller does not know the request %q%s", q.Verb, s.tooOld(r))}
 	}
 	if len(q.ID) > nameBytes {
@@ -261,10 +261,7 @@ func (s *server) ask(id Peer, w http.ResponseWriter, r *http.Request) error {
 	if q.ID == "" {
 		q.ID = fleet.RequestID(rand.Text())
 	}
-	q.By, q.Image, q.Enrolment = id.Caller, nil, nil
-	if q.Verb == fleet.Logout {
-		q.Enrolment = &fleet.Enrolment{Key: id.Key}
-	}
+	q.By, q.Image, q.Key = id.Caller, nil, id.Key
 	if q.Spec != nil {
 		q.Spec.UID, q.Spec.GID, q.Spec.Groups = id.UID, id.GID, id.Groups
 		if err := s.locateFiles(id, q.Spec); err != nil {

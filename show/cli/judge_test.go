@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"flag"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -239,5 +241,18 @@ func TestHelpOfNothing(t *testing.T) {
 		if got := w.pagurus("", strings.Fields(args)...); got.code != 0 || got.out == "" {
 			t.Errorf("%s: %+v", args, got)
 		}
+	}
+}
+
+// A program whose flags are package flag's prints its help without a panic.
+func TestSpanOfPackageFlag(t *testing.T) {
+	var out strings.Builder
+	var limit time.Duration
+	flags := flag.NewFlagSet("x", flag.ContinueOnError)
+	flags.SetOutput(&out)
+	flags.Var(Span(&limit), "duration", "no more after this `time`")
+	flags.PrintDefaults()
+	if said := out.String(); strings.Contains(said, "panic") || !strings.Contains(said, "-duration time") {
+		t.Errorf("the help says %q", said)
 	}
 }

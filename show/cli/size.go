@@ -33,7 +33,7 @@ func (q *quantity[T]) String() string {
 		return q.given
 	}
 	var none T
-	if *q.value == none {
+	if q.value == nil || *q.value == none { // package flag asks a zero one for its text
 		return "" // help then shows no default
 	}
 	return q.text(*q.value)
