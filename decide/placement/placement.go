@@ -32,10 +32,11 @@ type Ask struct {
 
 // Leaving is the placement question for a running guest.
 func Leaving(s fleet.Snapshot, g fleet.Guest) Ask {
-	needs, known := s.Hosts[g.Home].Facts.Abilities[g.Kind]
+	f := s.Hosts[g.Home].Facts
+	needs, known := f.Abilities[g.Kind]
 	return Ask{
 		Need: g.Need, Kind: g.Kind, Files: s.Jobs[g.Job].Spec.Machine, Directories: s.Jobs[g.Job].Spec.Directories(),
-		Alive: &Source{Host: g.Home, Needs: needs, Known: known, Shape: g.Shape},
+		Alive: &Source{Host: g.Home, Needs: needs, Known: known, Shape: g.Shape, Protocol: f.Protocol},
 	}
 }
 
@@ -45,6 +46,7 @@ type Source struct {
 	Needs    fleet.Abilities // the source's abilities for the guest's kind
 	Known    bool            // Needs is the last report of the source's agent
 	PostCopy bool            // it moves in post-copy
+	Protocol int             // what the source's agent speaks
 	Shape    *fleet.Shape    // the guest's shape; nil: it sees what its host shows to all
 }
 
@@ -174,6 +176,9 @@ func Unfit(v *Survey, h *fleet.Host, a Ask) string {
 	case !Heard(*h, v.At):
 		return "has not been heard from for " + ago(v.At.Sub(h.Facts.SeenAt))
 	}
+	if reason := apart(h, a); reason != "" {
+		return reason
+	}
 	if reason := unable(able, has, a); reason != "" {
 		return reason
 	}
@@ -193,6 +198,15 @@ func Unfit(v *Survey, h *fleet.Host, a Ask) string {
 // empty: nothing known.
 func Hindered(s fleet.Snapshot, g fleet.Guest) string {
 	return strings.Join(s.Hosts[g.Home].Facts.Guests[g.ID].Obstacles, "; ")
+}
+
+// apart says why the agents of two hosts cannot pass a running guest to each other.
+func apart(h *fleet.Host, a Ask) string {
+	if a.Alive == nil || !a.Alive.Known {
+		return ""
+	}
+	return fleet.Apart(fleet.Speaker{Name: "its agent", Protocol: h.Facts.Protocol},
+		fleet.Speaker{Name: fmt.Sprintf("the agent of %s", a.Alive.Host), Protocol: a.Alive.Protocol})
 }
 
 // unable says why hosts with these abilities cannot take the guest.
