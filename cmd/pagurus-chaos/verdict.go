@@ -164,7 +164,7 @@ func (c *checker) ended(s fleet.Snapshot) []fleet.Job {
 // unstarted reports whether a guest did not start because a fault had made its host unfit.
 func (c *checker) unstarted(cause string) bool {
 	for host := range c.unfit {
-		full := strings.Contains(cause, fmt.Sprintf(" on %s: start guest ", host)) && strings.Contains(cause, "no space left on device")
+		full := strings.Contains(cause, fmt.Sprintf("%s: start guest ", host)) && strings.Contains(cause, "no space left on device")
 		if full || strings.Contains(cause, fmt.Sprintf("host %s runs no guests of kind", host)) {
 			return true
 		}

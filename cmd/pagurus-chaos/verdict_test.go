@@ -109,7 +109,7 @@ func ended(result fleet.JobResult, code int, cause string) fleet.Job {
 func TestJobsAreJudged(t *testing.T) {
 	unstarted := func(host string) fleet.Job {
 		return fleet.Job{ID: "j1", State: fleet.JobEnded, Result: fleet.JobFailed, Spec: fleet.JobSpec{Guests: 2},
-			Cause: "guest j1g1 ended: starting guest j1g1 on " + host + ": start guest j1g1: remember guest j1g1: no space left on device"}
+			Cause: "guest j1g1 ended: " + host + ": start guest j1g1: remember guest j1g1: no space left on device"}
 	}
 	for name, c := range map[string]struct {
 		job    fleet.Job

@@ -32,7 +32,7 @@ func (a *Agent) start(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		return fleet.Report{}, err
 	}
 	if err := w.driver.Start(ctx, a.lay(w.task)); err != nil {
-		return fleet.Report{}, err
+		return fleet.Report{}, fmt.Errorf("%s: %w", a.Host, err) // why the job ends: people look there
 	}
 	a.classify(w)
 	err := a.setUp(ctx, w)
