@@ -1,6 +1,7 @@
 package systemtest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
@@ -19,7 +20,13 @@ const machinesSuites = "PAGURUS_TEST_MACHINES_SUITES"
 // The scripts that need machines with kernels and systemd of their own. Emulated, they take
 // the whole computer for minutes, so other rings leave them out; not by a skip, since
 // nothing is missing.
-func TestMachines(t *testing.T) {
+func TestMachines(t *testing.T) { onMachines(t, 3, "testdata/machines", "openmpi", "lammps") }
+
+// The shortest of them, which takes a third of the time.
+func TestTwoMachines(t *testing.T) { onMachines(t, 2, "testdata/machine", "openmpi") }
+
+// onMachines runs the scripts of a folder on machines, which are made anew after one that failed.
+func onMachines(t *testing.T, machines int, scripts string, images ...string) {
 	packages := os.Getenv(machinesVariable)
 	if packages == "" {
 		return
@@ -28,34 +35,37 @@ func TestMachines(t *testing.T) {
 	if _, err := os.Stat(labRecord); err == nil {
 		t.Fatal("a lab is up: `pagurus lab down` first, this test makes its own")
 	}
-	testkit.Image(t, "openmpi")
-	testkit.Image(t, "lammps")
+	for _, image := range images {
+		testkit.Image(t, image)
+	}
 	testkit.Leftovers(t)
 	t.Cleanup(func() { pagurus(t, "lab", "down") })
 	up := func() {
 		begun := time.Now()
-		args := []string{"lab", "up", "--machines", "3", "--packages", packages}
+		args := []string{"lab", "up", "--machines", fmt.Sprint(machines), "--packages", packages}
 		if suites := os.Getenv(machinesSuites); suites != "" {
 			args = append(args, "--suite", suites)
 		}
 		pagurus(t, args...)
-		t.Logf("three machines were installed and have joined in %s", time.Since(begun).Round(time.Second))
+		t.Logf("%d machines were installed and have joined in %s", machines, time.Since(begun).Round(time.Second))
 	}
 	up()
-	each(t, "testdata/machines", func() {
-		consoles(t)
+	each(t, scripts, func() {
+		consoles(t, machines)
 		pagurus(t, "lab", "down")
 		up()
 	})
 }
 
 // consoles shows what the machines' controllers and agents said last.
-func consoles(t *testing.T) {
+func consoles(t *testing.T, machines int) {
 	t.Helper()
-	for _, host := range []string{"host1", "host2", "host3"} {
+	for n := range machines {
+		host := fmt.Sprintf("host%d", n+1)
 		t.Log(host + ":\n" + tell("lab", "exec", host, "--", "journalctl", "--no-pager", "--lines", "40", "--unit", "pagurus-*"))
 	}
-	here, err := os.ReadFile("/var/lib/pagurus/lab/log/host4.log") // this machine's own agent
+	// This machine's own agent is the one after them.
+	here, err := os.ReadFile(fmt.Sprintf("/var/lib/pagurus/lab/log/host%d.log", machines+1))
 	t.Logf("here (%v):\n%s", err, here[max(0, len(here)-8<<10):])
 }
 
