@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -54,7 +55,7 @@ func (e *Error) Error() string { return e.Command + ": " + e.Desc }
 
 // Limits of times and sizes.
 const (
-	greetingLimit = 5 * time.Second  // a starting QEMU greets within milliseconds; one with another client never does
+	greetingLimit = 20 * time.Second // a starting QEMU greets within milliseconds, on a busy host within seconds; one with another client never does
 	commandLimit  = 20 * time.Second // QEMU answers no command while it writes a suspended guest's last memory
 	lineLimit     = 4 << 20          // the longest answers are some ten KiB
 )
@@ -106,14 +107,16 @@ func Open(ctx context.Context, path string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Over(ctx, conn)
+	// QEMU may still answer a command of the client before, by its number.
+	return converse(ctx, conn, uint64(rand.Uint32()))
 }
 
-// Over opens the protocol on a connection, which the client then owns. After an error the
-// connection is closed.
-func Over(ctx context.Context, conn net.Conn) (*Client, error) {
+// converse opens the protocol on a connection, which the client then owns. It numbers its
+// commands from the one after last. After an error the connection is closed.
+func converse(ctx context.Context, conn net.Conn, last uint64) (*Client, error) {
 	c := &Client{
-		conn: conn, in: bufio.NewReaderSize(conn, 16<<10), done: make(chan struct{}),
+		nextID: last,
+		conn:   conn, in: bufio.NewReaderSize(conn, 16<<10), done: make(chan struct{}),
 		waiting: map[uint64]chan<- message{}, heard: map[*subscription]struct{}{},
 	}
 	ctx, cancel := context.WithTimeout(ctx, greetingLimit)
@@ -142,13 +145,17 @@ func Over(ctx context.Context, conn net.Conn) (*Client, error) {
 	return c, nil
 }
 
+// greet awaits the greeting. An event, or the answer to a command of the client before, may
+// come ahead of it: QEMU takes a connection a moment before it knows that the client is another.
 func (c *Client) greet() (g greeting, err error) {
-	m, err := c.next()
-	if err != nil {
-		return g, err
-	}
-	if m.Greeting == nil {
-		return g, errors.New("the peer did not greet as QEMU does")
+	var m message
+	for m.Greeting == nil {
+		if m, err = c.next(); err != nil {
+			return g, err
+		}
+		if m.Greeting == nil && m.Event == "" && m.ID == nil {
+			return g, errors.New("the peer did not greet as QEMU does")
+		}
 	}
 	if err := json.Unmarshal(m.Greeting, &g); err != nil {
 		return g, fmt.Errorf("the peer does not greet as QEMU does: %w", err)

@@ -29,7 +29,7 @@ func over(t testing.TB, said string) (*Client, net.Conn, error) {
 		}
 		io.Copy(io.Discard, far)
 	}()
-	c, err := Over(t.Context(), near)
+	c, err := converse(t.Context(), near, 0)
 	return c, far, err
 }
 
@@ -49,10 +49,28 @@ func TestNotQEMU(t *testing.T) {
 			io.WriteString(far, said)
 			far.Close()
 		}()
-		if _, err := Over(t.Context(), near); err == nil {
+		if _, err := converse(t.Context(), near, 0); err == nil {
 			t.Errorf("%s was taken for QEMU", name)
 		}
 	}
+}
+
+// What was meant for the client before comes ahead of the greeting.
+func TestLateWords(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	go func() {
+		io.WriteString(far, `{"event": "STOP", "data": {}, "timestamp": {"seconds": 1, "microseconds": 2}}`+"\n"+`{"return": {}, "id": 7}`+"\n"+hello)
+		if _, err := far.Read(make([]byte, 4096)); err == nil {
+			io.WriteString(far, `{"return": {}, "id": 1}`+"\n")
+		}
+		io.Copy(io.Discard, far)
+	}()
+	c, err := converse(t.Context(), near, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
 }
 
 // Invalid messages end the connection and commands in progress.
@@ -166,7 +184,7 @@ func FuzzPeer(f *testing.F) {
 			io.WriteString(far, `{"return": {}, "id": 1}`+"\n"+said+"\n")
 			far.Close()
 		}()
-		c, err := Over(t.Context(), near)
+		c, err := converse(t.Context(), near, 0)
 		if err != nil {
 			return
 		}
