@@ -95,13 +95,20 @@ func TestLazyFillersKilled(t *testing.T) {
 		{fleet.PostCopy, "lazy pager", false},
 		{fleet.PostCopy, "page proxy", false},
 	} {
-		t.Run(fmt.Sprintf("%s, %q killed, alone %t", c.mode, c.victim, c.alone), func(t *testing.T) {
-			lazyFillerKilled(t, c.mode, c.victim, c.alone)
-		})
+		// On a busy machine all memory may have come before the pager is stopped.
+		for try, late := 0, true; late; try++ {
+			if try == 3 {
+				t.Fatalf("%s, %q killed: nearly all memory was there each time", c.mode, c.victim)
+			}
+			t.Run(fmt.Sprintf("%s, %q killed, alone %t", c.mode, c.victim, c.alone), func(t *testing.T) {
+				late = !lazyFillerKilled(t, c.mode, c.victim, c.alone)
+			})
+		}
 	}
 }
 
-func lazyFillerKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) {
+// lazyFillerKilled reports whether memory was still missing at the time.
+func lazyFillerKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) bool {
 	j := newJob(t, "openmpi", 1)
 	if o := j.do(0, time.Minute, sh("cat >held.c && cc -O1 -o held held.c"), held); o.exit.Code != 0 {
 		t.Fatalf("compile: %+v", o)
@@ -128,14 +135,15 @@ func lazyFillerKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) 
 	}
 	// Until the programs are there and only their data is missing. It proceeds in steps, because
 	// the memory could be complete before the next check.
-	for signal("lazy pager", unix.SIGSTOP); resident(pid()) < 300<<20; signal("lazy pager", unix.SIGSTOP) {
-		signal("lazy pager", unix.SIGCONT)
+	step := func(s unix.Signal) bool { return unix.Kill(feeders["lazy pager"], s) == nil } // false: it has ended
+	for step(unix.SIGSTOP) && resident(pid()) < 300<<20 && step(unix.SIGCONT) {
 		time.Sleep(time.Millisecond)
 	}
 	missing := heldMiB<<20 - resident(pid())
 	t.Logf("%d MiB are missing", missing>>20)
 	if missing < 32<<20 {
-		t.Fatal("nearly all memory is there already")
+		step(unix.SIGCONT)
+		return false
 	}
 	if alone {
 		j.drivers[0].Close()
@@ -168,6 +176,7 @@ func lazyFillerKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) 
 	if victim == "" {
 		os.WriteFile(file("end"), nil, 0o644)
 	}
+	return true
 }
 
 // checkEnd checks what became of the moved guest.
