@@ -135,22 +135,43 @@ func makeAuthority(cmd *cobra.Command) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// headUnits are the systemd units of a head that is also a host.
-var headUnits = []string{roles.ControllerProgram + ".service", roles.AgentProgram + ".service"}
+// agentUnit is the systemd unit of a host.
+const agentUnit = roles.AgentProgram + ".service"
+
+// headUnits are those of a head that is also a host.
+var headUnits = []string{roles.ControllerProgram + ".service", agentUnit}
 
 // startHead starts controller and agent by systemd if their units are installed, and says
 // how to start them otherwise.
 func startHead(ctx context.Context, std streams) error {
-	_, err := os.Stat("/run/systemd/system") // exists where systemd is the first process
-	if err != nil || exec.CommandContext(ctx, "systemctl", append([]string{"cat"}, headUnits...)...).Run() != nil {
-		_, err = fmt.Fprintln(std.out, "start its controller with `pagurus controller`, and with `pagurus agent` this machine is a host, too")
+	started, err := startUnits(ctx, std, headUnits...)
+	switch {
+	case err != nil:
 		return err
+	case !started:
+		_, err = fmt.Fprintln(std.out, "start its controller with `pagurus controller`, and with `pagurus agent` this machine is a host, too")
+	default:
+		_, err = fmt.Fprintln(std.out, "its controller and this machine's agent run; `pagurus token create --role host` lets others join")
 	}
-	start := exec.CommandContext(ctx, "systemctl", append([]string{"enable", "--now"}, headUnits...)...)
+	return err
+}
+
+// startAgent starts the agent of a machine that has joined.
+func startAgent(std streams) func(context.Context) (bool, error) {
+	return func(ctx context.Context) (bool, error) { return startUnits(ctx, std, agentUnit) }
+}
+
+// startUnits starts units by systemd, now and at each boot; false: systemd does not run here, or
+// they are not installed. Those that run go on.
+func startUnits(ctx context.Context, std streams, units ...string) (bool, error) {
+	_, err := os.Stat("/run/systemd/system") // exists where systemd is the first process
+	if err != nil || exec.CommandContext(ctx, "systemctl", append([]string{"cat"}, units...)...).Run() != nil {
+		return false, nil
+	}
+	start := exec.CommandContext(ctx, "systemctl", append([]string{"enable", "--now"}, units...)...)
 	start.Stdout, start.Stderr = std.err, std.err
 	if err := start.Run(); err != nil {
-		return fmt.Errorf("starting %s: %w: `journalctl -u %s` says why", strings.Join(headUnits, " and "), err, headUnits[0])
+		return false, fmt.Errorf("starting %s: %w: `journalctl -u %s` says why", strings.Join(units, " and "), err, units[0])
 	}
-	_, err = fmt.Fprintln(std.out, "its controller and this machine's agent run; `pagurus token create --role host` lets others join")
-	return err
+	return true, nil
 }

@@ -341,8 +341,8 @@ func (l lab) found(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		_, err = l.inside(ctx, n, "sh", "-ec", fmt.Sprintf("pagurus join %s:%d --token %s\nsystemctl enable --now %s\ntouch %s",
-			hostName(head), labListen, token, roles.AgentProgram, joinedMark))
+		_, err = l.inside(ctx, n, "sh", "-ec", fmt.Sprintf("pagurus join %s:%d --token %s\ntouch %s",
+			hostName(head), labListen, token, joinedMark))
 		return err
 	})
 }

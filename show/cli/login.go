@@ -94,11 +94,12 @@ func (a *app) joinCommand() *cobra.Command {
 		Short: "Make this machine a host of a cluster",
 		Long: `Join shows a token to the cluster's controller and keeps the certificate that this
 machine gets for it. The key is made here and never leaves. A second join with the same key
-changes nothing. Then start the agent; it needs no token.
+changes nothing.
 
 Join says what guests need and this machine lacks. On a terminal it asks whether to
-install that, as ` + "`pagurus doctor --fix`" + ` does.`,
-		Example: "  sudo pagurus join head:7461 --token TOKEN\n  sudo pagurus join head:7461 --token-file token --fix\n  sudo pagurus agent",
+install that, as ` + "`pagurus doctor --fix`" + ` does. Then it starts the agent's systemd unit if
+that is installed, and otherwise says how to start the agent, which needs no token.`,
+		Example: "  sudo pagurus join head:7461 --token TOKEN\n  sudo pagurus join head:7461 --token-file token --fix",
 		Args:    oneAddress,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if os.Geteuid() != 0 && !cmd.Flags().Changed(credentialsFlag) {
@@ -121,13 +122,33 @@ install that, as ` + "`pagurus doctor --fix`" + ` does.`,
 			if _, err := wire.Enrol(cmd.Context(), args[0], text, folder, j); err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(wire.Login{Controller: args[0], Host: j.Host})
-			}
-			if _, err = fmt.Fprintf(a.Out, "%s joined the cluster %sof %s; start its agent with `pagurus agent`\n", name, named(wire.ClusterOf(folder)), args[0]); err != nil {
+			say := func(format string, args ...any) error {
+				if a.json {
+					return nil
+				}
+				_, err := fmt.Fprintf(a.Out, format, args...)
 				return err
 			}
-			return a.lacks(cmd.Context(), mend)
+			if err := say("%s joined the cluster %sof %s\n", name, named(wire.ClusterOf(folder)), args[0]); err != nil {
+				return err
+			}
+			if err := a.lacks(cmd.Context(), mend); err != nil {
+				return err
+			}
+			// The unit's agent has the usual folder.
+			started := false
+			if a.StartAgent != nil && !cmd.Flags().Changed(credentialsFlag) {
+				if started, err = a.StartAgent(cmd.Context()); err != nil {
+					return err
+				}
+			}
+			switch {
+			case a.json:
+				return a.printJSON(wire.Login{Controller: args[0], Host: j.Host})
+			case started:
+				return say("its agent runs\n")
+			}
+			return say("start its agent with `pagurus agent`\n")
 		},
 	}
 	token.Add(cmd.Flags())
