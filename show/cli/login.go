@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -122,33 +123,9 @@ that is installed, and otherwise says how to start the agent, which needs no tok
 			if _, err := wire.Enrol(cmd.Context(), args[0], text, folder, j); err != nil {
 				return err
 			}
-			say := func(format string, args ...any) error {
-				if a.json {
-					return nil
-				}
-				_, err := fmt.Fprintf(a.Out, format, args...)
-				return err
-			}
-			if err := say("%s joined the cluster %sof %s\n", name, named(wire.ClusterOf(folder)), args[0]); err != nil {
-				return err
-			}
-			if err := a.lacks(cmd.Context(), mend); err != nil {
-				return err
-			}
 			// The unit's agent has the usual folder.
-			started := false
-			if a.StartAgent != nil && !cmd.Flags().Changed(credentialsFlag) {
-				if started, err = a.StartAgent(cmd.Context()); err != nil {
-					return err
-				}
-			}
-			switch {
-			case a.json:
-				return a.printJSON(wire.Login{Controller: args[0], Host: j.Host})
-			case started:
-				return say("its agent runs\n")
-			}
-			return say("start its agent with `pagurus agent`\n")
+			usual := !cmd.Flags().Changed(credentialsFlag)
+			return a.joined(cmd.Context(), wire.Login{Controller: args[0], Host: j.Host}, wire.ClusterOf(folder), mend, usual)
 		},
 	}
 	token.Add(cmd.Flags())
@@ -158,6 +135,37 @@ that is installed, and otherwise says how to start the agent, which needs no tok
 	Judge(cmd.Flags(), "address", IP)
 	cmd.Flags().StringVar(&folder, credentialsFlag, filepath.Join("/var/lib/pagurus", HostCredentials), "folder for the certificate and its key")
 	return cmd
+}
+
+// joined says that this machine is a host, mends what it lacks, and starts its agent by systemd
+// if that may be.
+func (a *app) joined(ctx context.Context, l wire.Login, cluster string, m mending, mayStart bool) (err error) {
+	say := func(format string, args ...any) {
+		if !a.json && err == nil {
+			_, err = fmt.Fprintf(a.Out, format, args...)
+		}
+	}
+	if say("%s joined the cluster %sof %s\n", l.Host, named(cluster), l.Controller); err != nil {
+		return err
+	}
+	if err := a.lacks(ctx, m); err != nil {
+		return err
+	}
+	started := false
+	if a.StartAgent != nil && mayStart {
+		if started, err = a.StartAgent(ctx); err != nil {
+			return err
+		}
+	}
+	switch {
+	case a.json:
+		return a.printJSON(l)
+	case started:
+		say("its agent runs\n")
+	default:
+		say("start its agent with `pagurus agent`\n")
+	}
+	return err
 }
 
 func (a *app) loginCommand() *cobra.Command {
