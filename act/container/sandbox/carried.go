@@ -2,8 +2,8 @@ package sandbox
 
 import "golang.org/x/sys/unix"
 
-// A program may only set state that a move carries, also to Debian 12's kernel (6.1), the oldest
-// of a host. Other calls fail as on a kernel without them, so that programs do without them. After a move such state would silently be lost,
+// A program may only set state that a move carries. Other calls fail as on a kernel without
+// them, so that programs do without them. After a move such state would silently be lost,
 // because most of it can be neither read nor set from outside. A test of the driver makes each
 // of these calls.
 
