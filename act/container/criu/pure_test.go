@@ -60,6 +60,8 @@ func TestExplain(t *testing.T) {
 		{"(00.1) Warn  (criu/x.c:1): odd\n(00.012) Error (criu/files-reg.c:1800): Can't lookup mount=24 for fd=10 path=/dev/null\n(00.013) Error (criu/cr-dump.c:1): Dumping FAILED.", "", "/dev/null open, as descriptor 10, which lies outside"},
 		{"     1: Error (criu/files-reg.c:2400): Can't open file /usr/lib/libmpi.so on restore: No such file or directory", "", "/usr/lib/libmpi.so cannot be opened here"},
 		{"     1: Error (criu/files-reg.c:2400): File /out/job.txt has bad size 12 (expect 10)", "", "/out/job.txt has changed"},
+		{"(00.2)      1: Warn  (criu/x.c:1): odd\n(00.241)pie: 24: Error (criu/pie/restorer.c:1883): Can't restore 0x7fc0a3866000 mapping with 0xffffffffffffffea\n(00.3) Error (criu/cr-restore.c:2324): Restoring FAILED.", "", "this host's kernel does not know"},
+		{"(00.241) pie: 24: Error (criu/pie/restorer.c:226): Can't setgroups([1 gids]): -1\nError (criu/cr-restore.c:2324): Restoring FAILED.", "", "criu says: Can't setgroups"},
 		{"Error (criu/arch/x86/cpu.c:300): CPU xfeatures has unsupported bits (0xe0)", "", "processor lacks"},
 		{"Error (criu/image.c:40): Can't write image: No space left on device", "", "no room"},
 		{"", "tee: 65536: Operation not permitted", "fs.pipe-max-size=4194304"},

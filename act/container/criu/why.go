@@ -90,6 +90,8 @@ var rules = []rule{
 	{`Unable to mount (\S+) .*: No such file or directory`, quoting("%s, which is mounted in it, does not exist here"), false},
 	{`CPU (?:instruction )?capabilities do not match|FPU feature required by image|CPU xfeatures has unsupported|CPU xsave (?:max )?size mismatch|missing support fxsave`,
 		says("this host's processor lacks something that its programs use: move it to a host with the same model or a newer one"), false},
+	{`Can't restore \S+ mapping with (?:0x)?ffffffffffffffea|MADV_GUARD_INSTALL\) failed`,
+		says("a program has memory of a kind that this host's kernel does not know: move it to a host with a newer one"), false},
 	{`Unexpected EOF on|Can't open (?:inventory|image)|Magic doesn't match|Images corrupted|No .* image`, says("its images are not whole: they have to be dumped and sent again"), false},
 	{`tee: \d+: Operation not permitted`, says("memory cannot be sent through a pipe: `sysctl fs.pipe-max-size=4194304` as the machine's root fixes it"), false},
 	{`lazy-pages.*connect|Can't connect to lazy-pages`, says("its lazy pager does not run"), false},
@@ -105,9 +107,9 @@ var lines = func() []*regexp.Regexp {
 	return all
 }()
 
-// preamble matches the beginning of a log line: the time, the process of the restore, and
-// the place in CRIU.
-var preamble = regexp.MustCompile(`^(\([0-9. ]+\)\s*)?(\d+:\s*)?(Error|BUG)\b( at)? ?(\([^)]*\))?:?\s*`)
+// preamble matches the beginning of a log line: the time, the part of CRIU that works inside the
+// process, the process of the restore, and the place in CRIU.
+var preamble = regexp.MustCompile(`^(\([0-9. ]+\)\s*)?(pie:\s*)?(\d+:\s*)?(Error|BUG)\b( at)? ?(\([^)]*\))?:?\s*`)
 
 // harmless matches errors after which CRIU continues.
 var harmless = regexp.MustCompile(`^rlimit: |^Pre-resume script|^Post-resume script|^Can't check shutdown state`)

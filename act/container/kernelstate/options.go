@@ -2,6 +2,7 @@ package kernelstate
 
 import (
 	"encoding/binary"
+	"errors"
 	"strconv"
 	"sync"
 	"unsafe"
@@ -102,6 +103,12 @@ func (s socket) get(o option, buffer []byte) (value []byte, ok bool) {
 		return nil, false
 	}
 	return buffer[:n], true
+}
+
+// lacks reports whether the kernel does not know an option of sockets of this kind.
+func (s socket) lacks(o option) bool {
+	_, err := getsockopt(s.fd, o.Level, o.Number, make([]byte, usualBytes))
+	return errors.Is(err, unix.ENOPROTOOPT)
 }
 
 func (s socket) set(o option, value []byte) error {

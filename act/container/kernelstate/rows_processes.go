@@ -55,11 +55,9 @@ var memoryRows = []Row{
 	{"memory", "MADV_MERGEABLE", Carried, "", "mergeable"},
 	{"memory", "MADV_SEQUENTIAL", Carried, "", "sequential"},
 	{"memory", "MADV_RANDOM", Carried, "", "random_"},
-	{"memory", "guard regions (MADV_GUARD_INSTALL)", Carried, "", "guard"},
 	{"memory", "mlock", Carried, "", "locked"},
 	{"memory", "MAP_HUGETLB, private", Carried, "", "huge_private"},
 	{"memory", "MAP_HUGETLB, shared", Carried, "", "huge_shared"},
-	{"memory", "MAP_DROPPABLE", Carried, "", "droppable"},
 	{"memory", "MAP_NORESERVE", Carried, "", "noreserve"},
 	{"memory", "MAP_GROWSDOWN", Carried, "", "growsdown"},
 	{"memory", "protection keys", Carried, "", "protection_key"},
@@ -102,6 +100,7 @@ var refusedCalls = func() (rows []Row) {
 	}
 	for _, name := range []string{
 		"mlockall with MCL_FUTURE or MCL_ONFAULT", "MLOCK_ONFAULT", "policies of mappings for NUMA nodes (mbind; use set_mempolicy or numactl)", "mseal", "memfd_secret",
+		"MAP_DROPPABLE (getrandom works without it)", "guard regions (MADV_GUARD_INSTALL; use mprotect)",
 	} {
 		rows = append(rows, Row{"memory", name, Denied, vm, "denied"})
 	}

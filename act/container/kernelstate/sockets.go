@@ -210,19 +210,31 @@ func (n notedSocket) restore(c *Container, k notedKind) error {
 			return err
 		}
 	}
-	buffer := make([]byte, usualBytes)
 	if err := s.write(n.Letters, c); err != nil {
 		return err
 	}
-	for _, o := range optionsOf(k.Kind) {
-		wanted, ok := n.Options[o.key]
-		if !ok {
-			wanted, ok = k.Options[o.key]
+	return n.setOptions(s, k.Options)
+}
+
+// setOptions sets the socket's recorded options, and those of a new socket that are otherwise on
+// this host.
+func (n notedSocket) setOptions(s socket, usual map[string][]byte) error {
+	buffer := make([]byte, usualBytes)
+	for _, o := range optionsOf(s.kind) {
+		wanted, own := n.Options[o.key]
+		if !own {
+			wanted = usual[o.key]
 		}
-		if value, has := s.get(o, buffer); ok && has && !bytes.Equal(value, wanted) {
-			if err := s.set(o, wanted); err != nil {
-				return fmt.Errorf("set %s of descriptor %d of process %d: %w", o.Name, n.FD, n.Process, err)
-			}
+		value, has := s.get(o, buffer)
+		var err error
+		switch {
+		case own && !has && s.lacks(o):
+			err = errors.New("this host's kernel does not know it: move the guest to a host with a newer one")
+		case has && wanted != nil && !bytes.Equal(value, wanted):
+			err = s.set(o, wanted)
+		}
+		if err != nil {
+			return fmt.Errorf("set %s of descriptor %d of process %d: %w", o.Name, n.FD, n.Process, err)
 		}
 	}
 	return nil

@@ -32,6 +32,8 @@ const (
 	policyDefault    = 0
 	policyLocal      = 4
 	futureMappings   = unix.MCL_FUTURE | unix.MCL_ONFAULT
+	mapDroppable     = 0x08 // since Linux 6.11
+	guardInstall     = 102  // MADV_GUARD_INSTALL, since Linux 6.13
 )
 
 // processOptions lists the options of prctl(2) whose state is carried, or that only read.
@@ -45,6 +47,10 @@ var processOptions = []uint32{
 }
 
 var choices = []choice{
+	// An older kernel, to which the container may move, makes no such memory. Libraries make some
+	// where they can: the C library for the state of getrandom and at the ends of threads' stacks.
+	{call: unix.SYS_MMAP, argument: 3, lack: mapDroppable, wrong: unix.EINVAL},
+	{call: unix.SYS_MADVISE, argument: 2, never: []uint32{guardInstall}, wrong: unix.EINVAL},
 	// CRIU does not know the flags in its third argument.
 	{call: unix.SYS_PRCTL, argument: 0, among: processOptions, wrong: unix.EINVAL},
 	{call: unix.SYS_MLOCKALL, argument: 0, lack: futureMappings, wrong: unix.EPERM},

@@ -5,12 +5,12 @@
 #include <linux/rseq.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <stddef.h>
 #include <sys/ipc.h>
 #include <sys/msg.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
@@ -469,44 +469,6 @@ static void locked(void)
 	await_move();
 	IS(!strcmp(before, vmflags(m)), "%s was %s", vmflags(m), before);
 }
-static sigjmp_buf back;
-static void jump(int s) { siglongjmp(back, 1); }
-static int readable(volatile char *m)
-{
-	signal(SIGSEGV, jump);
-	if (sigsetjmp(back, 1))
-		return 0;
-	*m;
-	return 1;
-}
-
-static void guard(void)
-{
-	char *m = mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	memset(m, 7, 1 << 20);
-	if (madvise(m + 8192, 8192, 102)) {
-		printf("no guards\n");
-		bad = 1;
-	}
-	await_move();
-	IS(!readable(m + 8192) && !readable(m + 12288) && readable(m + 4096) && readable(m + 16384), "guards are gone");
-}
-
-static void droppable(void)
-{
-	char *m = mmap(0, 1 << 16, PROT_READ | PROT_WRITE, 8 | MAP_ANONYMOUS, -1, 0), before[400];
-
-	if (m == MAP_FAILED) {
-		printf("no droppable memory %s\n", strerror(errno));
-		bad = 1;
-		await_move();
-		return;
-	}
-	strcpy(before, vmflags(m));
-	await_move();
-	IS(!strcmp(before, vmflags(m)), "%s was %s", vmflags(m), before);
-}
 
 static void noreserve(void)
 {
@@ -833,6 +795,8 @@ static void denied(void)
 		FAILS(syscall(SYS_mbind, m, 8192, 3 /* MPOL_INTERLEAVE */, &nodes, 64, 0), EPERM);
 		FAILS(syscall(450 /* set_mempolicy_home_node */, m, 8192, 0, 0), ENOSYS);
 		FAILS(syscall(462 /* mseal */, m, 4096, 0), ENOSYS);
+		FAILS(syscall(SYS_mmap, 0, 4096, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | 8 /* MAP_DROPPABLE */, -1, 0), EINVAL);
+		FAILS(madvise(m, 4096, 102 /* MADV_GUARD_INSTALL */), EINVAL);
 		FAILS(syscall(444 /* landlock_create_ruleset */, 0, 0, 1), ENOSYS);
 		FAILS(syscall(446 /* landlock_restrict_self */, -1, 0), ENOSYS);
 		FAILS(syscall(447 /* memfd_secret */, 0), ENOSYS);
@@ -857,7 +821,7 @@ static void denied(void)
 		if (!again)
 			await_move();
 	}
-	IS(mlock2(m, 4096, 0) == 0 && prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0) == 0, "what is carried is refused");
+	IS(getrandom(m, 4096, 0) == 4096 && madvise(m, 4096, MADV_NORMAL) == 0 && mlock2(m, 4096, 0) == 0 && prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0) == 0, "what is carried is refused");
 }
 
 #define CASE(x) {#x, x}
@@ -865,7 +829,7 @@ static const struct state all[] = {CASE(affinity), CASE(io_priority), CASE(timer
 	CASE(nice_and_name), CASE(coredump_filter), CASE(oom_score), CASE(dumpable), CASE(subreaper), CASE(thp_disable), CASE(pdeathsig), CASE(no_new_privs),
 	CASE(keepcaps), CASE(persona), CASE(mempolicy), CASE(huge_private), CASE(huge_shared), CASE(limits), CASE(umask_), CASE(credentials), CASE(filter),
 	CASE(robust), CASE(tid_address), CASE(membarrier), CASE(sequence), CASE(pending), CASE(altstack_disarm), CASE(dontfork), CASE(wipeonfork), CASE(dontdump),
-	CASE(hugepage), CASE(nohugepage), CASE(mergeable), CASE(sequential), CASE(random_), CASE(locked), CASE(guard), CASE(droppable),
+	CASE(hugepage), CASE(nohugepage), CASE(mergeable), CASE(sequential), CASE(random_), CASE(locked),
 	CASE(noreserve), CASE(growsdown), CASE(protection_key), CASE(program_break), CASE(stack), CASE(memfd_sealed), CASE(memfd_future), CASE(memfd_noexec),
 	CASE(sysv), CASE(sem_undo), CASE(shm_doomed), CASE(pidfds), CASE(pidfd_gone), CASE(zombie), CASE(aio), CASE(pipe_size), CASE(session), CASE(namespace_file), CASE(process_file), CASE(process_folder), CASE(shared_files), CASE(denied)};
 
