@@ -145,6 +145,8 @@ static void gather(void) {
   }
   zombie = MUST(fork());
   if (!zombie) _exit(5);
+  siginfo_t gone;
+  MUST(waitid(P_PID, zombie, &gone, WEXITED | WNOWAIT));
   pthread_t t;
   if (pthread_create(&t, 0, thread, 0)) die("thread");
 }
