@@ -61,6 +61,8 @@ func TestExplain(t *testing.T) {
 		{"     1: Error (criu/files-reg.c:2400): Can't open file /usr/lib/libmpi.so on restore: No such file or directory", "", "/usr/lib/libmpi.so cannot be opened here"},
 		{"     1: Error (criu/files-reg.c:2400): File /out/job.txt has bad size 12 (expect 10)", "", "/out/job.txt has changed"},
 		{"(00.2)      1: Warn  (criu/x.c:1): odd\n(00.241)pie: 24: Error (criu/pie/restorer.c:1883): Can't restore 0x7fc0a3866000 mapping with 0xffffffffffffffea\n(00.3) Error (criu/cr-restore.c:2324): Restoring FAILED.", "", "this host's kernel does not know"},
+		{"(00.2) Error (criu/memfd.c:486): Cannot apply seals on memfd: Invalid argument\n(00.3) Error (criu/cr-restore.c:2324): Restoring FAILED.", "", "seal that this host's kernel does not know"},
+		{"(00.2) Error (criu/memfd.c:486): Cannot apply seals on memfd: Device or resource busy", "", "criu says: Cannot apply seals"},
 		{"(00.241) pie: 24: Error (criu/pie/restorer.c:226): Can't setgroups([1 gids]): -1\nError (criu/cr-restore.c:2324): Restoring FAILED.", "", "criu says: Can't setgroups"},
 		{"Error (criu/arch/x86/cpu.c:300): CPU xfeatures has unsupported bits (0xe0)", "", "processor lacks"},
 		{"Error (criu/image.c:40): Can't write image: No space left on device", "", "no room"},

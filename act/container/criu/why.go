@@ -92,6 +92,8 @@ var rules = []rule{
 		says("this host's processor lacks something that its programs use: move it to a host with the same model or a newer one"), false},
 	{`Can't restore \S+ mapping with (?:0x)?ffffffffffffffea|MADV_GUARD_INSTALL\) failed`,
 		says("a program has memory of a kind that this host's kernel does not know: move it to a host with a newer one"), false},
+	{`Cannot apply seals on memfd.*Invalid argument`,
+		says("a program has a memfd with a seal that this host's kernel does not know (F_SEAL_EXEC): move it to a host with a newer one"), false},
 	{`Unexpected EOF on|Can't open (?:inventory|image)|Magic doesn't match|Images corrupted|No .* image`, says("its images are not whole: they have to be dumped and sent again"), false},
 	{`tee: \d+: Operation not permitted`, says("memory cannot be sent through a pipe: `sysctl fs.pipe-max-size=4194304` as the machine's root fixes it"), false},
 	{`lazy-pages.*connect|Can't connect to lazy-pages`, says("its lazy pager does not run"), false},
