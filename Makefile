@@ -56,7 +56,7 @@ quick:
 race:
 	GORACE=atexit_sleep_ms=0 go test -race -short -vet=off -ldflags='-s -w' ./...
 
-## test: sets up this machine and runs every ring but bench
+## test: sets up this machine and runs every ring but machines and bench
 # The contract and system rings share one machine, so packages run one by one but
 # for those that keep to namespaces and folders of their own.
 # A skipped test that this machine could have run is a failure.

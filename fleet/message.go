@@ -75,7 +75,6 @@ type Request struct {
 	Signal string         `json:"signal,omitempty"`   // name, with or without SIG, or number
 	Image  *Image         `json:"image,omitempty"`    // set by the controller from Spec.Image
 
-	Migration MigrationID       `json:"migration,omitempty"`
 	Traffic   []Traffic         `json:"traffic,omitempty"`
 	Policy    *OwnerPolicy      `json:"policy,omitempty"`
 	Rules     *Rules            `json:"rules,omitempty"`

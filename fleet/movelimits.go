@@ -52,7 +52,7 @@ type Limits struct {
 }
 
 // LimitFlag is a limit that a person may give a move: its flag and its texts, for the
-// command line, the planner and `moves show`.
+// command line, the planner and `move show`.
 type LimitFlag struct {
 	Flag, Help string
 	About      string // a sentence or more for the long help of commands whose moves send memory
@@ -65,7 +65,7 @@ type LimitFlag struct {
 	Least    time.Duration     // of a duration: the command line refuses less
 	LeastWhy string            // completes "--flag 1ns ..."
 	Refusal  string            // with %q, %d or %s for the refused value; of a choice also with %s for Choices
-	Says     string            // for `moves show`, with %s for the value
+	Says     string            // for `move show`, with %s for the value
 	SaysOf   map[string]string // the same of each choice
 }
 

@@ -353,7 +353,7 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.
 		case stateGate:
 			if !continued {
 				continued = true
-				err = pass(ctx, q)
+				err = passGate(ctx, q)
 			}
 		case stateDevice, statePostCopyDevice:
 			if l.Mode == fleet.PostCopy && g.dropped(ctx, q) {
@@ -378,9 +378,9 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.
 	}
 }
 
-// pass lets QEMU through the gate: the point of no return. The guest is suspended here.
+// passGate lets QEMU through the gate: the point of no return. The guest is suspended already.
 // From now on the target lacks the guest only if QEMU reports a failure.
-func pass(ctx context.Context, q *qmp.Client) error {
+func passGate(ctx context.Context, q *qmp.Client) error {
 	if err := fault.Point("qemu.switch.before-continue"); err != nil {
 		return err
 	}

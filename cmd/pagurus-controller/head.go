@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"pagurus/act/audit"
 	"pagurus/act/etcd"
 	"pagurus/act/image"
 	"pagurus/act/machine"
@@ -72,11 +73,16 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 			stop()
 		}
 	}()
+	kept, err := audit.Open(filepath.Join(f.StateDir, "audit"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, kept.Close()) }()
 	saves := &saving{flags: f, store: store, images: images, authority: authority, state: c.Snapshot, log: log}
 	ended := make(chan error, 2)
 	go func() { ended <- c.Run(ctx) }()
 	go func() {
-		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Backup: saves.write, Version: version, Refused: c.Refused, Log: log})
+		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log})
 	}()
 	select {
 	case <-c.Ready():

@@ -59,6 +59,7 @@ const (
 	Ask         Call = "ask for anything" // of a user: MayAsk says what
 	PassStream  Call = "pass streams"     // MayPass says which
 	BackUp      Call = "back up the cluster"
+	ReadAudit   Call = "read the audit"
 )
 
 // calls says which roles may make a call. A call that is not here is refused.
@@ -71,6 +72,7 @@ var calls = map[Call]map[fleet.Role]bool{
 	Ask:         {fleet.AdminRole: true, fleet.UserRole: true},
 	PassStream:  {fleet.AdminRole: true, fleet.UserRole: true, fleet.HostRole: true},
 	BackUp:      {fleet.AdminRole: true},
+	ReadAudit:   {fleet.AdminRole: true},
 }
 
 // RoleOf is the role of a caller.

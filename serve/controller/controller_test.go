@@ -63,7 +63,7 @@ func TestStory(t *testing.T) {
 	if seen := snap.Migrations[part].Stall; seen.Took != 90*time.Millisecond || seen.Ranks != 2 {
 		t.Errorf("%+v", seen)
 	}
-	_, err = r.ctl.Ask(r.ctx, fleet.Request{Verb: "record", Migration: part})
+	_, err = r.ctl.Ask(r.ctx, fleet.Request{Verb: "record"})
 	r.refused(err, http.StatusUnprocessableEntity, "there is no request")
 
 	run = target.task(fleet.Run)

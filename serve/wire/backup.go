@@ -4,6 +4,9 @@ import (
 	"context"
 	"io"
 	"net/http"
+
+	"pagurus/decide/access"
+	"pagurus/fleet"
 )
 
 // Backup writes a backup of the cluster. It calls begin once nothing but the writing can fail any
@@ -12,7 +15,7 @@ type Backup func(ctx context.Context, begin func() io.Writer) error
 
 // backup is answered on this machine alone: a backup holds the authority's key, which does not
 // leave the machine by any network.
-func (s *server) backup(id Peer, w http.ResponseWriter, r *http.Request) error {
+func (s *server) backup(id Peer, w http.ResponseWriter, r *http.Request) (err error) {
 	if id.From != "" {
 		return &Error{http.StatusForbidden, "a backup holds the cluster's keys: make it on the controller's own machine"}
 	}
@@ -20,7 +23,8 @@ func (s *server) backup(id Peer, w http.ResponseWriter, r *http.Request) error {
 		return &Error{http.StatusNotImplemented, "this controller makes no backups"}
 	}
 	begun := false
-	err := s.Backup(r.Context(), func() io.Writer {
+	defer func() { s.record(id, fleet.AuditRecord{Did: string(access.BackUp)}, err) }()
+	err = s.Backup(r.Context(), func() io.Writer {
 		begun = true
 		w.Header().Set("Content-Type", "application/x-tar")
 		return w

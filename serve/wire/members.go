@@ -95,10 +95,22 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) error {
 	// The controller's machine serves the files of jobs: only itself may claim to be it.
 	foreign := j.Host != "" && j.Machine == s.Machine && !fromHere(r)
 	joined, err := s.Members.Join(r.Context(), token, j, foreign)
+	s.record(Peer{From: hostOf(r.RemoteAddr)}, fleet.AuditRecord{Did: "join", On: who(j, joined) + " by token " + token.ID}, err)
 	if err != nil {
 		return err
 	}
 	return reply(w, joined)
+}
+
+// who is the member that somebody became, or wanted to become.
+func who(j Joining, joined Joined) string {
+	switch {
+	case j.Host != "":
+		return "host " + string(j.Host)
+	case joined.User != "":
+		return "user " + string(joined.User)
+	}
+	return "a user"
 }
 
 // fromHere reports whether a request comes from this machine: from loopback, or from the

@@ -79,6 +79,7 @@ type ServeConfig struct {
 	Streams    Streams
 	Forecasts  Forecasts                                   // nil: predictions are refused
 	Backup     Backup                                      // nil: refused
+	Audit      Audit                                       // nil: nothing is kept
 	Version    string                                      // this build, for people
 	Refused    func(context.Context, fleet.HostID, string) // hears why a host's agent was not let in; may be nil
 	Log        *slog.Logger
@@ -107,6 +108,7 @@ const (
 
 type server struct {
 	ServeConfig
+	refusals *rate.Limiter
 	sessions sync.WaitGroup // hijacked connections, which http.Server forgets
 	ctx      context.Context
 }
@@ -116,7 +118,7 @@ type server struct {
 func Serve(ctx context.Context, c ServeConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &server{ServeConfig: c, ctx: ctx}
+	s := &server{ServeConfig: c, ctx: ctx, refusals: newRefusals()}
 	h := &http.Server{
 		Handler: s.routes(), ConnContext: known,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -151,13 +153,14 @@ func (s *server) routes() http.Handler {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			s.answer(w, r, func(w http.ResponseWriter, r *http.Request) error {
 				id, err := s.caller(r)
-				if err == nil {
-					err = allowed(id, what)
-				}
 				if err != nil {
 					return err
 				}
-				return serve(id, w, r)
+				if err = allowed(id, what); err == nil {
+					err = serve(id, w, r)
+				}
+				s.recordForbidden(id, what, r, err)
+				return err
 			})
 		})
 	}
@@ -172,6 +175,7 @@ func (s *server) routes() http.Handler {
 	add("POST /v1/jobs/{job}/{stream}", access.PassStream, s.write)
 	add("GET /v1/images/{digest}/{file}", access.ReadImage, s.image)
 	add("GET /v1/backup", access.BackUp, s.backup)
+	add("GET /v1/audit", access.ReadAudit, s.audit)
 	add("GET "+agentPath, access.Attach, s.agent)
 	add("GET /v1/whoami", access.Renew, s.whoAmI)
 	add("POST /v1/renew", access.Renew, s.renew)
@@ -262,17 +266,23 @@ func (s *server) ask(id Peer, w http.ResponseWriter, r *http.Request) error {
 		q.ID = fleet.RequestID(rand.Text())
 	}
 	q.By, q.Image, q.Key = id.Caller, nil, id.Key
-	if q.Spec != nil {
-		q.Spec.UID, q.Spec.GID, q.Spec.Groups = id.UID, id.GID, id.Groups
-		if err := s.locateFiles(id, q.Spec); err != nil {
-			return err
-		}
-	}
-	a, err := s.Controller.Ask(r.Context(), q)
+	a, err := s.carryOut(r.Context(), id, q)
+	s.record(id, fleet.AuditRecord{Did: string(q.Verb), On: q.Object(a), Request: q.ID}, err)
 	if err != nil {
 		return err
 	}
 	return reply(w, a)
+}
+
+// carryOut has the controller answer a request, after the checks that the connection decides.
+func (s *server) carryOut(ctx context.Context, id Peer, q fleet.Request) (fleet.Answer, error) {
+	if q.Spec != nil {
+		q.Spec.UID, q.Spec.GID, q.Spec.Groups = id.UID, id.GID, id.Groups
+		if err := s.locateFiles(id, q.Spec); err != nil {
+			return fleet.Answer{}, err
+		}
+	}
+	return s.Controller.Ask(ctx, q)
 }
 
 // locateFiles sets or checks the machine of a job's files. A user's files are on the machine

@@ -80,6 +80,7 @@ containers.`,
 		AddNoun(root, n)
 	}
 	AddGroup(root, "Jobs, guests, hosts and moves:", a.explainCommand())
+	AddGroup(root, "Members:", a.auditCommand())
 	root.AddCommand(manCommand(root))
 	return root
 }

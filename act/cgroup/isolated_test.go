@@ -17,7 +17,7 @@ func TestGuestsGoToTheIsolatedCPUs(t *testing.T) {
 	if err != nil {
 		return // version 2 has one tree, which they are already in
 	}
-	top := fmt.Sprintf("pagurus-test-quiet-%d", os.Getpid())
+	top := fmt.Sprintf("pagurus-test-isolated-%d", os.Getpid())
 	g, err := Open(top+"/inner", 0)
 	if err != nil {
 		t.Fatal(err)

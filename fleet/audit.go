@@ -1,0 +1,82 @@
+package fleet
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// AuditRecord is something that somebody asked the controller for, and what came of it.
+type AuditRecord struct {
+	At      time.Time `json:"at"`
+	By      Caller    `json:"by"`
+	From    string    `json:"from,omitempty"` // IP address; empty: the controller's own machine, by its socket
+	Did     string    `json:"did"`            // a request's verb, or another call
+	On      string    `json:"on,omitempty"`   // what it names
+	Request RequestID `json:"request,omitempty"`
+	Refused string    `json:"refused,omitempty"` // why nothing was done; empty: it was done
+}
+
+// Who names the caller.
+func (r AuditRecord) Who() string {
+	switch {
+	case r.By.Host != "":
+		return "agent of " + string(r.By.Host)
+	case r.By.User != "":
+		return string(r.By.User)
+	case r.By.Admin && r.By.UID == 0 && r.From == "":
+		return "root"
+	case r.From == "":
+		return fmt.Sprintf("uid %d", r.By.UID)
+	}
+	return "unknown"
+}
+
+// objectBytes bounds the text of Object: a command line may be long.
+const objectBytes = 200
+
+// Object says what a request is about.
+func (r Request) Object(a Answer) string {
+	var parts []string
+	add := func(s string) {
+		if s != "" {
+			parts = append(parts, s)
+		}
+	}
+	job := r.Job
+	if job == "" {
+		job = a.Job
+	}
+	add(string(job))
+	if r.Guest != "" {
+		add(string(r.Guest))
+	}
+	for _, g := range r.Guests {
+		add(string(g))
+	}
+	add(string(r.Move))
+	add(string(r.Host))
+	if r.To != "" {
+		add("to " + string(r.To))
+	}
+	if r.ToSite != "" {
+		add("to site " + r.ToSite)
+	}
+	add(r.Signal)
+	if r.Token != nil && r.Token.ID != "" {
+		add("token " + string(r.Token.ID))
+	} else if r.Token != nil {
+		add(fmt.Sprintf("token for %s %s", r.Token.Role, r.Token.User))
+	}
+	if r.User != nil {
+		add("user " + string(r.User.ID))
+	}
+	if r.Spec != nil {
+		add(strings.Join(r.Spec.Args, " "))
+	}
+	text := strings.ToValidUTF8(strings.Join(parts, " "), "?")
+	if len(text) > objectBytes {
+		text = strings.ToValidUTF8(text[:objectBytes], "") + "…"
+	}
+	return text
+}
