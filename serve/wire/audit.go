@@ -51,7 +51,7 @@ func (s *server) record(id Peer, r fleet.AuditRecord, err error) {
 
 // recordForbidden keeps that somebody tried what they may not do.
 func (s *server) recordForbidden(id Peer, what access.Call, r *http.Request, err error) {
-	if e := (*Error)(nil); errors.As(err, &e) && e.Status == http.StatusForbidden && what != access.Ask {
+	if e := (*Error)(nil); errors.As(err, &e) && e.Status == http.StatusForbidden {
 		s.record(id, fleet.AuditRecord{Did: string(what), On: r.URL.Path}, err)
 	}
 }

@@ -156,10 +156,14 @@ func (s *server) routes() http.Handler {
 				if err != nil {
 					return err
 				}
-				if err = allowed(id, what); err == nil {
+				err = allowed(id, what)
+				asks := err == nil && what == access.Ask // which is recorded in any case
+				if err == nil {
 					err = serve(id, w, r)
 				}
-				s.recordForbidden(id, what, r, err)
+				if !asks {
+					s.recordForbidden(id, what, r, err)
+				}
 				return err
 			})
 		})

@@ -121,6 +121,7 @@ type served struct {
 	protocol     *int          // nil: as this program
 	ahead        time.Duration // what its clock is ahead of others
 	backup       Backup
+	audit        Audit
 	joins        []bool // of each that joined, whether it claims this machine from elsewhere
 	stop         func()
 }
@@ -162,7 +163,7 @@ func (s *served) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Machine: "here", Controller: s.world, Streams: s.world, Forecasts: s.world, Backup: s.makeBackup, Version: "build", Refused: s.world.Refused, protocol: s.protocol, Log: slog.New(slog.DiscardHandler)})
+		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Machine: "here", Controller: s.world, Streams: s.world, Forecasts: s.world, Backup: s.makeBackup, Audit: s.audit, Version: "build", Refused: s.world.Refused, protocol: s.protocol, Log: slog.New(slog.DiscardHandler)})
 	}()
 	var once sync.Once
 	s.stop = func() {
