@@ -212,7 +212,7 @@ touch /var/lib/pagurus/etcd/store /var/lib/pagurus/authority.key /run/pagurus/ag
 touch /var/lib/pagurus/before-restore-1/authority.key /var/lib/pagurus/restoring-2/authority.key /var/lib/pagurus/restored.json /var/lib/pagurus/audit/2026-11.jsonl
 # A head that becomes an ordinary host keeps no secret of the cluster, and can be a new head.
 dpkg --purge pagurus-controller
-left=$(cd /var/lib/pagurus && ls; ls /etc/pagurus/conf.d)
+left=$(ls /var/lib/pagurus; ls /etc/pagurus/conf.d 2>/dev/null || :)
 says "what the controller left" "$(echo $left)" images
 dpkg --install /controller.deb
 touch /var/lib/pagurus/authority.key
