@@ -88,7 +88,8 @@ const (
 	renewLimit = time.Minute
 )
 
-// renew keeps the host's certificate fresh until ctx ends.
+// renew keeps the host's certificate fresh until ctx ends. The client does so by itself, but
+// only with a request, and an attached agent may make none for months.
 func renew(ctx context.Context, client *wire.Client, log *slog.Logger) {
 	for wait := time.Duration(0); ; wait = renewEvery {
 		select {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/identity"
 	"pagurus/serve/wire"
 )
 
@@ -142,6 +143,53 @@ func TestForgottenHostIsOut(t *testing.T) {
 	_, err = r.tryAttach(wire.Hello{Host: "host7", Facts: facts})
 	if err == nil || !strings.Contains(err.Error(), "--credentials") {
 		t.Errorf("root as a host that has joined: %v", err)
+	}
+}
+
+// A host whose certificate has ended while it was off is back with its first call. If it was
+// removed meanwhile it stays out.
+func TestHostIsBackAfterItsCertificate(t *testing.T) {
+	r := newRig(t)
+	facts := r.facts("host7")
+	facts.Address = "127.0.0.1"
+	for _, removed := range []bool{false, true} {
+		dir := t.TempDir()
+		token := r.token(fleet.JoinToken{Role: fleet.HostRole})
+		if _, err := wire.Enrol(r.ctx, r.addr, token, dir, wire.Joining{Host: "host7", Machine: "machine"}); err != nil {
+			t.Fatal(err)
+		}
+		request, err := identity.Request(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended, err := r.ctl.Authority.Sign(request, identity.Subject{Role: identity.Host, Name: "host7"}, time.Now().Add(-time.Minute-identity.Lifetime))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := identity.Save(dir, ended, r.ctl.Authority.Certificate(), identity.Login{}); err != nil {
+			t.Fatal(err)
+		}
+		if removed {
+			if _, err := r.client.Ask(r.ctx, fleet.Request{Verb: fleet.Forget, Host: "host7"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, err := wire.Dial(wire.Config{Address: r.addr, Credentials: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := c.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts})
+		if removed {
+			r.refused(err, http.StatusUnauthorized, "was removed")
+		} else if err != nil {
+			t.Fatal(err)
+		} else if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = c.Close()
+		if _, err := r.client.Ask(r.ctx, fleet.Request{Verb: fleet.Forget, Host: "host7"}); err != nil && !removed {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -205,14 +205,47 @@ func (c *Credentials) RenewAt() time.Time {
 	return leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)
 }
 
+// request makes the request for a new certificate. Since the credentials were loaded their
+// holder may have logged out, or in to another cluster: what is in the folder then is not
+// this member's, and stays.
+func (c *Credentials) request() ([]byte, error) {
+	text, err := os.ReadFile(filepath.Join(c.dir, clusterFile))
+	if err != nil {
+		return nil, damaged(c.dir, err)
+	}
+	authority, err := readCertificate(text)
+	if err != nil {
+		return nil, damaged(c.dir, err)
+	}
+	secret, err := readKey(filepath.Join(c.dir, keyFile))
+	if err != nil {
+		return nil, damaged(c.dir, err)
+	}
+	csr, err := request(secret)
+	if err != nil {
+		return nil, damaged(c.dir, err)
+	}
+	key, err := RequestKey(csr)
+	if err != nil {
+		return nil, err
+	}
+	if !authority.Equal(c.authority) || key != Key(c.current().Leaf) {
+		return nil, fmt.Errorf("the credentials in %s are of another login since this program began: start it again", c.dir)
+	}
+	return csr, nil
+}
+
 // Renew asks for a new certificate for the same key, and stores it. After an error the
 // old one stands.
 func (c *Credentials) Renew(ctx context.Context, ask func(ctx context.Context, request []byte) (certificate []byte, err error)) error {
-	csr, err := Request(c.dir)
+	csr, err := c.request()
 	if err != nil {
 		return err
 	}
 	text, err := ask(ctx, csr)
+	if err == nil {
+		_, err = c.request() // the answer took its time
+	}
 	if err != nil {
 		return err
 	}

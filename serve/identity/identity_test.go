@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -191,6 +192,77 @@ func TestRenew(t *testing.T) {
 	if again, err := Load(dir); err != nil || !again.current().Leaf.Equal(after) {
 		t.Error("the renewed certificate was not kept", err)
 	}
+}
+
+// Who logged out, or in elsewhere, while a program runs, keeps what is in the folder then.
+func TestRenewLeavesAnotherLogin(t *testing.T) {
+	s, now := Subject{User, "ada"}, time.Now()
+	for what, happens := range map[string]func(t *testing.T, a *Authority, dir string){
+		"a logout": func(t *testing.T, _ *Authority, dir string) { must(t, Remove(dir)) },
+		"a logout and another cluster's login": func(t *testing.T, _ *Authority, dir string) {
+			must(t, Remove(dir))
+			login(t, authority(t), s, dir, now)
+		},
+		"a logout and a login": func(t *testing.T, a *Authority, dir string) {
+			must(t, Remove(dir))
+			login(t, a, s, dir, now)
+		},
+		"another cluster's login": func(t *testing.T, _ *Authority, dir string) { login(t, authority(t), s, dir, now) },
+	} {
+		for _, during := range []bool{false, true} {
+			a := authority(t)
+			dir := member(t, a, s, now)
+			c, err := Load(dir)
+			must(t, err)
+			if !during {
+				happens(t, a, dir)
+			}
+			before := files(t, dir)
+			err = c.Renew(context.Background(), func(_ context.Context, csr []byte) ([]byte, error) {
+				if during {
+					happens(t, a, dir)
+					before = files(t, dir)
+				} else {
+					t.Errorf("%s: it asked", what)
+				}
+				return a.Sign(csr, s, now)
+			})
+			if after := files(t, dir); err == nil || !maps.Equal(before, after) {
+				t.Errorf("%s, while it asked %v: %v; the folder has changed: %v", what, during, err, !maps.Equal(before, after))
+			}
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// login gets a certificate for the key in dir, or for a new one.
+func login(t *testing.T, a *Authority, s Subject, dir string, at time.Time) {
+	t.Helper()
+	csr, err := Request(dir)
+	must(t, err)
+	text, err := a.Sign(csr, s, at)
+	must(t, err)
+	must(t, Save(dir, text, a.Certificate(), Login{}))
+}
+
+// files gives the text of each file in dir.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	found, err := os.ReadDir(dir)
+	must(t, err)
+	for _, f := range found {
+		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		must(t, err)
+		out[f.Name()] = string(text)
+	}
+	return out
 }
 
 // Whoever joins knows the controller by the token alone.

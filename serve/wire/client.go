@@ -96,6 +96,7 @@ type Client struct {
 	here atomic.Pointer[netip.Addr] // from which the last connection went; nil: none, or on the socket
 
 	credentials *identity.Credentials // nil: on the socket
+	renewal     *renewal              // of the credentials
 	token       string                // of one that joins
 
 	controller atomic.Pointer[Spoken] // what the last answer said; nil: no answer yet
@@ -137,6 +138,7 @@ func Dial(c Config) (*Client, error) {
 		return nil, err
 	}
 	client.base, client.credentials, client.http = "https://"+identity.ServerName, credentials, client.overTLS(c.Address, credentials.Client())
+	client.renews()
 	return client, nil
 }
 

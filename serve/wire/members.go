@@ -294,37 +294,8 @@ func RemoveLogin(folder string) error { return identity.Remove(folder) }
 // WhoAmI says as whom the controller knows this client.
 func (c *Client) WhoAmI(ctx context.Context) (Who, error) {
 	var by Who
-	err := c.call(ctx, http.MethodGet, "/v1/whoami", nil, &by)
+	err := c.call(ctx, http.MethodGet, whoAmIPath, nil, &by)
 	return by, err
-}
-
-// RenewAt is when Renew should be called; zero: there is nothing to renew.
-func (c *Client) RenewAt() time.Time {
-	if c.credentials == nil {
-		return time.Time{}
-	}
-	return c.credentials.RenewAt()
-}
-
-// Renew gets and keeps a new certificate. After an error the old one stands.
-func (c *Client) Renew(ctx context.Context) error {
-	if c.credentials == nil {
-		return errors.New("there is no certificate to renew")
-	}
-	err := c.credentials.Renew(ctx, func(ctx context.Context, request []byte) ([]byte, error) {
-		b, err := json.Marshal(renewing{string(request)})
-		if err != nil {
-			return nil, err
-		}
-		var out Renewed
-		err = c.call(ctx, http.MethodPost, "/v1/renew", b, &out)
-		return []byte(out.Certificate), err
-	})
-	if err != nil {
-		return fmt.Errorf("renew the certificate: %w", err)
-	}
-	c.http.CloseIdleConnections() // the next ones show the new certificate
-	return nil
 }
 
 // certificateTrouble makes a sentence of a handshake that failed; empty: it was none.

@@ -181,8 +181,8 @@ func (s *server) routes() http.Handler {
 	add("GET /v1/backup", access.BackUp, s.backup)
 	add("GET /v1/audit", access.ReadAudit, s.audit)
 	add("GET "+agentPath, access.Attach, s.agent)
-	add("GET /v1/whoami", access.Renew, s.whoAmI)
-	add("POST /v1/renew", access.Renew, s.renew)
+	add("GET "+whoAmIPath, access.Renew, s.whoAmI)
+	add("POST "+renewPath, access.Renew, s.renew)
 	mux.HandleFunc("POST /v1/join", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.join) })
 	add("/", access.Renew, func(_ Peer, _ http.ResponseWriter, r *http.Request) error {
 		return &Error{http.StatusNotFound, fmt.Sprintf("this controller does not know %s %s%s", r.Method, r.URL.Path, s.tooOld(r))}
@@ -210,7 +210,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(http.
 		s.Log.Error("request failed", "method", r.Method, "path", r.URL.Path, "cause", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if status == http.StatusTooManyRequests {
+	if status == http.StatusTooManyRequests || status == http.StatusUnauthorized { // it is the connection that is refused
 		w.Header().Set("Connection", "close")
 	}
 	w.WriteHeader(status)

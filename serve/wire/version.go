@@ -136,7 +136,7 @@ func (c *Client) meet(ctx context.Context) error {
 
 // listen makes a request; only the headers of its answer count.
 func (c *Client) listen(ctx context.Context) error {
-	r, err := c.exchange(ctx, http.MethodGet, "/v1/whoami", nil)
+	r, err := c.exchange(ctx, http.MethodGet, whoAmIPath, nil)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,8 @@ type world struct {
 	changes chan fleet.Snapshot
 	image   string
 	attach  func(context.Context, Hello, *HostSession) error
+	held    chan struct{} // reads of the job "held" end when it is closed
+	holds   chan struct{} // gets one for each read that waits for it
 }
 
 func (w *world) Ask(_ context.Context, q fleet.Request) (fleet.Answer, error) {
@@ -101,6 +103,10 @@ func (w *world) Read(ctx context.Context, by fleet.Caller, at Place) ([]byte, bo
 		<-ctx.Done()
 		return nil, false, nil
 	}
+	if at.Job == "held" {
+		w.holds <- struct{}{}
+		<-w.held
+	}
 	return []byte(fmt.Sprint(by.UID, at)), at.Offset == 7, nil
 }
 
@@ -123,6 +129,7 @@ type served struct {
 	backup       Backup
 	audit        Audit
 	joins        []bool // of each that joined, whether it claims this machine from elsewhere
+	seen         seen
 	stop         func()
 }
 
@@ -134,10 +141,7 @@ func serve(t *testing.T, w *world) *served {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	os.Chmod(dir, 0o755) // others have to get at the socket
-	authority, err := identity.OpenAuthority(filepath.Join(dir, "state"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := agedAuthority(t, filepath.Join(dir, "state"))
 	out := &served{world: w, authority: authority, socket: filepath.Join(dir, "controller.sock")}
 	out.start(t)
 	return out
@@ -364,15 +368,17 @@ func TestJoinAndRenew(t *testing.T) {
 // Identify, Local, Join and Renew make the served one a cluster with three users.
 func (s *served) Identify(_ context.Context, c *x509.Certificate, from string) (Peer, error) {
 	who, err := s.authority.Verify(c, time.Now())
+	expired := errors.Is(err, identity.ErrExpired)
+	s.seen.add(c)
 	switch {
-	case err != nil:
+	case err != nil && !expired:
 		return Peer{}, &Error{http.StatusUnauthorized, err.Error()}
 	case who.Name == "removed":
 		return Peer{}, &Error{http.StatusUnauthorized, "removed"}
 	case who.Role == identity.Host:
-		return Peer{Caller: fleet.Caller{Host: fleet.HostID(who.Name)}}, nil
+		return Peer{Caller: fleet.Caller{Host: fleet.HostID(who.Name)}, Expired: expired}, nil
 	}
-	return Peer{Files: []string{"at " + from}, Caller: fleet.Caller{UID: 1000, Admin: who.Name == "admin", User: fleet.UserID(who.Name)}}, nil
+	return Peer{Expired: expired, Files: []string{"at " + from}, Caller: fleet.Caller{UID: 1000, Admin: who.Name == "admin", User: fleet.UserID(who.Name)}}, nil
 }
 
 func (s *served) Local(p Peer) Peer { return p }
@@ -384,19 +390,32 @@ func (s *served) Join(_ context.Context, _ identity.Token, j Joining, foreign bo
 }
 
 func (s *served) Renew(_ context.Context, p Peer, request []byte) (Renewed, error) {
-	c, err := s.authority.Sign(request, identity.Subject{Role: identity.Host, Name: string(p.Host)}, time.Now())
+	if err := s.seen.renewal(); err != nil {
+		return Renewed{}, err
+	}
+	who := identity.Subject{Role: identity.User, Name: string(p.User)}
+	if p.Host != "" {
+		who = identity.Subject{Role: identity.Host, Name: string(p.Host)}
+	}
+	c, err := s.authority.Sign(request, who, time.Now())
 	return Renewed{string(c)}, err
 }
 
 // credentials makes a folder of those of a member.
 func (s *served) credentials(t *testing.T, who identity.Subject) string {
 	t.Helper()
+	return s.credentialsOf(t, who, time.Now())
+}
+
+// credentialsOf makes a folder of those that a member got at a time.
+func (s *served) credentialsOf(t *testing.T, who identity.Subject, at time.Time) string {
+	t.Helper()
 	dir := t.TempDir()
 	request, err := identity.Request(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.authority.Sign(request, who, time.Now())
+	c, err := s.authority.Sign(request, who, at)
 	if err != nil {
 		t.Fatal(err)
 	}

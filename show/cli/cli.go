@@ -15,7 +15,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -175,17 +174,8 @@ func (a *app) dial() (*wire.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := wire.Dial(at)
-	if err == nil && !c.RenewAt().IsZero() && time.Now().After(c.RenewAt()) {
-		ctx, cancel := context.WithTimeout(context.Background(), renewLimit)
-		defer cancel()
-		_ = c.Renew(ctx) // tried again by the next command; if it is too late this one is told
-	}
-	return c, err
+	return wire.Dial(at)
 }
-
-// renewLimit is how long a command waits for a certificate that it does not need yet.
-const renewLimit = 5 * time.Second
 
 // ask puts one request to the controller.
 func (a *app) ask(ctx context.Context, r fleet.Request) (fleet.Answer, error) {

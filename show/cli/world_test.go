@@ -26,6 +26,9 @@ type world struct {
 	socket string
 	stop   func() // ends serving
 
+	members *members // who may call over TLS; nil: nobody
+	addr    string   // of TLS
+
 	mu      sync.Mutex
 	snap    fleet.Snapshot
 	ahead   time.Duration // of its clock
@@ -57,11 +60,20 @@ func (w *world) serve() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	c := wire.ServeConfig{Listeners: []net.Listener{l}, Controller: w, Streams: w, Forecasts: w, Machine: "machine", Log: slog.New(slog.DiscardHandler)}
+	if w.members != nil {
+		remote, err := wire.ListenTLS(orElse(w.addr, "127.0.0.1:0"), w.members.authority)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.addr = remote.Addr().String()
+		c.Listeners, c.Members = append(c.Listeners, remote), w.members
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		if err := wire.Serve(ctx, wire.ServeConfig{Listeners: []net.Listener{l}, Controller: w, Streams: w, Forecasts: w, Machine: "machine", Log: slog.New(slog.DiscardHandler)}); err != nil {
+		if err := wire.Serve(ctx, c); err != nil {
 			w.t.Error(err)
 		}
 	}()
@@ -286,9 +298,14 @@ type begun struct {
 
 // beginCommand starts a command line against the world.
 func (w *world) beginCommand(args ...string) *begun {
+	return w.beginWith(strings.NewReader(""), args...)
+}
+
+// beginWith is beginCommand with the test's own standard input.
+func (w *world) beginWith(in io.Reader, args ...string) *begun {
 	b := &begun{t: w.t, code: make(chan int, 1)}
 	root := Root(Options{Version: "test", Machine: func() (string, error) { return "machine", nil }, Args: append([]string{"--controller", "unix:" + w.socket}, args...),
-		In: strings.NewReader(""), Out: &b.out, Err: &b.err})
+		In: in, Out: &b.out, Err: &b.err})
 	Finish(root)
 	go func() { b.code <- Say(&b.err, root.ExecuteContext(w.t.Context())) }()
 	return b

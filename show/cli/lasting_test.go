@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/internal/testkit"
+	"pagurus/serve/identity"
+	"pagurus/serve/wire"
+)
+
+// members are a cluster's users, who log in from elsewhere.
+type members struct {
+	authority *identity.Authority
+	leads     atomic.Bool // otherwise nothing is renewed
+	renewals  atomic.Int32
+}
+
+func (m *members) Identify(_ context.Context, c *x509.Certificate, _ string) (wire.Peer, error) {
+	who, err := m.authority.Verify(c, time.Now())
+	expired := errors.Is(err, identity.ErrExpired)
+	if err != nil && !expired {
+		return wire.Peer{}, &wire.Error{Status: 401, Reason: err.Error()}
+	}
+	return wire.Peer{Caller: fleet.Caller{UID: 1000, User: fleet.UserID(who.Name)}, Files: []string{"machine"}, Expired: expired}, nil
+}
+
+func (m *members) Local(p wire.Peer) wire.Peer { return p }
+
+func (m *members) Join(context.Context, identity.Token, wire.Joining, bool) (wire.Joined, error) {
+	return wire.Joined{}, errors.New("nobody joins here")
+}
+
+func (m *members) Renew(_ context.Context, p wire.Peer, request []byte) (wire.Renewed, error) {
+	if !m.leads.Load() {
+		return wire.Renewed{}, &wire.Error{Status: wire.NotLeading, Reason: "this controller does not lead yet"}
+	}
+	m.renewals.Add(1)
+	c, err := m.authority.Sign(request, identity.Subject{Role: identity.User, Name: string(p.User)}, time.Now())
+	return wire.Renewed{Certificate: string(c)}, err
+}
+
+// login makes a folder of a user's credentials.
+func (m *members) login(t *testing.T, address string, at time.Time) string {
+	t.Helper()
+	dir := t.TempDir()
+	request, err := identity.Request(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := m.authority.Sign(request, identity.Subject{Role: identity.User, Name: "ada"}, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := identity.Save(dir, c, m.authority.Certificate(), identity.Login{Controller: address, User: "ada"}); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestCommandsOutliveTheCertificate: a job may run for weeks, and what waits for it, follows it
+// or feeds it goes on, though the certificate that it began with has ended and the controller
+// was restarted.
+func TestCommandsOutliveTheCertificate(t *testing.T) {
+	w := newWorld(t)
+	authority, err := identity.OpenAuthority(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.members = &members{authority: authority}
+	w.stop()
+	w.serve()
+	end := time.Now().Add(4 * time.Second)
+	login := w.members.login(t, w.addr, end.Add(-identity.Lifetime))
+	w.runs(func(job fleet.JobID) {
+		w.says(job, fleet.Stdout, "before ", false)
+		w.says(job, fleet.Stdout, w.heard(job), false)
+		w.ends(job, exited(7))
+	})
+	t.Chdir(t.TempDir())
+	remote := func(args ...string) []string {
+		return append([]string{"--controller", w.addr, "--credentials", login}, args...)
+	}
+	input, typed := io.Pipe()
+	defer typed.Close()
+	run := w.beginWith(input, remote("run", "-n", "1", "--", "./a.out")...)
+	begins := func(b *begun) *begun {
+		t.Helper()
+		testkit.Until(t, 3*time.Second, "it shows the beginning", func() bool { return strings.Contains(b.out.String(), "before") })
+		return b
+	}
+	begins(run)
+	logs := begins(w.beginCommand(remote("logs", "-f", "j1")...))
+	wait := w.beginCommand(remote("wait", "j1")...)
+	list := w.beginCommand(remote("--json", "job", "ls", "--watch")...)
+	testkit.Until(t, 3*time.Second, "the list shows the job", func() bool { return strings.Contains(list.out.String(), "running") })
+	if time.Now().After(end.Add(-time.Second)) {
+		t.Skip("this machine is too slow: the certificate ended before the commands had begun")
+	}
+
+	time.Sleep(time.Until(end))
+	w.stop()
+	w.members.leads.Store(true)
+	w.serve()
+	if _, err := io.WriteString(typed, "after"); err != nil {
+		t.Fatal(err)
+	}
+	typed.Close()
+	for _, c := range []struct {
+		of   *begun
+		out  string
+		code int
+	}{{run, "before after", 7}, {logs, "before after", 0}, {wait, "", 7}} {
+		select {
+		case code := <-c.of.code:
+			if out := c.of.out.String(); code != c.code || out != c.out {
+				t.Errorf("%d, %q, %q", code, out, c.of.err.String())
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("it did not end: %q, %q", c.of.out.String(), c.of.err.String())
+		}
+	}
+	testkit.Until(t, 20*time.Second, "the list shows that the job ended", func() bool { return strings.Contains(list.out.String(), "ended") })
+	if n := w.members.renewals.Load(); n < 4 {
+		t.Errorf("%d renewals of four commands", n)
+	}
+}
