@@ -81,6 +81,9 @@ func TestPackages(t *testing.T) {
 	for _, deb := range debs {
 		checkScripts(t, deb)
 	}
+	if conffiles := run(t, "dpkg-deb", "--info", debs["pagurus"], "conffiles"); !strings.Contains(conffiles, "/etc/pagurus/config.toml") {
+		t.Errorf("the configuration is no conffile: %q", conffiles)
+	}
 	install(t, debs)
 }
 
@@ -204,8 +207,17 @@ pagurus-agent --version
 pagurus-controller --version
 systemd-analyze verify --man=no /usr/lib/systemd/system/pagurus-agent.service /usr/lib/systemd/system/pagurus-controller.service
 dpkg --install /pagurus.deb /controller.deb # an upgrade
-mkdir -p /var/lib/pagurus/etcd /var/lib/pagurus/images /etc/pagurus /etc/systemd/system/pagurus-agent.service.d
-touch /var/lib/pagurus/etcd/store /var/lib/pagurus/authority.key /etc/pagurus/config.toml /run/pagurus/agent.lock
+mkdir -p /var/lib/pagurus/etcd /var/lib/pagurus/images /etc/pagurus/conf.d /etc/systemd/system/pagurus-agent.service.d /var/lib/pagurus/audit /var/lib/pagurus/before-restore-1 /var/lib/pagurus/restoring-2
+touch /var/lib/pagurus/etcd/store /var/lib/pagurus/authority.key /run/pagurus/agent.lock /etc/pagurus/conf.d/10-cluster.toml
+touch /var/lib/pagurus/before-restore-1/authority.key /var/lib/pagurus/restoring-2/authority.key /var/lib/pagurus/restored.json /var/lib/pagurus/audit/2026-11.jsonl
+# A head that becomes an ordinary host keeps no secret of the cluster, and can be a new head.
+dpkg --purge pagurus-controller
+left=$(cd /var/lib/pagurus && ls; ls /etc/pagurus/conf.d)
+says "what the controller left" "$(echo $left)" images
+dpkg --install /controller.deb
+touch /var/lib/pagurus/authority.key
+mkdir -p /var/lib/pagurus/etcd
+touch /var/lib/pagurus/etcd/store
 dpkg --remove pagurus-controller pagurus
 [ -e /var/lib/pagurus/etcd/store ] || { echo "removing removed the state"; exit 1; }
 [ ! -e /usr/bin/pagurus ] || { echo "the program is still there"; exit 1; }

@@ -28,7 +28,11 @@ if [ @PACKAGE@ = pagurus ]; then
     userdel pagurus || :
   fi
 else
-  drop /var/lib/pagurus/etcd /var/lib/pagurus/spool /var/lib/pagurus/authority.crt /var/lib/pagurus/authority.key
+  # What makes this machine a head; other hosts' settings may stay beside it.
+  drop /etc/pagurus/conf.d/10-cluster.toml
+  drop /var/lib/pagurus/etcd /var/lib/pagurus/spool /var/lib/pagurus/audit /var/lib/pagurus/authority.crt /var/lib/pagurus/authority.key
+  # A restore keeps what it replaced, with its keys.
+  drop /var/lib/pagurus/restored.json /var/lib/pagurus/before-restore-* /var/lib/pagurus/restoring-*
   rm -f /run/pagurus/controller.sock /run/pagurus/controller.sock.lock
 fi
 reload # the links that named the unit are gone, too

@@ -246,7 +246,7 @@ func (p printing) report(r restored, was string, asJSON bool) error {
 		say("the files of image %s are not here: `sudo pagurus image build %s` builds them again", name, name)
 	}
 	say("join tokens of the backup count no more: `pagurus token create` makes new ones")
-	say("now start the controller: `systemctl enable --now %s`, or `pagurus controller`", roles.ControllerProgram)
+	say("now start the controller, and this machine's agent, which serves the files of jobs that are submitted here: `systemctl enable --now %s %s`, or `pagurus controller` and `pagurus agent`", roles.ControllerProgram, roles.AgentProgram)
 	say("if the head's address has changed, start each agent with --controller ADDRESS:PORT once more, or set it in its configuration; certificates stay valid")
 	_, err := io.WriteString(p.out, b.String())
 	return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -103,7 +104,7 @@ func initCluster(cmd *cobra.Command, std streams, listen string) error {
 	return startHead(cmd.Context(), std)
 }
 
-// alreadyHead says that there is nothing to do, unless something else is asked for.
+// alreadyHead says that there is nothing to make, unless something else is asked for.
 func alreadyHead(cmd *cobra.Command, std streams, listen, file string) error {
 	flags := roles.Tables()[roles.ControllerTable]
 	if err := roles.ReadConfig(cmd.Flags()).Apply(roles.ControllerTable, flags); err != nil {
@@ -112,8 +113,10 @@ func alreadyHead(cmd *cobra.Command, std streams, listen, file string) error {
 	if now := flags.Lookup(listenFlag); cmd.Flags().Changed(listenFlag) && roles.Value(now) != listen {
 		return fmt.Errorf("the cluster was initialised already, with %s = %q (%s): edit that, and restart the controller", listenFlag, roles.Value(now), roles.Source(now))
 	}
-	_, err := fmt.Fprintf(std.out, "the cluster was initialised already (%s)\n", file)
-	return err
+	if _, err := fmt.Fprintf(std.out, "the cluster was initialised already (%s)\n", file); err != nil {
+		return err
+	}
+	return startHead(cmd.Context(), std) // an init that was cut off had not come to that
 }
 
 // makeAuthority has the controller's program make the authority, and gives its fingerprint.
@@ -157,8 +160,18 @@ func startHead(ctx context.Context, std streams) error {
 }
 
 // startAgent starts the agent of a machine that has joined.
-func startAgent(std streams) func(context.Context) (bool, error) {
-	return func(ctx context.Context) (bool, error) { return startUnits(ctx, std, agentUnit) }
+func startAgent(std streams) func(context.Context, bool) (bool, error) {
+	return func(ctx context.Context, anew bool) (bool, error) {
+		started, err := startUnits(ctx, std, agentUnit)
+		if !started || !anew {
+			return started, err
+		}
+		// Its guests run on, and it may just have begun.
+		if out, err := exec.CommandContext(ctx, "systemctl", "restart", agentUnit).CombinedOutput(); err != nil {
+			return false, fmt.Errorf("starting %s again: %w: %s", agentUnit, err, bytes.TrimSpace(out))
+		}
+		return true, nil
+	}
 }
 
 // startUnits starts units by systemd, now and at each boot; false: systemd does not run here, or

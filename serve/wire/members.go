@@ -242,7 +242,7 @@ func joinedBefore(folder string, t identity.Token, name fleet.HostID) error {
 		return nil
 	}
 	who, err := before.Subject()
-	leave := fmt.Sprintf("have it removed there with `pagurus host rm %s`, then `rm -r %s` here and join again", who.Name, folder)
+	leave := fmt.Sprintf("have it removed there with `pagurus host rm %s`, then end its agent and run `pagurus agent --sweep && rm -r %s` here, and join again", who.Name, folder)
 	switch {
 	case err != nil || who.Role != identity.Host:
 		return nil

@@ -113,8 +113,9 @@ that is installed, and otherwise says how to start the agent, which needs no tok
 			if err != nil {
 				return err
 			}
-			if l, err := wire.ReadLogin(folder); err == nil && l.Host != "" && !cmd.Flags().Changed(fleet.HostFlag) {
-				name = string(l.Host) // as it joined before
+			before, err := wire.ReadLogin(folder)
+			if err == nil && before.Host != "" && !cmd.Flags().Changed(fleet.HostFlag) {
+				name = string(before.Host) // as it joined before
 			}
 			if j.Machine, err = a.Machine(); err != nil {
 				return err
@@ -123,9 +124,15 @@ that is installed, and otherwise says how to start the agent, which needs no tok
 			if _, err := wire.Enrol(cmd.Context(), args[0], text, folder, j); err != nil {
 				return err
 			}
-			// The unit's agent has the usual folder.
-			usual := !cmd.Flags().Changed(credentialsFlag)
-			return a.joined(cmd.Context(), wire.Login{Controller: args[0], Host: j.Host}, wire.ClusterOf(folder), mend, usual)
+			l := wire.Login{Controller: args[0], Host: j.Host}
+			// The unit's agent has the usual folder. One that runs has read what was there before.
+			start := func(ctx context.Context) (bool, error) {
+				if a.StartAgent == nil || cmd.Flags().Changed(credentialsFlag) {
+					return false, nil
+				}
+				return a.StartAgent(ctx, before.Host != l.Host || before.Controller != l.Controller)
+			}
+			return a.joined(cmd.Context(), l, wire.ClusterOf(folder), mend, start)
 		},
 	}
 	token.Add(cmd.Flags())
@@ -143,8 +150,8 @@ that is installed, and otherwise says how to start the agent, which needs no tok
 }
 
 // joined says that this machine is a host, mends what it lacks, and starts its agent by systemd
-// if that may be.
-func (a *app) joined(ctx context.Context, l wire.Login, cluster string, m mending, mayStart bool) (err error) {
+// if start can.
+func (a *app) joined(ctx context.Context, l wire.Login, cluster string, m mending, start func(context.Context) (bool, error)) (err error) {
 	say := func(format string, args ...any) {
 		if !a.json && err == nil {
 			_, err = fmt.Fprintf(a.Out, format, args...)
@@ -156,13 +163,10 @@ func (a *app) joined(ctx context.Context, l wire.Login, cluster string, m mendin
 	if err := a.lacks(ctx, m); err != nil {
 		return err
 	}
-	started := false
-	if a.StartAgent != nil && mayStart {
-		if started, err = a.StartAgent(ctx); err != nil {
-			return err
-		}
-	}
+	started, err := start(ctx)
 	switch {
+	case err != nil:
+		return err
 	case a.json:
 		return a.printJSON(l)
 	case started:
