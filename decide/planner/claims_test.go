@@ -155,6 +155,26 @@ func TestTwoSayThatTheyRunAGuest(t *testing.T) {
 	w.is(fleet.GuestRunning, "host3")
 }
 
+// A source may have a guest suspended for its owner while the target has it, too: which of the two
+// is whole is not known unless the target runs it.
+func TestSoughtGuestIsSuspendedForOwners(t *testing.T) {
+	idle := map[fleet.GuestID]fleet.GuestFacts{"j1g0": {Run: fleet.Suspended, Suspended: true, Gen: 5}}
+	w := newSought(t)
+	w.calls("host1", idle)
+	w.is(fleet.GuestRunning, "host1")
+
+	w = newSought(t)
+	h := w.s.Hosts["host1"]
+	h.Facts.SeenAt, h.Facts.Guests = w.s.At, idle
+	w.s.Hosts["host1"] = h
+	w.calls("host3", map[fleet.GuestID]fleet.GuestFacts{"j1g0": {Run: fleet.Suspended, Suspended: true, Gen: 6}})
+	w.later(time.Hour)
+	w.is(fleet.GuestSought, "host1")
+	w.explains("host1 and host3 say that they have it, and only one can")
+	w.says("host3", fleet.Running, 6)
+	w.is(fleet.GuestRunning, "host3")
+}
+
 // Numbers of jobs that hosts name are not believed without bounds: no number is used twice
 // because of one, and no host fills the store.
 func TestYoungerJobsAreBounded(t *testing.T) {
