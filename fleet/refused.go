@@ -10,6 +10,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
+	"net/netip"
 	"path"
 	"regexp"
 	"slices"
@@ -236,6 +238,25 @@ func (id HostID) Refused() string {
 	return ""
 }
 
+// RefusedAddress says why a host cannot have an address of its own; empty: it can. An address has
+// one spelling, so that two of the same are seen to be.
+func RefusedAddress(address string) string {
+	a, err := netip.ParseAddr(address)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("%q is not an IP address; join without --address, or with one like 192.0.2.7", address)
+	case a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return fmt.Sprintf("%s is not the address of one host; join without --address, or with this machine's own", address)
+	case a.Unmap().String() != address:
+		return fmt.Sprintf("write the address %s as %s", address, a.Unmap())
+	}
+	return ""
+}
+
+// NoID is what the kernel takes for no user or no group: a program that is to run as it stays
+// what it was, which is root.
+const NoID uint32 = math.MaxUint32
+
 // Refused says what is wrong with a user by itself; empty: nothing.
 func (u User) Refused() string {
 	switch {
@@ -243,6 +264,14 @@ func (u User) Refused() string {
 		return fmt.Sprintf("%q cannot be the name of a user; a user needs a name of at most 63 letters, digits, dots and hyphens", u.ID)
 	case u.Role != UserRole && u.Role != AdminRole:
 		return fmt.Sprintf("%q is not the role of a user; give %s or %s", u.Role, UserRole, AdminRole)
+	case u.UID == NoID:
+		return fmt.Sprintf("no account can have the uid %d; give one from 0 to %d with --uid", u.UID, NoID-1)
+	case u.GID == NoID || slices.Contains(u.Groups, NoID):
+		return fmt.Sprintf("no group can have the gid %d; give one from 0 to %d with --gid", NoID, NoID-1)
+	case slices.Contains(u.Groups, 0):
+		return fmt.Sprintf("%s would be in root's group 0; `pagurus user add %s` leaves it out", u.ID, u.ID)
+	case len(u.Groups) > MostGroups:
+		return fmt.Sprintf("%s is in %d groups, and a job's user can be in at most %d; take the account out of some", u.ID, len(u.Groups), MostGroups)
 	}
 	return ""
 }

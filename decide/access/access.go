@@ -226,16 +226,14 @@ func MayPass(by fleet.Caller, s Stream, write bool) string {
 
 // MayBe says why an agent may not be what it says that it is; empty: it may. from is the
 // IP address that its connection comes from. Root on the controller's own machine
-// (by.Host is empty) is believed, as long as no host has joined by that name.
-func MayBe(by fleet.Caller, h fleet.Host, says fleet.Facts, from string) string {
-	if by.Host == "" {
-		if h.Credential.Key != "" {
-			return fmt.Sprintf("host %s has joined with a certificate of its own: give its agent the folder of it with --credentials", h.ID)
-		}
-		return ""
-	}
+// (by.Host is empty) is believed, as long as no host has joined by that name. Nobody has the
+// address that a host of another machine uses now.
+func MayBe(by fleet.Caller, h fleet.Host, says fleet.Facts, from string, hosts map[fleet.HostID]fleet.Host) string {
 	c := h.Credential
 	switch {
+	case by.Host == "" && c.Key != "":
+		return fmt.Sprintf("host %s has joined with a certificate of its own: give its agent the folder of it with --credentials", h.ID)
+	case by.Host == "": // believed
 	case by.Host != h.ID:
 		return fmt.Sprintf("the agent of %s says that it is %s; `pagurus join` gives a machine its name", by.Host, h.ID)
 	case says.Machine != c.Machine:
@@ -243,5 +241,24 @@ func MayBe(by fleet.Caller, h fleet.Host, says fleet.Facts, from string) string 
 	case says.Address != from && says.Address != c.Address:
 		return fmt.Sprintf("%s calls from %s and says that its address is %s: join again with --address %s if that is right", h.ID, from, says.Address, says.Address)
 	}
+	if h.Facts.Connected && h.Facts.Address == says.Address { // compared before: facts come every second
+		return ""
+	}
+	if other := sharing(h.ID, says, hosts); other != "" {
+		return fmt.Sprintf("%s says that its address is %s, which host %s uses: guests' networks would lead to one of the two. Remove the one that does not have the address with `pagurus host rm`, and join it again with its own", h.ID, says.Address, other)
+	}
 	return ""
+}
+
+// sharing is a host of another machine that uses the same address now. Hosts of one machine, as in
+// a lab, may: only an administrator lets several join. One that does not call is no hindrance,
+// because addresses are given out again; it is compared when it comes back.
+func sharing(id fleet.HostID, says fleet.Facts, hosts map[fleet.HostID]fleet.Host) (other fleet.HostID) {
+	for _, o := range hosts {
+		f := &o.Facts
+		if o.ID != id && f.Connected && f.Address == says.Address && f.Machine != says.Machine && says.Address != "" && (other == "" || o.ID < other) {
+			other = o.ID
+		}
+	}
+	return other
 }

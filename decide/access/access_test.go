@@ -157,6 +157,12 @@ func TestEveryStream(t *testing.T) {
 // An agent is what its certificate says, on the machine that joined, at the address that
 // it calls from or joined with.
 func TestClaims(t *testing.T) {
+	up := func(id fleet.HostID, address, machine string) fleet.Host {
+		return fleet.Host{ID: id, Address: address, Facts: fleet.Facts{Connected: true, Address: address, Machine: machine}}
+	}
+	silent := up("silent", "10.0.0.3", "m3")
+	silent.Facts.Connected = false
+	hosts := map[fleet.HostID]fleet.Host{"node": up("node", "10.0.0.4", "m4"), "lab1": up("lab1", "10.0.0.5", "m1"), "silent": silent}
 	joined := fleet.Host{ID: "office", Credential: fleet.Credential{Key: "k", Machine: "m1", Address: "10.0.0.9"}}
 	for _, c := range []struct {
 		by    fleet.Caller
@@ -171,9 +177,15 @@ func TestClaims(t *testing.T) {
 		{agent, joined, fleet.Facts{Machine: "m2", Address: "10.0.0.1"}, "10.0.0.1", "another machine identity"},
 		{agent, fleet.Host{ID: "node", Credential: joined.Credential}, fleet.Facts{Machine: "m1", Address: "10.0.0.1"}, "10.0.0.1", "the agent of office says that it is node"},
 		{root, fleet.Host{ID: "lab"}, fleet.Facts{Machine: "any"}, "", ""},
+		// Two hosts do not have one address, unless they are on one machine or one does not call.
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.4"}, "10.0.0.4", "which host node uses"},
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.5"}, "10.0.0.5", ""},
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.3"}, "10.0.0.3", ""},
+		{root, fleet.Host{ID: "head"}, fleet.Facts{Machine: "m9", Address: "10.0.0.4"}, "", "which host node uses"},
+		{root, fleet.Host{ID: "node"}, fleet.Facts{Machine: "m4", Address: "10.0.0.4"}, "", ""},
 		{root, joined, fleet.Facts{Machine: "m1"}, "", "--credentials"},
 	} {
-		if why := MayBe(c.by, c.h, c.says, c.from); (why == "") != (c.words == "") || !strings.Contains(why, c.words) {
+		if why := MayBe(c.by, c.h, c.says, c.from, hosts); (why == "") != (c.words == "") || !strings.Contains(why, c.words) {
 			t.Errorf("%+v: %q", c, why)
 		}
 	}

@@ -89,6 +89,13 @@ func GuestOrder(g fleet.Guest) (fleet.Order, bool) {
 	return fleet.Order{Verb: verb, Host: g.Home, Job: g.Job, Guest: g.ID, Gen: g.Gen, Attempt: g.Attempt}, true
 }
 
+// ToldToStop reports whether an order is the one by which a guest is stopped or was, in any of its
+// attempts: the answer to one may come after the guest counts as ended.
+func ToldToStop(g fleet.Guest, o fleet.Order) bool {
+	told := fleet.Order{Verb: fleet.Stop, Host: g.Home, Job: g.Job, Guest: g.ID, Gen: g.Gen, Attempt: o.Attempt}
+	return o == told && (g.State == fleet.GuestStopping || g.State == fleet.GuestEnded)
+}
+
 // Depart starts the migration of a running guest as part of the named move. The mode is
 // decided later.
 func Depart(g fleet.Guest, to fleet.HostID, move fleet.MoveID, at time.Time) (fleet.Guest, fleet.Migration) {

@@ -22,7 +22,7 @@ func Seek(g fleet.Guest, at time.Time) fleet.Guest {
 // hosts have seen of it, so that no older order counts any more.
 func Adopt(g fleet.Guest, home fleet.HostID, seen uint64, at time.Time) fleet.Guest {
 	if home != g.Home {
-		g.Reason = fmt.Sprintf("it ran there when the cluster's state was restored, which had it on %s", g.Home)
+		g.Reason = fmt.Sprintf("%s, and only %s, said that it ran it when the cluster's state was restored, which had it on %s", home, home, g.Home)
 	}
 	g.State, g.Attempt, g.Since = fleet.GuestRunning, 0, at
 	g.Home, g.Gen = home, max(g.Gen, seen)+1

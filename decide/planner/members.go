@@ -88,7 +88,14 @@ func (d *draft) setUser(r fleet.Request) (fleet.Answer, error) {
 		u.Keys, u.Since = before.Keys, before.Since
 	}
 	d.Users.Put(u.ID, u)
-	return fleet.Answer{User: u.ID}, nil
+	answer := fleet.Answer{User: u.ID}
+	switch {
+	case u.UID == 0:
+		answer.Notes = append(answer.Notes, fmt.Sprintf("the jobs of %s run as root on all hosts (uid 0, gid %d)", u.ID, u.GID))
+	case u.GID == 0:
+		answer.Notes = append(answer.Notes, fmt.Sprintf("the jobs of %s run in root's group on all hosts (uid %d, gid 0)", u.ID, u.UID))
+	}
+	return answer, nil
 }
 
 // dropUser removes a user with their logins. Their jobs stay.
@@ -187,6 +194,9 @@ func (d *draft) enrolHost(e fleet.Enrolment, t fleet.JoinToken) (reason string) 
 	}
 	if e.Foreign && !t.SameID {
 		return "the controller's own machine has this machine identity: if this is a copy of its disk, run `rm /etc/machine-id && systemd-machine-id-setup` here and join again"
+	}
+	if reason := fleet.RefusedAddress(e.Address); e.Address != "" && reason != "" {
+		return reason
 	}
 	for _, other := range d.base.Hosts {
 		if e.Address != "" && (e.Address == other.Address || e.Address == other.Credential.Address) {

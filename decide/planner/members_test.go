@@ -92,6 +92,13 @@ func TestHostsEnrol(t *testing.T) {
 	m.enrol("", one, "use it with `pagurus join`")
 	m.s.Hosts["first"] = fleet.Host{ID: "first", Address: "10.0.0.1"}
 	m.enrol("node", with(func(e *fleet.Enrolment) { e.Address = "10.0.0.1" }), "host first has the address")
+	for address, words := range map[string]string{
+		"here": "is not an IP address", "10.0.0.1:7461": "is not an IP address", "10.0.0.1/24": "is not an IP address", "10.0.0.1 ": "is not an IP address",
+		"0.0.0.0": "not the address of one host", "::": "not the address of one host", "224.0.0.1": "not the address of one host", "255.255.255.255": "not the address of one host",
+		"::ffff:10.0.0.1": "as 10.0.0.1", "FD00::1": "as fd00::1",
+	} {
+		m.enrol("node", with(func(e *fleet.Enrolment) { e.Address = address }), words)
+	}
 	for range 3 { // with the same key it costs one use
 		m.enrol("node", one, "")
 	}
@@ -135,6 +142,14 @@ func TestUsersEnrol(t *testing.T) {
 	set(fleet.User{ID: "ada", Role: fleet.HostRole}, "not the role of a user")
 	set(fleet.User{ID: "ada", Role: fleet.UserRole, Owns: []fleet.HostID{"none"}}, "no host none")
 	set(fleet.User{ID: "ada", Role: fleet.UserRole, UID: 7, Keys: []string{"forged"}}, "")
+	for words, u := range map[string]fleet.User{"run as root": {UID: 0, GID: 7}, "in root's group": {UID: 9, GID: 0}} {
+		u.ID, u.Role = "toor", fleet.UserRole
+		if got := m.ask(fleet.Request{Verb: fleet.SetUser, User: &u}, ""); !strings.Contains(strings.Join(got.Notes, " "), words) {
+			t.Errorf("%+v goes unsaid: %q", u, got.Notes)
+		}
+	}
+	m.ask(fleet.Request{Verb: fleet.DropUser, User: &fleet.User{ID: "toor"}}, "")
+	set(fleet.User{ID: "eve", Role: fleet.UserRole, UID: 9, GID: 9, Groups: []uint32{0}}, "root's group 0")
 	set(fleet.User{ID: "eve", Role: fleet.AdminRole, UID: 7}, "uid 7 is that of user ada")
 	m.token(fleet.JoinToken{ID: "a", Hash: "h", Role: fleet.AdminRole, User: "ada", Uses: 1, Expires: hour}, "not an administrator")
 	m.token(fleet.JoinToken{ID: "t", Hash: "h", Role: fleet.UserRole, User: "ada", Uses: 100, Expires: hour}, "")

@@ -8,6 +8,7 @@ package planner
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,12 @@ const (
 	// more for each minute since the backup. Hosts have seen names and numbers since then, and a
 	// second job of the same name would be taken for the first.
 	skipped = 1000
+	// mostAhead is by how much numbers that a host names, of jobs and generations, may be above
+	// those of the backup. A higher one is no trace of what happened since: it would use up the
+	// counter, from which all later names come.
+	mostAhead = 1_000_000
+	// mostUnrecorded is how many younger jobs get a record by what one host says at once.
+	mostUnrecorded = 1000
 )
 
 // Restore returns the change that makes a restored store safe to lead from: what had not ended
@@ -83,14 +90,15 @@ func (d *draft) seek() {
 		if g.State != fleet.GuestSought {
 			continue
 		}
-		home, seen, told := d.runner(g)
+		c := claimsOf(d.base, g)
+		home := c.runner(g.Home)
 		switch {
-		case home != "":
-			g = lifecycle.Adopt(g, home, seen, d.at)
-		case len(unheard(d.base)) > 0, d.listened(g.Since) < seekFor:
+		case home != "" && (home == g.Home || heard(d.base, g.Home) || d.listened(g.Since) >= seekFor):
+			g = lifecycle.Adopt(g, home, c.seen, d.at)
+		case len(c.run) > 0, len(unheard(d.base)) > 0, d.listened(g.Since) < seekFor:
 			continue
 		default:
-			g = lifecycle.Lose(g, d.missed(told), d.at)
+			g = lifecycle.Lose(g, d.missed(c.told), d.at)
 			d.freed = true
 		}
 		d.Guests.Put(id, g)
@@ -99,33 +107,58 @@ func (d *draft) seek() {
 	d.align()
 }
 
-// runner is the one host that says that it runs a guest; empty: none, or several. seen is the
-// highest generation that hosts have seen of it, and told are all hosts that have anything of it.
-func (d *draft) runner(g fleet.Guest) (home fleet.HostID, seen uint64, told []fleet.HostID) {
-	var newest uint64
-	several := false
-	for id, h := range d.base.Hosts {
+// claims is what hosts say of a guest that is sought.
+type claims struct {
+	run  []fleet.HostID // say that they run it; if none does, that they have it suspended for their owner
+	told []fleet.HostID // have anything of it
+	seen uint64         // the highest generation that hosts have seen of it
+	runs bool           // it runs, and is not suspended
+}
+
+// claimsOf gathers what hosts say, except of generations that no move can have led to.
+func claimsOf(s fleet.Snapshot, g fleet.Guest) (c claims) {
+	var suspended []fleet.HostID
+	for id, h := range s.Hosts {
 		f, has := h.Facts.Guests[g.ID]
-		if !has || f.Run == fleet.Absent {
+		if !has || f.Run == fleet.Absent || f.Gen > g.Gen && f.Gen-g.Gen > mostAhead {
 			continue
 		}
-		told, seen = append(told, id), max(seen, f.Gen)
-		// A guest that is suspended may have left for another host, except for an owner.
-		if f.Run != fleet.Running && !(f.Run == fleet.Suspended && f.Suspended) || f.Gen < g.Gen {
-			continue
-		}
+		c.told, c.seen = append(c.told, id), max(c.seen, f.Gen)
 		switch {
-		case home == "" || f.Gen > newest:
-			home, newest, several = id, f.Gen, false
-		case f.Gen == newest:
-			several = true
+		case f.Gen < g.Gen:
+		case f.Run == fleet.Running:
+			c.run = append(c.run, id)
+		case f.Run == fleet.Suspended && f.Suspended: // otherwise it may have left for another host
+			suspended = append(suspended, id)
 		}
 	}
-	slices.Sort(told)
-	if several {
-		home = ""
+	if c.runs = len(c.run) > 0; !c.runs {
+		c.run = suspended
 	}
-	return home, seen, told
+	slices.Sort(c.told)
+	slices.Sort(c.run)
+	return c
+}
+
+// runner is the host that runs the guest, of those that say so; empty: none, or it is not known which.
+// No two hosts run a guest, though a source may have it suspended while the target does. The one where the backup has it is believed, with whatever generation
+// others call theirs: a host that joined may say what it likes. Others are believed too, since after
+// a backup a guest may be anywhere, but no two of them.
+func (c claims) runner(home fleet.HostID) fleet.HostID {
+	switch {
+	case len(c.run) == 1:
+		return c.run[0]
+	case c.runs && slices.Contains(c.run, home):
+		return home
+	}
+	return ""
+}
+
+// heard reports whether a host was heard since this controller began; one that was removed needs
+// not be.
+func heard(s fleet.Snapshot, id fleet.HostID) bool {
+	h, known := s.Hosts[id]
+	return !known || !h.Facts.SeenAt.IsZero()
 }
 
 // missed says why a guest that was sought is given up.
@@ -169,10 +202,14 @@ func (d *draft) attached(host fleet.HostID) {
 		return
 	}
 	d.seek()
+	recorded := 0
 	for _, id := range sortedKeys(d.base.Hosts[host].Facts.Guests) {
 		job, index, number := parts(id)
-		if _, known := d.Guests.Find(id); known || number < r.NextJob {
+		if _, known := d.Guests.Find(id); known || number < r.NextJob || number-r.NextJob > mostAhead || number == math.MaxUint64 {
 			continue
+		}
+		if recorded++; recorded > mostUnrecorded {
+			break
 		}
 		cause := fmt.Sprintf("the cluster's state was restored from a backup of %s, which is older than this job: its guests were ended, run it again", when(r.Backup))
 		j, g := lifecycle.Unrecorded(fleet.Guest{ID: id, Job: job, Index: index}, host, cause, d.at)
@@ -192,6 +229,22 @@ func (d *draft) attached(host fleet.HostID) {
 			c.NextJob = number + 1
 		}
 	}
+	d.endRestore()
+}
+
+// endRestore ends what follows a restore when nothing is sought any more and every host has said
+// what it runs. From then on hosts are asked for nothing but their guests: a name that the cluster
+// does not know is one that it has forgotten.
+func (d *draft) endRestore() {
+	if d.base.Cluster.Restored == nil || len(unheard(d.base)) > 0 {
+		return
+	}
+	for id := range d.base.Guests {
+		if d.Guests.At(id).State == fleet.GuestSought {
+			return
+		}
+	}
+	d.counters().Restored = nil
 }
 
 func sortedKeys(m map[fleet.GuestID]fleet.GuestFacts) []fleet.GuestID {
@@ -220,6 +273,13 @@ func (e *explainer) sought(g fleet.Guest) []string {
 	out := []string{fmt.Sprintf("The cluster's state was restored from a backup, which has it on %s. It is sought: the host that says that it runs it becomes its home, and nothing is ordered for it before.", g.Home)}
 	if silent := unheard(e.s); len(silent) > 0 {
 		out = append(out, fmt.Sprintf("Not heard from yet: %s. Start their agents, remove a host that is gone for good with `pagurus forget`, or cancel job %s to give the guest up.", fleet.Enumerate(strs(silent), "and"), g.Job))
+	}
+	c := claimsOf(e.s, g)
+	switch home := c.runner(g.Home); {
+	case home == "" && len(c.run) > 0:
+		out = append(out, fmt.Sprintf("%s say that they have it, and only one can: look there, and remove one that does not with `pagurus forget`.", fleet.Enumerate(strs(c.run), "and")))
+	case home != "" && home != g.Home:
+		out = append(out, fmt.Sprintf("%s says that it runs it, and nothing but its word says so: %s has %s to say otherwise.", home, g.Home, fleet.ShortDuration(seekFor)))
 	}
 	return out
 }

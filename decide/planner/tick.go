@@ -33,6 +33,7 @@ func (d *draft) tick() error {
 	d.evaluateOwners()
 	d.overrun()
 	d.seek()
+	d.endRestore()
 	late, resend := d.due()
 	d.resend = resend
 	if err := d.heard(late); err != nil {

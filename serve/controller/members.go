@@ -160,7 +160,7 @@ func (c *Controller) claims(by wire.Peer, id fleet.HostID, f fleet.Facts) error 
 	if !known {
 		h = fleet.Host{ID: id}
 	}
-	if reason := access.MayBe(by.Caller, h, f, by.From); reason != "" {
+	if reason := access.MayBe(by.Caller, h, f, by.From, c.snap().Hosts); reason != "" {
 		return errors.New(reason)
 	}
 	return nil

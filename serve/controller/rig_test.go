@@ -193,7 +193,12 @@ func (r *rig) attach(id fleet.HostID, silent ...fleet.Verb) *agent {
 }
 
 func (r *rig) tryAttach(hello wire.Hello, silent ...fleet.Verb) (*agent, error) {
-	s, err := r.client.Attach(r.ctx, hello)
+	return r.attachBy(r.client, hello, silent...)
+}
+
+// attachBy attaches as whom a client is known.
+func (r *rig) attachBy(by *wire.Client, hello wire.Hello, silent ...fleet.Verb) (*agent, error) {
+	s, err := by.Attach(r.ctx, hello)
 	if err != nil {
 		return nil, err
 	}

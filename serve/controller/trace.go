@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/decide/lifecycle"
 	"pagurus/decide/stall"
 	"pagurus/fleet"
 	"pagurus/internal/note"
@@ -214,10 +215,11 @@ func (c *Controller) record(ctx context.Context, id fleet.MigrationID, seen flee
 	c.noteStoreError(err)
 }
 
-// lastWords keeps the traces of a stopped guest's ranks.
+// lastWords keeps the traces of a stopped guest's ranks. Reports that count for nothing else come
+// here too: traces are taken from the host that was told to stop the guest, and from no other.
 func (c *Controller) lastWords(r fleet.Report) {
 	g, ok := c.snap().Guests[r.Order.Guest]
-	if len(r.Traces) == 0 || !ok {
+	if len(r.Traces) == 0 || !ok || !lifecycle.ToldToStop(g, r.Order) {
 		return
 	}
 	if err := c.spool.keepTraces(g.Job, g.ID, plausible(r.Traces, g.ID)); err != nil {

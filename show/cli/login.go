@@ -139,7 +139,12 @@ that is installed, and otherwise says how to start the agent, which needs no tok
 	mend.Add(cmd)
 	cmd.Flags().StringVar(&name, fleet.HostFlag, name, "this host's name in the cluster")
 	cmd.Flags().StringVar(&j.Address, "address", "", "this host's IP address on the network that hosts share, if it calls the controller from another")
-	Judge(cmd.Flags(), "address", IP)
+	Judge(cmd.Flags(), "address", func(s string) error {
+		if reason := fleet.RefusedAddress(s); reason != "" {
+			return errors.New(reason)
+		}
+		return nil
+	})
 	cmd.Flags().StringVar(&folder, credentialsFlag, filepath.Join("/var/lib/pagurus", HostCredentials), "folder for the certificate and its key")
 	return cmd
 }

@@ -99,19 +99,19 @@ func (a *app) removeTokenCommand() *cobra.Command {
 }
 
 func (a *app) addUserCommand() *cobra.Command {
-	uid, gid := -1, -1
+	var uid, gid numbered
 	admin := false
 	var owns []string
 	cmd := &cobra.Command{
 		Use:   "add NAME",
 		Short: "Add a user, or change one",
 		Long: `Add makes a user known to the cluster. The user's jobs run as one uid and gid on all
-hosts: those that NAME has on this machine, or those given. A user whose uid is root's needs
---uid. A token for the user's login: ` + "`pagurus token create --role user --user NAME`" + `.`,
+hosts: those that NAME has on this machine, or those given. They are never root's, 0, unless
+--uid 0 or --gid 0 says so. A token for the user's login: ` + "`pagurus token create --role user --user NAME`" + `.`,
 		Example: "  pagurus user add ada\n  pagurus user add grace --uid 1007 --gid 100 --owns office3",
 		Args:    Exactly(1, "one user, as in `pagurus user add ada`"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			u, err := account(args[0], uid, gid)
+			u, dropped, err := account(args[0], uid.is, gid.is)
 			if err != nil {
 				return err
 			}
@@ -125,47 +125,101 @@ hosts: those that NAME has on this machine, or those given. A user whose uid is 
 			if reason := u.Refused(); reason != "" {
 				return usage(cmd, reason)
 			}
-			_, err = a.ask(cmd.Context(), fleet.Request{Verb: fleet.SetUser, User: &u})
-			return err
+			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.SetUser, User: &u})
+			if err != nil {
+				return err
+			}
+			if dropped {
+				answer.Notes = append(answer.Notes, fmt.Sprintf("%s is in root's group on this machine; jobs of %s are not", u.ID, u.ID))
+			}
+			a.notes(answer)
+			return nil
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&uid, "uid", -1, "uid of the user's jobs on all hosts (default: that of NAME on this machine)")
-	f.IntVar(&gid, "gid", -1, "gid of the user's jobs on all hosts (default: that of NAME on this machine)")
+	f.Var(&uid, "uid", "uid of the user's jobs on all hosts (default: that of NAME on this machine)")
+	f.Var(&gid, "gid", "gid of the user's jobs on all hosts (default: that of NAME on this machine)")
 	f.BoolVar(&admin, "admin", false, "the user may act on everything")
 	f.StringSliceVar(&owns, "owns", nil, "hosts that belong to the user, who may claim them and set their policy")
 	_ = cmd.RegisterFlagCompletionFunc("owns", a.completeHosts)
 	return cmd
 }
 
-// account is what this machine and the flags say of a user. -1 is what was not given.
-func account(name string, uid, gid int) (fleet.User, error) {
-	u := fleet.User{ID: fleet.UserID(name)}
-	if uid < 0 || gid < 0 {
-		here, err := user.Lookup(name)
-		if err != nil {
-			return u, fmt.Errorf("this machine has no account %s: give --uid and --gid", name)
-		}
-		id, err1 := strconv.ParseUint(here.Uid, 10, 32)
-		group, err2 := strconv.ParseUint(here.Gid, 10, 32)
-		if err1 != nil || err2 != nil || id == 0 && uid < 0 {
-			return u, fmt.Errorf("the jobs of %s would run as root: give --uid and --gid if that is wanted", name)
-		}
-		u.UID, u.GID = uint32(id), uint32(group)
-		groups, _ := here.GroupIds()
-		for _, g := range groups {
-			if n, err := strconv.ParseUint(g, 10, 32); err == nil && uint32(n) != u.GID {
-				u.Groups = append(u.Groups, uint32(n))
-			}
-		}
+// account is what this machine and the flags say of a user; nil is what was not given. dropped
+// reports that the account is in root's group and the user is not.
+func account(name string, uid, gid *uint32) (u fleet.User, dropped bool, err error) {
+	if uid != nil && gid != nil {
+		return fleet.User{ID: fleet.UserID(name), UID: *uid, GID: *gid}, false, nil
 	}
-	if uid >= 0 {
-		u.UID = uint32(uid)
+	here, err := user.Lookup(name)
+	if err != nil {
+		return u, false, fmt.Errorf("this machine has no account %s: give --uid and --gid", name)
 	}
-	if gid >= 0 {
-		u.GID = uint32(gid)
+	groups, _ := here.GroupIds()
+	if u, err = mapped(*here, uid, gid); err == nil {
+		u.ID = fleet.UserID(name)
+		u.Groups, dropped = others(groups, u.GID)
+	}
+	return u, dropped, err
+}
+
+// mapped is the one uid and gid of an account's user. Root's are those of nobody to whom they were
+// not given.
+func mapped(here user.User, uid, gid *uint32) (u fleet.User, err error) {
+	id, err1 := strconv.ParseUint(here.Uid, 10, 32)
+	group, err2 := strconv.ParseUint(here.Gid, 10, 32)
+	switch {
+	case err1 != nil || err2 != nil:
+		return u, fmt.Errorf("this machine's account %s has uid %q and gid %q, which are not numbers: give --uid and --gid", here.Username, here.Uid, here.Gid)
+	case uid == nil && id == 0:
+		return u, fmt.Errorf("the jobs of %s would run as root: give --uid and --gid, and --uid 0 if that is wanted", here.Username)
+	case gid == nil && group == 0:
+		return u, fmt.Errorf("the jobs of %s would run in root's group, which is that of this machine's account: give --gid, and --gid 0 if that is wanted", here.Username)
+	}
+	u.UID, u.GID = uint32(id), uint32(group)
+	if uid != nil {
+		u.UID = *uid
+	}
+	if gid != nil {
+		u.GID = *gid
 	}
 	return u, nil
+}
+
+// others are an account's groups beside its own, without root's.
+func others(groups []string, own uint32) (out []uint32, dropped bool) {
+	for _, g := range groups {
+		switch n, err := strconv.ParseUint(g, 10, 32); {
+		case err != nil || uint32(n) == own:
+		case n == 0:
+			dropped = true
+		default:
+			out = append(out, uint32(n))
+		}
+	}
+	return out, dropped
+}
+
+// numbered is an account's or a group's number that a flag may give.
+type numbered struct{ is *uint32 }
+
+func (n *numbered) Type() string { return "number" }
+
+func (n *numbered) String() string {
+	if n.is == nil {
+		return ""
+	}
+	return strconv.FormatUint(uint64(*n.is), 10)
+}
+
+func (n *numbered) Set(s string) error {
+	number, err := strconv.ParseUint(s, 10, 32)
+	if err != nil || number == uint64(fleet.NoID) {
+		return fmt.Errorf("%q is not the number of an account or a group: write one from 0 to %d", s, fleet.NoID-1)
+	}
+	is := uint32(number)
+	n.is = &is
+	return nil
 }
 
 // known gives a user as the cluster has them.

@@ -27,6 +27,7 @@ type Listener struct {
 	taking    sync.Mutex // one connection is served at a time
 
 	mu       sync.Mutex    // guards the fields below
+	unproven int           // connections that have not shown the word yet
 	conn     *framing.Conn // the connection being served
 	pageConn *os.File      // connection to the page server; nil: there is none
 	closed   bool
@@ -70,6 +71,11 @@ func (d *Listener) Close() {
 // acceptPause keeps the Listener from spinning when it has run out of descriptors.
 const acceptPause = 100 * time.Millisecond
 
+// mostUnproven is how many connections may be waited for to show the word. Each has buffers of
+// half a MiB for as long as a hello may take. A source needs two
+// at a time; one that is turned away is as one that the network does not let through.
+const mostUnproven = 16
+
 // Serve calls take for each connection from the source, until Close. It returns when no
 // call of take runs any more.
 func (d *Listener) Serve(take func(*framing.Conn, Hello) error) {
@@ -84,6 +90,10 @@ func (d *Listener) Serve(take func(*framing.Conn, Hello) error) {
 			time.Sleep(acceptPause)
 			continue
 		}
+		if !d.room() {
+			raw.Close() // before it has buffers
+			continue
+		}
 		all.Go(func() {
 			c := framing.New(raw)
 			defer c.Close()
@@ -94,9 +104,23 @@ func (d *Listener) Serve(take func(*framing.Conn, Hello) error) {
 	}
 }
 
+// room counts one more connection that has to show the word, unless there are too many.
+func (d *Listener) room() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.unproven >= mostUnproven {
+		return false
+	}
+	d.unproven++
+	return true
+}
+
 // admit serves one connection. A new connection ends the previous one.
 func (d *Listener) admit(c *framing.Conn, take func(*framing.Conn, Hello) error) error {
 	h, err := d.greet(c)
+	d.mu.Lock()
+	d.unproven--
+	d.mu.Unlock()
 	if err != nil {
 		return err
 	}

@@ -3,9 +3,11 @@ package transfer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -151,6 +153,55 @@ func TestTheLastOneCounts(t *testing.T) {
 	}
 	if _, _, err := first.Receive(10 * time.Second); !framing.Over(err) {
 		t.Errorf("the first one is not ended: %v", err)
+	}
+}
+
+// TestStrangersAreFew: who has not shown the word is one of a few, so that strangers cannot use up
+// the memory. The source comes in again when one of them has gone.
+func TestStrangersAreFew(t *testing.T) {
+	d, in := opened(t)
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", d.Place.Address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	ended := func(c net.Conn, wait time.Duration) bool {
+		_ = c.SetReadDeadline(time.Now().Add(wait))
+		_, err := c.Read(make([]byte, 1))
+		return !errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	var silent []net.Conn
+	for range mostUnproven {
+		silent = append(silent, dial())
+	}
+	for range 3 {
+		if !ended(dial(), 5*time.Second) {
+			t.Fatal("one more stranger is waited for")
+		}
+	}
+	if ended(silent[0], 50*time.Millisecond) {
+		t.Error("the first stranger is not waited for")
+	}
+	if _, _, err := knock(t, d, hello(d)); err == nil {
+		t.Fatal("the source came in, and is one too many")
+	}
+	silent[0].Close()
+	testkit.Until(t, 5*time.Second, "the source comes in", func() bool {
+		_, _, err := knock(t, d, hello(d))
+		return err == nil
+	})
+	if <-in {
+		t.Error("the source only asks")
+	}
+	// Those who have come in do not count any more: the source may come as often as it likes.
+	for range mostUnproven {
+		if _, _, err := knock(t, d, hello(d)); err != nil {
+			t.Fatal(err)
+		}
+		<-in
 	}
 }
 
