@@ -141,9 +141,10 @@ func claimsOf(s fleet.Snapshot, g fleet.Guest) (c claims) {
 }
 
 // runner is the host that runs the guest, of those that say so; empty: none, or it is not known which.
-// No two hosts run a guest, though a source may have it suspended while the target does. The one where the backup has it is believed, with whatever generation
-// others call theirs: a host that joined may say what it likes. Others are believed too, since after
-// a backup a guest may be anywhere, but no two of them.
+// No two hosts run a guest, though a source may have it suspended while the target does. The one
+// where the backup has it is believed, with whatever generation others call theirs: a host that
+// joined may say what it likes. Others are believed too, since after a backup a guest may be
+// anywhere, but no two of them.
 func (c claims) runner(home fleet.HostID) fleet.HostID {
 	switch {
 	case len(c.run) == 1:

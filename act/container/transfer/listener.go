@@ -72,8 +72,8 @@ func (d *Listener) Close() {
 const acceptPause = 100 * time.Millisecond
 
 // mostUnproven is how many connections may be waited for to show the word. Each has buffers of
-// half a MiB for as long as a hello may take. A source needs two
-// at a time; one that is turned away is as one that the network does not let through.
+// half a MiB for as long as a hello may take. A source needs two at a time; one that is turned
+// away is as one that the network does not let through.
 const mostUnproven = 16
 
 // Serve calls take for each connection from the source, until Close. It returns when no
