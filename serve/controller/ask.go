@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/decide/access"
 	"pagurus/decide/planner"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
@@ -155,7 +156,7 @@ func (c *Controller) Explain(ctx context.Context, about wire.About) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	lines, err := c.Planner.Explain(s, planner.Subject(about))
+	lines, err := c.Planner.Explain(access.Visible(s, about.By), planner.Subject{Guest: about.Guest, Job: about.Job, Host: about.Host})
 	return lines, answerable(err)
 }
 

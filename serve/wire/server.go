@@ -62,11 +62,12 @@ type Place struct {
 	Offset int64
 }
 
-// About is the subject of an explanation. One field is set.
+// About is the subject of an explanation. One of Guest, Job and Host is set.
 type About struct {
 	Guest fleet.GuestID
 	Job   fleet.JobID
 	Host  fleet.HostID
+	By    fleet.Caller // who asks; set by the server
 }
 
 // ServeConfig configures a server.
@@ -311,32 +312,12 @@ func (s *server) snapshot(id Peer, w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	return reply(w, visible(snap, id))
+	return reply(w, access.Visible(snap, id.Caller))
 }
 
-// visible returns what a caller may see of the state: an environment may hold secrets.
-func visible(snap fleet.Snapshot, id Peer) fleet.Snapshot {
-	if id.Admin {
-		return snap
-	}
-	jobs := make(map[fleet.JobID]fleet.Job, len(snap.Jobs))
-	for name, j := range snap.Jobs {
-		if j.Spec.UID != id.UID {
-			j.Spec.Env = nil
-		}
-		jobs[name] = j
-	}
-	users := make(map[fleet.UserID]fleet.User, 1)
-	if u, known := snap.Users[id.User]; known {
-		users[id.User] = u
-	}
-	snap.Jobs, snap.Users, snap.Tokens = jobs, users, nil
-	return snap
-}
-
-func (s *server) explain(_ Peer, w http.ResponseWriter, r *http.Request) error {
+func (s *server) explain(id Peer, w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	about := About{fleet.GuestID(q.Get("guest")), fleet.JobID(q.Get("job")), fleet.HostID(q.Get("host"))}
+	about := About{Guest: fleet.GuestID(q.Get("guest")), Job: fleet.JobID(q.Get("job")), Host: fleet.HostID(q.Get("host")), By: id.Caller}
 	set := 0
 	for _, name := range []string{string(about.Guest), string(about.Job), string(about.Host)} {
 		if name != "" {
@@ -433,7 +414,7 @@ func (s *server) watch(id Peer, w http.ResponseWriter, r *http.Request) error {
 			session.End(err.Error())
 			return nil
 		}
-		if session.Send(ctx, visible(snap, id)) != nil || pace.Wait(ctx) != nil {
+		if session.Send(ctx, access.Visible(snap, id.Caller)) != nil || pace.Wait(ctx) != nil {
 			return nil
 		}
 	}

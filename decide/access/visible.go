@@ -1,0 +1,42 @@
+package access
+
+import (
+	"maps"
+
+	"pagurus/fleet"
+)
+
+// Visible is what a caller may see of the state. An environment may hold secrets, and the ends of a
+// guest's console and log what its programs said: they are for the job's user and administrators.
+// Tokens are for administrators, and of users everybody sees themselves.
+func Visible(s fleet.Snapshot, by fleet.Caller) fleet.Snapshot {
+	if by.Admin {
+		return s
+	}
+	jobs := make(map[fleet.JobID]fleet.Job, len(s.Jobs))
+	for id, j := range s.Jobs {
+		if j.Spec.UID != by.UID {
+			j.Spec.Env = nil
+		}
+		jobs[id] = j
+	}
+	guests, cloned := s.Guests, false
+	for id, g := range s.Guests {
+		if g.Remains == nil || s.Jobs[g.Job].Spec.UID == by.UID {
+			continue
+		}
+		if !cloned {
+			guests, cloned = maps.Clone(s.Guests), true
+		}
+		r := *g.Remains
+		r.Console, r.Log = nil, nil
+		g.Remains = &r
+		guests[id] = g
+	}
+	users := make(map[fleet.UserID]fleet.User, 1)
+	if u, known := s.Users[by.User]; known {
+		users[by.User] = u
+	}
+	s.Jobs, s.Guests, s.Users, s.Tokens = jobs, guests, users, nil
+	return s
+}

@@ -1,0 +1,40 @@
+package access
+
+import (
+	"testing"
+
+	"pagurus/fleet"
+)
+
+// What a job's user and administrators alone may see, and that the state itself stays as it is.
+func TestVisible(t *testing.T) {
+	s := fleet.NewSnapshot()
+	s.Jobs["j1"] = fleet.Job{ID: "j1", Spec: fleet.JobSpec{UID: 1, Env: []string{"KEY=secret"}}}
+	s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", Job: "j1", Remains: &fleet.Remains{Why: "it ended", Console: []string{"secret"}, Log: []string{"secret"}}}
+	s.Guests["j1g1"] = fleet.Guest{ID: "j1g1", Job: "j1"}
+	s.Users["ada"], s.Users["grace"] = fleet.User{ID: "ada"}, fleet.User{ID: "grace"}
+	s.Tokens["t"] = fleet.JoinToken{ID: "t"}
+	for _, c := range []struct {
+		name          string
+		by            fleet.Caller
+		secrets       bool
+		users, tokens int
+	}{
+		{"root", root, true, 2, 1},
+		{"the job's user", ada, true, 1, 0},
+		{"another user", grace, false, 1, 0},
+		{"somebody by uid", fleet.Caller{UID: 77}, false, 0, 0},
+	} {
+		v := Visible(s, c.by)
+		r := v.Guests["j1g0"].Remains
+		if got := len(v.Jobs["j1"].Spec.Env) > 0 && len(r.Console) > 0 && len(r.Log) > 0; got != c.secrets || !got && len(v.Jobs["j1"].Spec.Env)+len(r.Console)+len(r.Log) > 0 {
+			t.Errorf("%s sees %+v and %+v", c.name, v.Jobs["j1"], r)
+		}
+		if r.Why == "" || len(v.Guests) != 2 || len(v.Users) != c.users || len(v.Tokens) != c.tokens {
+			t.Errorf("%s sees %+v", c.name, v)
+		}
+	}
+	if len(s.Guests["j1g0"].Remains.Console) == 0 || len(s.Jobs["j1"].Spec.Env) == 0 || len(s.Tokens) == 0 {
+		t.Error("looking changed the state")
+	}
+}
