@@ -145,7 +145,7 @@ func machineCommands(std streams) []*cobra.Command {
 			example: "  sudo pagurus lab clock host2 +3h\n  sudo pagurus lab clock host2 -- -10m",
 			do:      setClock},
 		{use: "fill HOST [SIZE]", short: "Fill a machine's disk", args: 1, optional: true,
-			long:    "Fill makes one file that leaves SIZE free on the machine's disk, by default nothing.\n`pagurus lab fill HOST all` removes the file.",
+			long:    "Fill makes one file that leaves SIZE free for root on the machine's disk, by default nothing.\n`pagurus lab fill HOST all` removes the file.",
 			example: "  sudo pagurus lab fill host2\n  sudo pagurus lab fill host2 100M    # leaves that much\n  sudo pagurus lab fill host2 all     # as before",
 			do:      fillDisk},
 	}
@@ -306,9 +306,13 @@ func fillDisk(ctx context.Context, l lab, n int, args []string) (string, error) 
 		if left, err = cli.ParseBytes(cmp.Or(append(args, "0")[0], "0")); err != nil {
 			return "", err
 		}
-		script += fmt.Sprintf("\nfree=$(($(stat -f -c '%%a * %%S' /var/lib) - %s))\n[ $free -le 0 ] || fallocate -l $free "+filling, strconv.FormatInt(left, 10))
+		// With what is reserved for root, who runs the daemons. A file system keeps some of its
+		// last blocks for itself.
+		script += fmt.Sprintf(`
+free=$(($(stat -f -c '%%f * %%S' /var/lib) - %[1]d)) last=$((8 << 20))
+[ $free -le 0 ] || fallocate -l $free %[2]s 2>/dev/null || { [ $free -le $last ] || fallocate -l $((free - last)) %[2]s; head -c $last /dev/zero >>%[2]s 2>/dev/null || :; }`, left, filling)
 	}
-	free, err := l.inside(ctx, n, "sh", "-ec", script+"\nsync\necho $(($(stat -f -c '%a * %S' /var/lib)))")
+	free, err := l.inside(ctx, n, "sh", "-ec", script+"\nsync\necho $(($(stat -f -c '%f * %S' /var/lib)))")
 	if err != nil {
 		return "", err
 	}
