@@ -96,6 +96,10 @@ bench: setup packages
 bench-owner: setup build
 	scripts/bench -only owner -repeat 10 -o dist/bench-owner.json
 
+## fuzz: every parser of what others wrote, five minutes each: make fuzz FUZZ=30s
+fuzz:
+	scripts/fuzz $(FUZZ)
+
 ## chaos: a thousand faults while guests move: make chaos CHAOS="--faults 50 --seed 7"
 chaos: setup build
 	scripts/chaos $(CHAOS)
@@ -124,4 +128,4 @@ install: build docs
 clean:
 	rm -rf bin dist
 
-.PHONY: all build help check pure quick race test test-debian13 test-machines setup demo bench bench-owner chaos docs packages install clean
+.PHONY: all build help check pure quick race test test-debian13 test-machines setup demo bench bench-owner fuzz chaos docs packages install clean
