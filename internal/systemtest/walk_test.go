@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -190,6 +191,8 @@ func (w *walk) tell(host, faults string) {
 	if out, err := c.CombinedOutput(); err != nil {
 		w.t.Fatalf("restart %s: %v\n%s", host, err, out)
 	}
+	heard := regexp.MustCompile(`(?m)^` + host + ` +up +now `)
+	testkit.Until(w.t, untilLimit, host+" is heard", func() bool { return heard.MatchString(w.say("host", "ls")) })
 }
 
 // step makes one move with one fault.
