@@ -410,12 +410,12 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	if err != nil {
 		return err
 	}
+	if g.Remembered().Target {
+		return g.arrive(ctx, q)
+	}
 	info, err := queryMigrate(ctx, q)
 	if err != nil {
 		return err
-	}
-	if g.Remembered().Target {
-		return g.arrive(ctx, q, info)
 	}
 	switch {
 	case g.hasLeft(info):
@@ -430,11 +430,8 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 
 // arrive resumes the guest at a target that has all of it, or in post-copy all but its
 // memory.
-func (g *guest) arrive(ctx context.Context, q *qmp.Client, info migration) error {
-	status, err := vmStatus(ctx, q)
-	if err == nil && g.Remembered().PostCopy {
-		status, info, err = g.stateCame(ctx, q)
-	}
+func (g *guest) arrive(ctx context.Context, q *qmp.Client) error {
+	status, info, err := g.stateCame(ctx, q, g.Remembered().PostCopy)
 	if err != nil {
 		return err
 	}

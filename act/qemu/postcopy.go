@@ -93,14 +93,16 @@ func (m migration) handedOver(since time.Time) bool {
 	return m.RAM.PostCopyBytes > 0 || m.Status == statePostCopyPaused || m.RAM.Remaining == 0 || time.Since(since) > stateSent
 }
 
-// stateCame waits until a post-copy guest has arrived except for its memory: the source
+// stateCame waits until a guest has arrived, in post-copy except for its memory: the source
 // may still be sending when the activate order comes.
-func (g *guest) stateCame(ctx context.Context, q *qmp.Client) (status string, info migration, err error) {
+func (g *guest) stateCame(ctx context.Context, q *qmp.Client, postCopy bool) (status string, info migration, err error) {
 	for end := time.Now().Add(stateLimit); ; {
 		if status, err = vmStatus(ctx, q); err == nil {
 			info, err = queryMigrate(ctx, q)
 		}
-		if err != nil || status != vmIncoming || !info.parted() && info.Status != stateActive || time.Now().After(end) {
+		// QEMU says that the migration is completed a moment before the guest is more than incoming.
+		coming := info.Status == stateCompleted || postCopy && (info.parted() || info.Status == stateActive)
+		if err != nil || status != vmIncoming || !coming || time.Now().After(end) {
 			return status, info, err
 		}
 		if err := g.wait(ctx, nil, brief); err != nil {
