@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -14,7 +15,19 @@ type AuditRecord struct {
 	Did     string    `json:"did"`            // a request's verb, or another call
 	On      string    `json:"on,omitempty"`   // what it names
 	Request RequestID `json:"request,omitempty"`
-	Refused string    `json:"refused,omitempty"` // why nothing was done; empty: it was done
+	Refused string    `json:"refused,omitempty"` // why nothing was done
+	Failed  string    `json:"failed,omitempty"`  // what went wrong; it may have been done nevertheless
+}
+
+// Result says what came of it.
+func (r AuditRecord) Result() string {
+	switch {
+	case r.Refused != "":
+		return "refused: " + r.Refused
+	case r.Failed != "":
+		return "failed: " + r.Failed
+	}
+	return "done"
 }
 
 // Who names the caller.
@@ -43,14 +56,8 @@ func (r Request) Object(a Answer) string {
 			parts = append(parts, s)
 		}
 	}
-	job := r.Job
-	if job == "" {
-		job = a.Job
-	}
-	add(string(job))
-	if r.Guest != "" {
-		add(string(r.Guest))
-	}
+	add(string(cmp.Or(r.Job, a.Job)))
+	add(string(r.Guest))
 	for _, g := range r.Guests {
 		add(string(g))
 	}

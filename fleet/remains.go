@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -17,13 +18,22 @@ type Remains struct {
 	Folder   string    `json:"folder,omitempty"`    // on its host, with the ends of both
 }
 
+// lastLine leads in what the guest said last.
+const lastLine = "; its last console line: "
+
 // Sentence says what ended, why, and what the guest said last.
 func (r Remains) Sentence() string {
 	s := r.Why
 	if last := len(r.Console) - 1; last >= 0 {
-		s += "; its last console line: " + r.Console[last]
+		s += lastLine + r.Console[last]
 	}
 	return s
+}
+
+// WithoutConsole is a cause that may end with a Sentence, without what the guest said.
+func WithoutConsole(cause string) string {
+	before, _, _ := strings.Cut(cause, lastLine)
+	return before
 }
 
 // OutOfMemory says which processes the kernel killed, and what to do; empty if none.

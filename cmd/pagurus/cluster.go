@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -147,7 +146,7 @@ var headUnits = []string{roles.ControllerProgram + ".service", agentUnit}
 // startHead starts controller and agent by systemd if their units are installed, and says
 // how to start them otherwise.
 func startHead(ctx context.Context, std streams) error {
-	started, err := startUnits(ctx, std, headUnits...)
+	started, err := startUnits(ctx, std, false, headUnits...)
 	switch {
 	case err != nil:
 		return err
@@ -161,30 +160,26 @@ func startHead(ctx context.Context, std streams) error {
 
 // startAgent starts the agent of a machine that has joined.
 func startAgent(std streams) func(context.Context, bool) (bool, error) {
-	return func(ctx context.Context, anew bool) (bool, error) {
-		started, err := startUnits(ctx, std, agentUnit)
-		if !started || !anew {
-			return started, err
-		}
-		// Its guests run on, and it may just have begun.
-		if out, err := exec.CommandContext(ctx, "systemctl", "restart", agentUnit).CombinedOutput(); err != nil {
-			return false, fmt.Errorf("starting %s again: %w: %s", agentUnit, err, bytes.TrimSpace(out))
-		}
-		return true, nil
-	}
+	return func(ctx context.Context, restart bool) (bool, error) { return startUnits(ctx, std, restart, agentUnit) }
 }
 
 // startUnits starts units by systemd, now and at each boot; false: systemd does not run here, or
-// they are not installed. Those that run go on.
-func startUnits(ctx context.Context, std streams, units ...string) (bool, error) {
+// they are not installed. Those that run go on, or are restarted, which guests outlive.
+func startUnits(ctx context.Context, std streams, restart bool, units ...string) (bool, error) {
 	_, err := os.Stat("/run/systemd/system") // exists where systemd is the first process
 	if err != nil || exec.CommandContext(ctx, "systemctl", append([]string{"cat"}, units...)...).Run() != nil {
 		return false, nil
 	}
-	start := exec.CommandContext(ctx, "systemctl", append([]string{"enable", "--now"}, units...)...)
-	start.Stdout, start.Stderr = std.err, std.err
-	if err := start.Run(); err != nil {
-		return false, fmt.Errorf("starting %s: %w: `journalctl -u %s` says why", strings.Join(units, " and "), err, units[0])
+	verb := "start"
+	if restart {
+		verb = "restart" // starts those that do not run
+	}
+	for _, verb := range []string{"enable", verb} {
+		start := exec.CommandContext(ctx, "systemctl", append([]string{verb}, units...)...)
+		start.Stdout, start.Stderr = std.err, std.err
+		if err := start.Run(); err != nil {
+			return false, fmt.Errorf("starting %s: %w: `journalctl -u %s` says why", strings.Join(units, " and "), err, units[0])
+		}
 	}
 	return true, nil
 }

@@ -16,7 +16,7 @@ func Visible(s fleet.Snapshot, by fleet.Caller) fleet.Snapshot {
 	jobs := make(map[fleet.JobID]fleet.Job, len(s.Jobs))
 	for id, j := range s.Jobs {
 		if j.Spec.UID != by.UID {
-			j.Spec.Env = nil
+			j.Spec.Env, j.Cause = nil, fleet.WithoutConsole(j.Cause)
 		}
 		jobs[id] = j
 	}
@@ -30,7 +30,7 @@ func Visible(s fleet.Snapshot, by fleet.Caller) fleet.Snapshot {
 		}
 		r := *g.Remains
 		r.Console, r.Log = nil, nil
-		g.Remains = &r
+		g.Remains, g.Cause = &r, fleet.WithoutConsole(g.Cause)
 		guests[id] = g
 	}
 	users := make(map[fleet.UserID]fleet.User, 1)

@@ -1,6 +1,8 @@
 package access
 
 import (
+	"bytes"
+	"encoding/json"
 	"testing"
 
 	"pagurus/fleet"
@@ -9,8 +11,9 @@ import (
 // What a job's user and administrators alone may see, and that the state itself stays as it is.
 func TestVisible(t *testing.T) {
 	s := fleet.NewSnapshot()
-	s.Jobs["j1"] = fleet.Job{ID: "j1", Spec: fleet.JobSpec{UID: 1, Env: []string{"KEY=secret"}}}
-	s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", Job: "j1", Remains: &fleet.Remains{Why: "it ended", Console: []string{"secret"}, Log: []string{"secret"}}}
+	remains := fleet.Remains{Why: "it ended", Console: []string{"secret"}, Log: []string{"secret"}}
+	s.Jobs["j1"] = fleet.Job{ID: "j1", Cause: "guest j1g0 ended: " + remains.Sentence(), Spec: fleet.JobSpec{UID: 1, Env: []string{"KEY=secret"}}}
+	s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", Job: "j1", Cause: remains.Sentence(), Remains: &remains}
 	s.Guests["j1g1"] = fleet.Guest{ID: "j1g1", Job: "j1"}
 	s.Users["ada"], s.Users["grace"] = fleet.User{ID: "ada"}, fleet.User{ID: "grace"}
 	s.Tokens["t"] = fleet.JoinToken{ID: "t"}
@@ -26,11 +29,11 @@ func TestVisible(t *testing.T) {
 		{"somebody by uid", fleet.Caller{UID: 77}, false, 0, 0},
 	} {
 		v := Visible(s, c.by)
-		r := v.Guests["j1g0"].Remains
-		if got := len(v.Jobs["j1"].Spec.Env) > 0 && len(r.Console) > 0 && len(r.Log) > 0; got != c.secrets || !got && len(v.Jobs["j1"].Spec.Env)+len(r.Console)+len(r.Log) > 0 {
-			t.Errorf("%s sees %+v and %+v", c.name, v.Jobs["j1"], r)
+		text, err := json.Marshal(v)
+		if n := bytes.Count(text, []byte("secret")); err != nil || c.secrets && n != 5 || !c.secrets && n > 0 {
+			t.Errorf("%s sees %d secrets, %v: %s", c.name, n, err, text)
 		}
-		if r.Why == "" || len(v.Guests) != 2 || len(v.Users) != c.users || len(v.Tokens) != c.tokens {
+		if g := v.Guests["j1g0"]; g.Remains.Why == "" || g.Cause != "it ended" && !c.secrets || len(v.Guests) != 2 || len(v.Users) != c.users || len(v.Tokens) != c.tokens {
 			t.Errorf("%s sees %+v", c.name, v)
 		}
 	}

@@ -25,7 +25,7 @@ func TestMachines(t *testing.T) { onMachines(t, 3, "testdata/machines", "openmpi
 // The shortest of them, which takes a third of the time.
 func TestTwoMachines(t *testing.T) { onMachines(t, 2, "testdata/machine", "openmpi") }
 
-// onMachines runs the scripts of a folder on machines, which are made anew after one that failed.
+// onMachines runs the scripts of a folder on machines, which are made again after one that failed.
 func onMachines(t *testing.T, machines int, scripts string, images ...string) {
 	packages := os.Getenv(machinesVariable)
 	if packages == "" {

@@ -38,12 +38,16 @@ func (s *server) record(id Peer, r fleet.AuditRecord, err error) {
 		return
 	}
 	r.At, r.By, r.From = time.Now(), id.Caller, id.From
-	if err != nil {
-		if r.Refused = err.Error(); !s.refusals.Allow() {
+	switch e := (*Error)(nil); {
+	case err == nil:
+	case !errors.As(err, &e) || e.Status >= http.StatusInternalServerError:
+		r.Failed = err.Error()
+	default:
+		if r.Refused = e.Error(); !s.refusals.Allow() {
 			return
 		}
 	}
-	s.Log.Info("audit", "who", r.Who(), "from", r.From, "did", r.Did, "on", r.On, "refused", r.Refused)
+	s.Log.Info("audit", "who", r.Who(), "from", r.From, "did", r.Did, "on", r.On, "result", r.Result())
 	if err := s.Audit.Append(r); err != nil {
 		s.Log.Error("what was done could not be kept", "who", r.Who(), "did", r.Did, "on", r.On, "cause", err)
 	}

@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -48,6 +50,10 @@ func TestAudit(t *testing.T) {
 	s := serve(t, &world{})
 	s.stop()
 	s.audit = k
+	s.backup = func(_ context.Context, begin func() io.Writer) error {
+		begin()
+		return errors.New("the disk is broken")
+	}
 	s.start(t)
 	ctx := limited(t)
 	root, user := s.client(t), s.userClient(t, 1234)
@@ -63,25 +69,24 @@ func TestAudit(t *testing.T) {
 	if _, err := host.Ask(ctx, fleet.Request{Verb: fleet.Drain, Host: "host2"}); err == nil {
 		t.Error("a host drained another")
 	}
+	if cut, err := root.Backup(ctx); err == nil {
+		_, _ = io.Copy(io.Discard, cut)
+		cut.Close()
+	}
 	if _, err := user.Audit(ctx, begun, nil); status(t, err) != http.StatusForbidden {
 		t.Errorf("a user reads the audit: %v", err)
 	}
 	var got []string
 	damaged, err := root.Audit(ctx, begun.Add(-time.Minute), func(r fleet.AuditRecord) error {
-		from, result := "here", "done"
-		if r.From != "" {
-			from = r.From
-		}
-		if r.Refused != "" {
-			result = "refused"
-		}
-		got = append(got, strings.Join([]string{r.Who(), from, r.Did, r.On, result}, ", "))
+		result, _, _ := strings.Cut(r.Result(), ":")
+		got = append(got, strings.Join([]string{r.Who(), cmp.Or(r.From, "here"), r.Did, r.On, result}, ", "))
 		return nil
 	})
 	want := []string{
 		"root, here, cancel, j1, done",
 		"ada, 127.0.0.1, drain, j1 host1, done", // the controller of tests answers with j1
 		"agent of host1, 127.0.0.1, ask for anything, /v1/ask, refused",
+		"root, here, back up the cluster, , failed",
 		"uid 1234, here, read the audit, /v1/audit, refused",
 	}
 	if err != nil || damaged != 3 || !slices.Equal(got, want) {

@@ -15,7 +15,7 @@ type Backup func(ctx context.Context, begin func() io.Writer) error
 
 // backup is answered on this machine alone: a backup holds the authority's key, which does not
 // leave the machine by any network.
-func (s *server) backup(id Peer, w http.ResponseWriter, r *http.Request) (err error) {
+func (s *server) backup(id Peer, w http.ResponseWriter, r *http.Request) error {
 	if id.From != "" {
 		return &Error{http.StatusForbidden, "a backup holds the cluster's keys: make it on the controller's own machine"}
 	}
@@ -23,12 +23,12 @@ func (s *server) backup(id Peer, w http.ResponseWriter, r *http.Request) (err er
 		return &Error{http.StatusNotImplemented, "this controller makes no backups"}
 	}
 	begun := false
-	defer func() { s.record(id, fleet.AuditRecord{Did: string(access.BackUp)}, err) }()
-	err = s.Backup(r.Context(), func() io.Writer {
+	err := s.Backup(r.Context(), func() io.Writer {
 		begun = true
 		w.Header().Set("Content-Type", "application/x-tar")
 		return w
 	})
+	s.record(id, fleet.AuditRecord{Did: string(access.BackUp)}, err)
 	if begun && err != nil {
 		s.Log.Warn("a backup was cut off", "cause", err)
 		return nil

@@ -23,9 +23,9 @@ const (
 	needlessAgain = 10 * time.Minute // between two tries to get one that is not needed yet
 )
 
-// renewal is a member's transport. Before a request it renews a certificate of which half of
-// the time has passed. If the controller no longer takes the certificate, it renews it and
-// repeats the request, of which the controller did nothing.
+// renewal is a member's transport. Before a request it renews a certificate that is past half of
+// its time. If the controller no longer takes the certificate, it renews it and repeats the
+// request, since the controller did nothing for it.
 type renewal struct {
 	client *Client
 	under  atomic.Pointer[http.Transport]
@@ -71,7 +71,7 @@ func (n *renewal) RoundTrip(r *http.Request) (*http.Response, error) {
 // CloseIdleConnections is for http.Client.
 func (n *renewal) CloseIdleConnections() { n.under.Load().CloseIdleConnections() }
 
-// inTime renews a certificate that is still good, if it is due and nobody else is at it.
+// inTime renews a certificate that is still good, if it is due and no other request does so.
 func (n *renewal) inTime(ctx context.Context) {
 	due := func() bool { return !time.Now().Before(n.client.RenewAt()) }
 	if !due() {
@@ -83,7 +83,7 @@ func (n *renewal) inTime(ctx context.Context) {
 	default:
 		return
 	}
-	now := time.Now().Round(0) // the monotonic clock stands still while the machine is suspended
+	now := time.Now().Round(0) // the monotonic clock does not count while the machine is suspended
 	if !due() || now.Sub(n.tried).Abs() < needlessAgain {
 		return
 	}

@@ -35,12 +35,12 @@ const (
 // Options configures the command line.
 type Options struct {
 	Version    string
-	Machine    func() (string, error)                             // this machine's ID, as fleet.Facts.Machine of a host with the same files
-	Missing    func(context.Context) ([]string, error)            // what guests need and this machine lacks
-	Mend       func(context.Context) error                        // installs it, and says how far it is
-	StartAgent func(ctx context.Context, anew bool) (bool, error) // starts this machine's agent by systemd, or anew one that runs; false: it has no unit
-	Args       []string                                           // the command line without the program; nil: this process's
-	Source     func(path string) string                           // what a directory is, if hosts can share it, as fleet.Directory.Source; nil: not known
+	Machine    func() (string, error)                                // this machine's ID, as fleet.Facts.Machine of a host with the same files
+	Missing    func(context.Context) ([]string, error)               // what guests need and this machine lacks
+	Mend       func(context.Context) error                           // installs it, and says how far it is
+	StartAgent func(ctx context.Context, restart bool) (bool, error) // starts this machine's agent by systemd, and restarts one that runs if so told; false: it has no unit
+	Args       []string                                              // the command line without the program; nil: this process's
+	Source     func(path string) string                              // what a directory is, if hosts can share it, as fleet.Directory.Source; nil: not known
 	In         io.Reader
 	Out        io.Writer
 	Err        io.Writer

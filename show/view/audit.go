@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"time"
 
 	"pagurus/fleet"
@@ -10,14 +11,8 @@ import (
 func AuditTable(records []fleet.AuditRecord) Table {
 	t := Table{Columns: []string{"WHEN", "WHO", "FROM", "DID", "ON", "RESULT"}, Empty: "nothing was done in that time"}
 	for _, r := range records {
-		from, result := "here", "done"
-		if r.From != "" {
-			from = r.From
-		}
-		if r.Refused != "" {
-			result = "refused: " + r.Refused
-		}
-		t.Rows = append(t.Rows, []string{r.At.Local().Format(time.DateTime), cell(r.Who()), cell(from), cell(r.Did), orDash(cell(r.On)), cell(result)})
+		from := cmp.Or(r.From, "here")
+		t.Rows = append(t.Rows, []string{r.At.Local().Format(time.DateTime), cell(r.Who()), cell(from), cell(r.Did), orDash(cell(r.On)), cell(r.Result())})
 	}
 	return t
 }
