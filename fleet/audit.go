@@ -73,7 +73,7 @@ func (r Request) Object(a Answer) string {
 	if r.Token != nil && r.Token.ID != "" {
 		add("token " + string(r.Token.ID))
 	} else if r.Token != nil {
-		add(fmt.Sprintf("token for %s %s", r.Token.Role, r.Token.User))
+		add(strings.TrimSpace(fmt.Sprintf("token for %s %s", r.Token.Role, r.Token.User)))
 	}
 	if r.User != nil {
 		add("user " + string(r.User.ID))
