@@ -140,8 +140,9 @@ func outliveTheCertificate(t *testing.T, life time.Duration) bool {
 		}
 	}
 	testkit.Until(t, 20*time.Second, "the list shows that the job ended", func() bool { return strings.Contains(list.out.String(), "ended") })
-	if n := w.members.renewals.Load(); n < 4 {
-		t.Errorf("%d renewals of four commands", n)
+	// `wait` shows nothing as it begins: on a busy machine it may find what another renewed.
+	if n := w.members.renewals.Load(); n < 3 {
+		t.Errorf("%d renewals of three commands that had begun", n)
 	}
 	return true
 }
