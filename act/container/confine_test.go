@@ -3,9 +3,14 @@ package container_test
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/elastic/go-seccomp-bpf/arch"
+	"github.com/moby/profiles/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"pagurus/fleet"
 )
@@ -24,6 +29,98 @@ var attempts = []string{
 	"perl -e 'exit(syscall(56, 0x10000000|17, 0) >= 0 ? 0 : 1)'",                   // clone into a user namespace
 	"perl -e 'exit(syscall(435, 0, 0) >= 0 ? 0 : 1)'",                              // clone3, whose flags the filter cannot see
 	"perl -e 'exit(syscall(169, 0xfee1dead, 672274793, 0x4321fedc) == 0 ? 0 : 1)'", // reboot
+	"perl -e 'exit(socket(S, 40, 1, 0) ? 0 : 1)'",                                  // the machine's own host (AF_VSOCK)
+	"perl -e 'exit(socket(S, 38, 5, 0) ? 0 : 1)'",                                  // the kernel's ciphers (AF_ALG)
+	"perl -e 'exit(socket(S, 2, 1, 132) ? 0 : 1)'",                                 // SCTP
+	"perl -e 'exit(socketpair(A, B, 30, 1, 0) ? 0 : 1)'",                           // TIPC
+	"perl -e 'exit(syscall(135, 0x400000) >= 0 ? 0 : 1)'",                          // personality: all memory executable
+}
+
+// callsWithPrivilege are calls that this project allows and that container engines allow only with
+// a privilege, or depending on their arguments.
+var callsWithPrivilege = []string{"chroot", "clone", "get_mempolicy", "set_mempolicy", "mbind", "move_pages"}
+
+// refusedSyscalls lists the numbers of calls that container engines refuse to programs without privileges,
+// and of calls that no kernel has.
+func refusedSyscalls() (out []string) {
+	allowed := map[string]bool{}
+	const ofProbes = 336 // uprobe: no filter sees it (Linux 6.18), and it fails but where the kernel has put it
+	for _, name := range callsWithPrivilege {
+		allowed[name] = true
+	}
+	for _, rule := range seccomp.DefaultProfile().Syscalls {
+		if rule.Action == specs.ActAllow && (rule.Includes == nil || len(rule.Includes.Caps) == 0) {
+			for _, name := range rule.Names {
+				allowed[name] = true
+			}
+		}
+	}
+	for n := range 600 {
+		if !allowed[arch.X86_64.SyscallNumbers[n]] && n != ofProbes {
+			out = append(out, strconv.Itoa(n))
+		}
+	}
+	return out
+}
+
+// calls makes system calls and prints those that exist, with the error. One made by a number
+// for 32 bits (int 0x80) ends the program.
+const calls = `#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int count, char **number)
+{
+	for (int i = 1; i < count; i++) {
+		errno = 0;
+		long got = syscall(atol(number[i]), 0, 0, 0, 0, 0, 0);
+		if (got != -1 || errno != ENOSYS && (errno != EPERM || atol(number[i]) > 450))
+			printf("call %s: %ld, error %d\n", number[i], got, errno);
+	}
+	for (int wide = 0; wide < 2; wide++) {
+		errno = 0;
+		if (syscall(0x40000000 | (wide ? SYS_getpid : 512), 0, 0, 0) != -1 || errno != EPERM && errno != ENOSYS)
+			printf("a call of x32: error %d\n", errno);
+	}
+	int status, child = fork();
+	if (child == 0) {
+		int got = 20; /* getpid */
+		__asm__ volatile("int $0x80" : "+a"(got) : : "memory");
+		_exit(got > 0 ? 0 : 1);
+	}
+	waitpid(child, &status, 0);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		printf("a call of 32 bits\n");
+	return 0;
+}
+`
+
+// TestCalls: in a container, what container engines refuse is refused, for root and for a user,
+// before and after a move.
+func TestCalls(t *testing.T) {
+	for _, user := range []uint32{0, jobUser} {
+		t.Run(fmt.Sprint(user), func(t *testing.T) {
+			j := newJobOf(t, "openmpi", 1, user)
+			if o := j.do(0, time.Minute, sh("cat >c.c && cc -Wall -o calls c.c"), calls); o.exit.Code != 0 {
+				t.Fatalf("compile: %+v", o)
+			}
+			all := refusedSyscalls()
+			if len(all) < 200 {
+				t.Fatalf("only %v are refused", all)
+			}
+			for n := range 2 {
+				if n == 1 {
+					j.move(0, 1)
+				}
+				if o := j.do(0, time.Minute, fleet.Program{Args: append([]string{"./calls"}, all...)}, ""); o.stdout != "" || o.exit != (fleet.Exit{}) {
+					t.Errorf("after %d moves %s%s: %v", n, o.stdout, o.stderr, o.exit)
+				}
+			}
+		})
+	}
 }
 
 // TestConfined: a container's root cannot escape, before and after a move, and finds its mounts,
@@ -45,7 +142,7 @@ func TestConfined(t *testing.T) {
 			}
 		}
 		now := j.do(0, time.Minute, sh(look), "")
-		for _, want := range []string{"CapEff:\t00000000000404fb", "CapBnd:\t00000000000404fb", "NoNewPrivs:\t1", "Seccomp:\t2", "guest0\n", "\n2\n02:70:67:00:01:01\n1450\n"} {
+		for _, want := range []string{"CapEff:\t00000000000404eb", "CapBnd:\t00000000000404eb", "NoNewPrivs:\t1", "Seccomp:\t2", "guest0\n", "\n2\n02:70:67:00:01:01\n1450\n"} {
 			if !strings.Contains(now.stdout, want) {
 				t.Errorf("it lacks %q:\n%s", want, now.stdout)
 			}

@@ -95,6 +95,8 @@ var refusedCalls = func() (rows []Row) {
 		"ARCH_REQ_XCOMP_PERM (AMX)", "ARCH_SET_CPUID", "ARCH_SHSTK_ENABLE, map_shadow_stack", "F_NOTIFY (use inotify)", "F_SETLEASE", "modify_ldt", "landlock", "lsm_set_self_attr", "strict seccomp",
 		"securebits", "SCHED_FIFO, SCHED_RR, SCHED_DEADLINE",
 		"bpf", "perf_event_open", "io_uring", "userfaultfd", "fanotify", "keyrings", "namespaces of its own (unshare, clone)",
+		"pidfd_getfd, process_madvise, kcmp", "personality that makes memory executable or maps the first page (READ_IMPLIES_EXEC, MMAP_PAGE_ZERO)",
+		"system calls newer than Linux 6.1 (cachestat, futex_wait and others)",
 	} {
 		rows = append(rows, Row{"process", name, Denied, vm, "denied"})
 	}
@@ -103,6 +105,9 @@ var refusedCalls = func() (rows []Row) {
 		"MAP_DROPPABLE (getrandom works without it)", "guard regions (MADV_GUARD_INSTALL; use mprotect)",
 	} {
 		rows = append(rows, Row{"memory", name, Denied, vm, "denied"})
+	}
+	for _, name := range []string{"families but Unix, Internet and netlink (AF_VSOCK, AF_ALG and others)", "Internet protocols but TCP and UDP (SCTP, DCCP, L2TP and others)"} {
+		rows = append(rows, Row{"socket", name, Denied, vm, "denied"})
 	}
 	return rows
 }()

@@ -1,6 +1,9 @@
 package sandbox
 
-import "golang.org/x/sys/unix"
+import (
+	"github.com/elastic/go-seccomp-bpf/arch"
+	"golang.org/x/sys/unix"
+)
 
 // Constants of this instruction set: its name for seccomp, and the first call number of an older
 // convention.
@@ -15,5 +18,8 @@ var machineChoices = []choice{
 	{call: unix.SYS_ARCH_PRCTL, argument: 0, among: []uint32{0x1001, 0x1002, 0x1003, 0x1004, 0x1011, archGetSupported, archGetPerm, archMapVDSO, archMapVDSO + 1, archMapVDSO + 2, archShadowStatus}, wrong: unix.EINVAL},
 }
 
-// machineUnknown: CRIU does not know a process's own segments.
-var machineUnknown = []uintptr{unix.SYS_MODIFY_LDT, unix.SYS_MAP_SHADOW_STACK}
+// machineAbsent: CRIU does not know a process's own segments.
+var machineAbsent = []uintptr{unix.SYS_MODIFY_LDT}
+
+// machineCalls has the numbers of calls by their names.
+var machineCalls = arch.X86_64

@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <netinet/in.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/signalfd.h>
@@ -814,6 +815,18 @@ static void denied(void)
 		FAILS(syscall(SYS_keyctl, 1, 0), EPERM);
 		FAILS(syscall(SYS_unshare, 0x80 /* CLONE_NEWTIME */), EPERM);
 		FAILS(syscall(SYS_unshare, CLONE_NEWUSER), EPERM);
+		FAILS(syscall(438 /* pidfd_getfd */, 0, 0, 0), EPERM);
+		FAILS(syscall(440 /* process_madvise */, 0, 0, 0, 0, 0), EPERM);
+		FAILS(syscall(SYS_kcmp, 1, 1, 0, 0, 0), EPERM);
+		FAILS(syscall(451 /* cachestat */, 0, m, m, 0), ENOSYS);
+		FAILS(syscall(455 /* futex_wait */, m, 0, 0, 0, 0, 0), ENOSYS);
+		FAILS(personality(READ_IMPLIES_EXEC), EPERM);
+		FAILS(personality(MMAP_PAGE_ZERO), EPERM);
+		FAILS(socket(AF_VSOCK, SOCK_STREAM, 0), EAFNOSUPPORT);
+		FAILS(socket(AF_ALG, SOCK_SEQPACKET, 0), EAFNOSUPPORT);
+		FAILS(socketpair(30 /* AF_TIPC */, SOCK_STREAM, 0, (int[2]){0}), EAFNOSUPPORT);
+		FAILS(socket(AF_INET, SOCK_STREAM, IPPROTO_SCTP), EPROTONOSUPPORT);
+		FAILS(socket(AF_INET6, 6 /* SOCK_DCCP */, 33 /* IPPROTO_DCCP */), EPROTONOSUPPORT);
 		FAILS(prctl(PR_SET_SECCOMP, 1, 0, 0, 0), EINVAL);
 		FAILS(prctl(PR_SET_SECUREBITS, 1, 0, 0, 0), EPERM);
 		FAILS(sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){1}), EPERM);
