@@ -61,12 +61,21 @@ func (d *Driver) Obstacles(ctx context.Context, id fleet.GuestID) ([]string, err
 	if err := g.askFiles(ctx, answerLimit); err != nil { // what follows would wait for the server, too
 		return []string{err.Error()}, nil
 	}
-	found := append(criu.Obstacles(r.Process.PID, ghostBytes(r), r.jobFolders()...), kernelstate.LastingLocks(ctx, r.Process.PID, r.paths()...)...)
+	found := append(r.obstacles(), kernelstate.LastingLocks(ctx, r.Process.PID, r.paths()...)...)
 	found = append(found, kernelstate.LastingSockets(ctx, r.Process.PID)...)
 	if r.Agent != "" && !sandbox.AgentShown(r.Process.PID) {
 		found = append(found, sandbox.Elsewhere)
 	}
 	return found, nil
+}
+
+// obstacles returns those that can be seen without a look at locks and sockets.
+func (r record) obstacles() []string {
+	all, err := criu.Processes(r.Process.PID)
+	if err != nil {
+		return nil // the process is gone: there is nothing to move
+	}
+	return append(criu.Obstacles(r.Process.PID, ghostBytes(r), r.jobFolders()...), sandbox.HiddenInUse(all, criu.NameOf)...)
 }
 
 // movableGuest returns a guest that runs here and is not being moved.

@@ -168,7 +168,7 @@ func (t *target) serve(c *framing.Conn, h transfer.Hello) error {
 			return err
 		}
 	}
-	if err := transfer.Reply(c, transfer.Answer{Arrived: r.Arrived, Failure: r.Failure, Lacks: lacks, Folders: r.identities()}); err != nil || over {
+	if err := transfer.Reply(c, transfer.Answer{Arrived: r.Arrived, Failure: r.Failure, Lacks: lacks, Hides: true, Folders: r.identities()}); err != nil || over {
 		return err
 	}
 	in, restoring, err := t.open(lacks)
@@ -424,6 +424,9 @@ func (t *target) adoptProcesses(pid int) error {
 	}
 	deliver := func(packet []byte) error {
 		return d.atHost(func() error { return r.Port.Deliver(packet) })
+	}
+	if err := errors.Join(sandbox.Confined(all), sandbox.Hide(pid)); err != nil {
+		return err
 	}
 	rest, err := kernelstate.Restore(pid, filepath.Join(g.Dir, imagesDir), deliver)
 	if err != nil {

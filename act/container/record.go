@@ -48,6 +48,7 @@ type copying struct {
 	Asked      bool              `json:"asked"`                // the target was told to resume the guest, and so may have it
 	Left       bool              `json:"left"`                 // the target has it
 	Kept       []criu.KeptName   `json:"kept,omitempty"`       // names of removed files that were made for the target
+	Hides      bool              `json:"hides,omitempty"`      // the target hides its kernel's files itself
 	Crosses    []string          `json:"crosses,omitempty"`    // directories of the job that the target reaches in another way
 	PageServer host.Process      `json:"page_server,omitzero"` // sends lazy pages to the target
 	Cost       fleet.Progress    `json:"cost"`                 // of the whole migration; set when Left is

@@ -172,7 +172,7 @@ func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.
 	}
 	if err := g.Remember(func(now *record) {
 		if now.Copy != nil {
-			now.Copy.Crosses = r.crosses(a.Folders)
+			now.Copy.Crosses, now.Copy.Hides = r.crosses(a.Folders), a.Hides
 		}
 	}); err != nil {
 		return nil, errors.Join(err, conn.Close())

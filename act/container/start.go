@@ -137,7 +137,7 @@ func (d *Driver) mounts(r record) []shown {
 
 func (d *Driver) cell(r record) sandbox.Cell {
 	c := sandbox.Cell{
-		Root: filepath.Join(d.dir(r.Guest), rootDir), Hostname: r.Hostname, Program: sandbox.AgentPath, Console: sandbox.Console,
+		Root: filepath.Join(d.dir(r.Guest), rootDir), Hostname: r.Hostname, Program: sandbox.AgentPath, Console: sandbox.Console, Hide: sandbox.Hidden,
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "TERM=linux", "container=pagurus"},
 	}
 	for _, m := range d.mounts(r) {

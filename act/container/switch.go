@@ -160,7 +160,7 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 	if err := s.guest.writeFiles(ctx, writeLimit); err != nil { // most of it, while the guest runs
 		return false, err
 	}
-	if found := criu.Obstacles(r.Process.PID, ghostBytes(r), r.jobFolders()...); len(found) > 0 { // CRIU may take seconds to find them
+	if found := r.obstacles(); len(found) > 0 { // CRIU may take seconds to find them
 		return false, errors.New(found[0])
 	}
 	dumping, err := d.prepareDump(s)
@@ -365,8 +365,12 @@ func (d *Driver) prepareDump(s dumpPoint) (*criu.Dumping, error) {
 	for _, m := range d.mounts(r) {
 		mounts[m.at] = m.name
 	}
+	var skip []string
+	if r.Copy.Hides {
+		skip = sandbox.Hidden
+	}
 	return d.criu.PrepareDump(criu.DumpSpec{
-		PID: r.Process.PID, Images: s.images, Mounts: mounts, Running: true, Freezer: freezer, GhostBytes: ghostBytes(r), Copied: s.out.Copied(),
+		PID: r.Process.PID, Images: s.images, Mounts: mounts, Skip: skip, Running: true, Freezer: freezer, GhostBytes: ghostBytes(r), Copied: s.out.Copied(),
 	})
 }
 

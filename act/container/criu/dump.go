@@ -24,6 +24,7 @@ type DumpSpec struct {
 	PID        int               // the container's first process, as the caller sees it
 	Images     string            // an empty folder for the images and the log
 	Mounts     map[string]string // folders of the host that are mounted in the container: from the path there to the name in RestoreSpec.Mounts
+	Skip       []string          // mount points in the container that are not dumped; nothing may have files open there
 	Running    bool              // the processes live on after the dump; otherwise they are killed
 	Freezer    string            // folder of their control group; if it was frozen, it stays frozen; empty: there is none
 	GhostBytes int64             // limit of open deleted files, in bytes; 0: the constant GhostBytes
@@ -187,6 +188,7 @@ func (s DumpSpec) options() (*rpc.CriuOpts, error) {
 	for _, path := range slices.Sorted(maps.Keys(s.Mounts)) {
 		o.External = append(o.External, fmt.Sprintf("mnt[%s]:%s", path, s.Mounts[path]))
 	}
+	o.SkipMnt = s.Skip
 	if s.Freezer != "" {
 		o.FreezeCgroup = new(s.Freezer)
 	}

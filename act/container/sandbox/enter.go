@@ -3,7 +3,6 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -92,7 +91,7 @@ func (c Cell) mount() error {
 			}
 		}
 	}
-	return mask()
+	return errors.Join(hide(c.Hide, nil), fix())
 }
 
 // mounting is one call of mount(2).
@@ -158,46 +157,6 @@ func (m Mount) place(tree int) error {
 		return err
 	}
 	return f.Close()
-}
-
-// hidden lists files and folders of the kernel that reveal the host's state or change it.
-// fixed lists those that are read-only. Both are as in the specification of the Open
-// Container Initiative.
-var (
-	hidden = []string{
-		"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/scsi",
-		"/proc/interrupts", "/sys/firmware", "/sys/devices/virtual/powercap",
-	}
-	fixed = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
-)
-
-// mask covers the hidden and fixed paths.
-func mask() error {
-	for _, path := range hidden {
-		st, err := os.Stat(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		over := "/dev/null"
-		if st.IsDir() {
-			over = "/dev/empty"
-		}
-		if err := bind(over, path); err != nil {
-			return err
-		}
-	}
-	for _, path := range fixed {
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err := bind(path, path); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // bind mounts a file or folder read-only at another place.

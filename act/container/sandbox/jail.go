@@ -21,6 +21,7 @@ import (
 type Cell struct {
 	Root     string   `json:"root"` // a mount point: its path on the host
 	Hostname string   `json:"hostname"`
+	Hide     []string `json:"hide"`    // paths that are covered
 	Mounts   []Mount  `json:"mounts"`  // in this order, on folders and files that are made if they are missing
 	Program  string   `json:"program"` // its path in the container
 	Env      []string `json:"env"`

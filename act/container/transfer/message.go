@@ -50,6 +50,7 @@ type Answer struct {
 	Arrived bool   `json:"arrived,omitempty"` // it has the whole guest
 	Failure string `json:"failure,omitempty"` // it does not have the guest and never will by this migration
 	Lacks   bool   `json:"lacks,omitempty"`   // it lacks the guest agent, which must be sent before everything else
+	Hides   bool   `json:"hides,omitempty"`   // it hides its own kernel's files, so the source's mounts for that are not dumped
 
 	Folders []Folder `json:"folders,omitempty"` // the job's directories as it has them
 }
