@@ -13,6 +13,8 @@ type Remains struct {
 	Why      string    `json:"why,omitempty"`       // what ended, and why: a sentence without its full stop
 	Reason   string    `json:"reason,omitempty"`    // in QEMU's words: guest-reset, guest-panic, host-error, …
 	OOMKills int       `json:"oom_kills,omitempty"` // its processes that the kernel killed because the guest's memory was used up
+	Refused  int       `json:"refused,omitempty"`   // processes and threads that could not start because it had MaxTasks
+	MaxTasks int       `json:"max_tasks,omitempty"` // how many it may have
 	Console  []string  `json:"console,omitempty"`   // the last lines of its console
 	Log      []string  `json:"log,omitempty"`       // the last lines of the log of what ran it
 	Folder   string    `json:"folder,omitempty"`    // on its host, with the ends of both
@@ -34,6 +36,25 @@ func (r Remains) Sentence() string {
 func WithoutConsole(cause string) string {
 	before, _, _ := strings.Cut(cause, lastLine)
 	return before
+}
+
+// Limits says which limits a guest has reached, and what to do: sentences without their full
+// stops.
+func (r Remains) Limits() (all []string) {
+	for _, says := range []string{r.OutOfMemory(), r.OutOfTasks()} {
+		if says != "" {
+			all = append(all, says)
+		}
+	}
+	return all
+}
+
+// OutOfTasks says that processes could not start, and what to do; empty if all could.
+func (r Remains) OutOfTasks() string {
+	if r.Refused == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the guest reached its limit of %d processes and threads, and could not start another %d times: have fewer in each guest, with more `run --guests`", r.MaxTasks, r.Refused)
 }
 
 // OutOfMemory says which processes the kernel killed, and what to do; empty if none.

@@ -211,6 +211,10 @@ func TestContain(t *testing.T) {
 	if held != 1 {
 		t.Errorf("%d groups hold them to 4096 processes", held)
 	}
+	if times, most := g.TasksRefused(guest); times != 0 || most != 4096 {
+		t.Errorf("%d processes of at most %d could not start", times, most)
+	}
+	swapped(t, g, guest, memory)
 	if err := g.Contain(guest, fleet.Resources{CPUs: 1}, second); err != nil {
 		t.Errorf("the ceiling cannot be taken off: %v", err)
 	}
@@ -235,6 +239,40 @@ func TestContain(t *testing.T) {
 	}
 	if left := traces(top); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// swapped checks that swap space gives a guest no more memory, and that a suspended one may be swapped out.
+func swapped(t *testing.T, g *Groups, guest fleet.GuestID, memory int) {
+	t.Helper()
+	read := func() string {
+		for _, dir := range traces(strings.TrimPrefix(g.root, "/") + "/" + string(guest)) {
+			for _, name := range []string{"memory.memsw.limit_in_bytes", "memory.swap.max"} {
+				if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+					return name + " " + strings.TrimSpace(string(text))
+				}
+			}
+		}
+		return ""
+	}
+	both := fmt.Sprintf("memory.memsw.limit_in_bytes %d", memory)
+	now := read()
+	if now == "" {
+		t.Log("this kernel does not count swap space")
+	}
+	for on, want := range map[bool]string{true: "memory.swap.max max", false: "memory.swap.max 0"} {
+		if err := g.Swap(guest, on); err != nil {
+			t.Error(err)
+		}
+		if got := read(); got != want && got != both && got != "" {
+			t.Errorf("with swapping %t: %s", on, got)
+		}
+	}
+	if now != "" && now != both && now != "memory.swap.max 0" {
+		t.Errorf("at first: %s", now)
+	}
+	if err := g.Swap("g9", true); err != nil {
+		t.Errorf("a group that is not there: %v", err)
 	}
 }
 

@@ -59,10 +59,7 @@ func (g *Groups) contain(at string, memory int64, pids []int) error {
 	}
 	join := func(pid int) error { return write(freezer, procs, strconv.Itoa(pid)) }
 	if _, old := g.tree.(legacy); old {
-		if memory <= 0 {
-			memory = -1
-		}
-		err = write(memoryDir, "memory.limit_in_bytes", strconv.FormatInt(memory, 10))
+		err = limitMemory(memoryDir, memory)
 		join = func(pid int) error {
 			if err := g.tree.add(at, pid); err != nil {
 				return err
@@ -77,7 +74,7 @@ func (g *Groups) contain(at string, memory int64, pids []int) error {
 		if memory > 0 {
 			most = strconv.FormatInt(memory, 10)
 		}
-		err = write(memoryDir, "memory.max", most)
+		err = errors.Join(write(memoryDir, "memory.max", most), setSwap(memoryDir, "0"))
 	}
 	for _, pid := range pids {
 		if err == nil {
@@ -85,6 +82,49 @@ func (g *Groups) contain(at string, memory int64, pids []int) error {
 		}
 	}
 	return err
+}
+
+// limitMemory sets the limit of a group of version 1, whose swap space counts, too: a guest that takes
+// too much is not swapped out, but ends. The kernel keeps the limit of both at least as high as that of
+// memory alone.
+func limitMemory(dir string, most int64) error {
+	if most <= 0 {
+		most = -1
+	}
+	const both = "memory.memsw.limit_in_bytes" // missing if the kernel does not count swap space
+	value := strconv.FormatInt(most, 10)
+	if err := gone(write(dir, both, "-1")); err != nil {
+		return err
+	}
+	if err := write(dir, "memory.limit_in_bytes", value); err != nil {
+		return err
+	}
+	return gone(write(dir, both, value))
+}
+
+// setSwap sets how much swap space a group of version 2 may use. It is not an error if the kernel does
+// not count it.
+func setSwap(dir, most string) error { return gone(write(dir, "memory.swap.max", most)) }
+
+// Swap lets a guest's memory be swapped out when the host is short of memory, as suits one that is
+// suspended, or ends that. With version 1 it always can be; but it never has more of
+// both than its memory.
+func (g *Groups) Swap(guest fleet.GuestID, on bool) error {
+	if _, old := g.tree.(legacy); old {
+		return nil
+	}
+	at, err := g.of(guest)
+	if err != nil {
+		return err
+	}
+	most := "0"
+	if on {
+		most = "max" // a suspended guest takes no more memory
+	}
+	if err := gone(setSwap(filepath.Join(mountPoint, at), most)); err != nil {
+		return fmt.Errorf("let the memory of guest %s be swapped out: %w", guest, err)
+	}
+	return nil
 }
 
 // hasteEvery is shorter than the time after which the kernel delays moves again.

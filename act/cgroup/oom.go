@@ -28,13 +28,13 @@ func (g *Groups) OOMKills(guest fleet.GuestID) int {
 	if err != nil {
 		return 0
 	}
-	return oomKills(string(text))
+	return countOf("oom_kill ", string(text))
 }
 
-// oomKills reads the count from either version's file.
-func oomKills(text string) int {
+// countOf reads the count of an event from a file of either version.
+func countOf(event, text string) int {
 	for line := range strings.Lines(text) {
-		if n, is := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); is {
+		if n, is := strings.CutPrefix(strings.TrimSpace(line), event); is {
 			count, _ := strconv.Atoi(n)
 			return count
 		}

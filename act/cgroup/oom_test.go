@@ -68,7 +68,7 @@ func TestReadOOMKills(t *testing.T) {
 	for text, want := range map[string]int{
 		"": 0, "low 0\nhigh 0\nmax 9\noom 4\noom_kill 3\noom_group_kill 1\n": 3, "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n": 2,
 	} {
-		if got := oomKills(text); got != want {
+		if got := countOf("oom_kill ", text); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 	}

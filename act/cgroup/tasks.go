@@ -5,6 +5,9 @@ import (
 	"path"
 	"path/filepath"
 	"strconv"
+	"strings"
+
+	"pagurus/fleet"
 )
 
 // A program that forks without end must not use up the host's PIDs. Usual programs on so
@@ -16,6 +19,26 @@ const (
 
 // tasksOf is the maximum number of a guest's processes and threads.
 func tasksOf(cpus int) int { return max(leastTasks, tasksPerCPU*cpus) }
+
+// TasksRefused returns how often a contained guest could not start a process or thread because
+// it had as many as it may have, and how many that is. It is 0 if that is unknown.
+func (g *Groups) TasksRefused(guest fleet.GuestID) (times, most int) {
+	at, err := g.of(guest)
+	if err != nil {
+		return 0, 0
+	}
+	dir, _ := g.tasks(at)
+	if dir == "" {
+		return 0, 0
+	}
+	events, err1 := os.ReadFile(filepath.Join(dir, "pids.events"))
+	limit, err2 := os.ReadFile(filepath.Join(dir, "pids.max"))
+	if err1 != nil || err2 != nil {
+		return 0, 0
+	}
+	most, _ = strconv.Atoi(strings.TrimSpace(string(limit))) // 0 for "max"
+	return countOf("max ", string(events)), most
+}
 
 // holdTasks limits a contained group's processes and threads, and moves processes there
 // if that is a separate tree. If the kernel lacks the controller there is no limit.

@@ -44,6 +44,8 @@ type Config struct {
 	Files        func(context.Context, fleet.Task) ([]Files, error)  // opens the job's directories with the job's user's rights, its own first; the caller closes them; if Files is nil or returns none, guests see no files
 	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // reports whether a copy may switch; called when each pass begins; nil: nothing is copied
 	OOMKills     func(fleet.GuestID) int                             // returns how many of a guest's processes the kernel killed because its memory was used up; nil: unknown
+	TasksRefused func(fleet.GuestID) (times, most int)               // returns how often a guest could not start a process because it had the most that it may have; nil: unknown
+	Swap         func(guest fleet.GuestID, on bool) error            // lets a guest's memory be swapped out when the host is short of memory, or ends that; nil: nothing
 	Log          *slog.Logger                                        // nil: slog.Default
 }
 

@@ -16,10 +16,10 @@ func (d *Driver) noteEnd(id fleet.GuestID, exit host.Exit, lost string) {
 	console := sandbox.OpenConsole(filepath.Join(d.dir(id), storeDir))
 	defer console.Close()
 	r, err := d.guests.Remember(id, console, nil, func(r *fleet.Remains, _ string) {
-		r.OOMKills = d.oomKills(id)
+		d.noteLimits(id, r)
 		r.Why = cmp.Or(lost, "its first process "+exit.String())
-		if oom := r.OutOfMemory(); oom != "" {
-			r.Why += ", and " + oom
+		for _, limit := range r.Limits() {
+			r.Why += ", and " + limit
 		}
 	})
 	d.config.Log.Info("guest ended", "guest", id, "why", r.Why, "kept", r.Folder)
@@ -29,23 +29,27 @@ func (d *Driver) noteEnd(id fleet.GuestID, exit host.Exit, lost string) {
 }
 
 // Ending returns what is known of a guest that ended by itself, or of one that is here and
-// used up its memory. nil: neither is so, or it was stopped since.
+// reached a limit. nil: neither is so, or it was stopped since.
 func (d *Driver) Ending(id fleet.GuestID) *fleet.Remains {
 	g, _ := d.guests.Find(id)
 	if g == nil || g.Dead() {
 		return d.guests.Ending(id)
 	}
-	if n := d.oomKills(id); n > 0 {
-		return &fleet.Remains{OOMKills: n}
+	var r fleet.Remains
+	if d.noteLimits(id, &r); len(r.Limits()) > 0 {
+		return &r
 	}
 	return nil
 }
 
-func (d *Driver) oomKills(id fleet.GuestID) int {
-	if d.config.OOMKills == nil {
-		return 0
+// noteLimits notes which limits a guest has reached on this host.
+func (d *Driver) noteLimits(id fleet.GuestID, r *fleet.Remains) {
+	if d.config.OOMKills != nil {
+		r.OOMKills = d.config.OOMKills(id)
 	}
-	return d.config.OOMKills(id)
+	if d.config.TasksRefused != nil {
+		r.Refused, r.MaxTasks = d.config.TasksRefused(id)
+	}
 }
 
 // LastWords returns what a guest said last, for people to read. LastWords returns "" if

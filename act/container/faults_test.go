@@ -392,7 +392,7 @@ func TestArrivedAllTheSame(t *testing.T) {
 		if err := errors.Join(os.Rename(record, record+".kept"), os.Mkdir(record, 0o700)); err != nil {
 			t.Error(err)
 		}
-		killed := acthost.With("PAGURUS_IMAGES=" + filepath.Join(folder, "images"))
+		killed := acthost.With("PAGURUS_IMAGES="+filepath.Join(folder, "images"), nil)
 		for _, pid := range killed {
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 				t.Error(err)

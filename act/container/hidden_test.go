@@ -3,12 +3,17 @@ package container_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/cgroup"
+	"pagurus/act/container/criu"
 	"pagurus/act/container/sandbox"
 	"pagurus/internal/testkit"
 )
@@ -79,6 +84,57 @@ func TestHidden(t *testing.T) {
 	}
 }
 
+// TestLooseGuest: the root of a source puts a process into a guest with all of its rights. The target
+// does not resume it, and the guest goes on where it is. Without the process it moves.
+func TestLooseGuest(t *testing.T) {
+	j := newJobOf(t, "openmpi", 1, jobUser)
+	id, first := j.tasks[0].Guest.ID, j.process(t, 0, j.tasks[0].Guest.ID)
+	cmd := exec.Command("nsenter", "-t", fmt.Sprint(first), "-m", "-p", "-i", "-u", "-n", "-r", "-w", "sh", "-c", "cd /; exec </dev/null >/dev/null 2>&1; setsid -f sleep 1000")
+	// Nothing that this test was started with may be open in the guest.
+	if err := unix.CloseRange(3, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var loose int
+	until(t, func() bool {
+		all, err := criu.Processes(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(all, func(pid int) bool {
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+			return string(name) == "sleep\n"
+		})
+		if at >= 0 {
+			loose = all[at]
+		}
+		return at >= 0
+	})
+	groups, err := cgroup.Open(j.hosts[0].Group, 0)
+	if err == nil {
+		err = groups.Contain(id, j.tasks[0].Guest.Need, loose)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.tryMove(0, 1); err == nil || !strings.Contains(err.Error(), "of the guest has the capabilities") {
+		t.Errorf("the move says %v", err)
+	}
+	if o := j.do(0, time.Minute, sh("echo here"), ""); o.stdout != "here\n" {
+		t.Errorf("afterwards it says %+v", o)
+	}
+	if err := unix.Kill(loose, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { return unix.Kill(loose, 0) != nil })
+	j.move(0, 2)
+	if o := j.do(0, time.Minute, sh("echo there"), ""); o.stdout != "there\n" {
+		t.Errorf("after the move it says %+v", o)
+	}
+}
+
 // TestHiddenInUse: a program has a hidden file open, which is empty. It prevents a move, which is
 // known beforehand by name.
 func TestHiddenInUse(t *testing.T) {
@@ -87,7 +143,9 @@ func TestHiddenInUse(t *testing.T) {
 	wait := testkit.Meanwhile(t, func() {
 		o = j.do(0, time.Minute, sh("exec 3</proc/keys; touch began; until [ -e end ]; do sleep 0.05; done; cat <&3; exec 3<&-; touch closed; until [ -e over ]; do sleep 0.05; done; echo end"), "")
 	})
-	is := func(name string) { until(t, func() bool { _, err := os.Stat(filepath.Join(j.files, name)); return err == nil }) }
+	is := func(name string) {
+		until(t, func() bool { _, err := os.Stat(filepath.Join(j.files, name)); return err == nil })
+	}
 	tell := func(name string) {
 		if err := os.WriteFile(filepath.Join(j.files, name), nil, 0o644); err != nil {
 			t.Fatal(err)

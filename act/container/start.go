@@ -197,14 +197,29 @@ func (d *Driver) killBut(r record, spared int) error {
 		all = slices.Concat(all, host.Family(r.Process.PID), host.Beside(r.Process.PID))
 		handle.Close()
 	}
-	all = append(all, host.Rooted(filepath.Join(d.dir(r.Guest), storeDir, sandbox.Files))...)
-	all = append(all, host.With(criu.Setting(filepath.Join(d.dir(r.Guest), imagesDir)))...)
+	contained := d.contained()
+	all = append(all, host.Rooted(filepath.Join(d.dir(r.Guest), storeDir, sandbox.Files), contained)...)
+	all = append(all, host.With(criu.Setting(filepath.Join(d.dir(r.Guest), imagesDir)), contained)...)
 	if err := host.KillAll(all, spared); err != nil {
 		return err
 	}
 	// Frozen processes handle no signals. When thawed, they handle SIGKILL before
 	// anything else.
 	return d.config.Cgroups.Thaw(r.Guest)
+}
+
+// contained returns the processes of all guests' groups. There may be thousands of them, and their
+// programs decide how long the kernel takes to tell about them.
+func (d *Driver) contained() map[int]bool {
+	all := map[int]bool{}
+	guests, _ := os.ReadDir(d.dir("")) // without it only more is examined
+	for _, g := range guests {
+		pids, _ := d.config.Cgroups.Members(fleet.GuestID(g.Name()))
+		for _, pid := range pids {
+			all[pid] = true
+		}
+	}
+	return all
 }
 
 // wipe removes what is left of a guest that the driver does not watch.

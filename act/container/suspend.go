@@ -37,7 +37,15 @@ func (d *Driver) suspend(g *guest) error {
 	if err := g.Remember(func(r *record) { r.Suspended = true }); err != nil { // recorded first: without a record the guest would stay frozen
 		return err
 	}
-	return d.config.Cgroups.Freeze(g.ID)
+	return errors.Join(d.config.Cgroups.Freeze(g.ID), d.swap(g.ID, true))
+}
+
+// swap lets a guest's memory be swapped out, as suits a suspended one, or ends that.
+func (d *Driver) swap(id fleet.GuestID, on bool) error {
+	if d.config.Swap == nil {
+		return nil
+	}
+	return d.config.Swap(id, on)
 }
 
 // rouse ends the effect of Suspend, if the guest is suspended.
@@ -45,7 +53,7 @@ func (d *Driver) rouse(g *guest) error {
 	if !g.Remembered().Suspended {
 		return nil
 	}
-	if err := d.goOn(g); err != nil {
+	if err := errors.Join(d.swap(g.ID, false), d.goOn(g)); err != nil {
 		return err
 	}
 	return g.Remember(func(r *record) { r.Suspended = false })

@@ -141,7 +141,7 @@ func (w *world) port(t *testing.T, i, guest int) {
 func (w *world) config(log io.Writer, i int) (container.Config, error) {
 	groups, err := cgroup.Open(w.hosts[i].Group, 0)
 	return container.Config{
-		Run: w.hosts[i].Run, GuestAgent: w.agent, Address: mustAddr(w.hosts[i].Addr), Cgroups: groups, OOMKills: groups.OOMKills,
+		Run: w.hosts[i].Run, GuestAgent: w.agent, Address: mustAddr(w.hosts[i].Addr), Cgroups: groups, OOMKills: groups.OOMKills, TasksRefused: groups.TasksRefused, Swap: groups.Swap,
 		ImageFolder: func(context.Context, fleet.Digest) (string, error) { return w.image, nil },
 		Files:       func(_ context.Context, t fleet.Task) ([]container.Files, error) { return w.jobFiles(t) },
 		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),

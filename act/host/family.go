@@ -53,11 +53,14 @@ func Beside(pid int) []int {
 }
 
 // Rooted returns the processes whose root is an overlay with upper as its upper folder.
-// It only checks processes with a mount namespace of their own.
-func Rooted(upper string) (all []int) {
+// It only checks processes with a mount namespace of their own, and none of but.
+func Rooted(upper string, but map[int]bool) (all []int) {
 	word := "upperdir=" + strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`).Replace(upper)
 	ours, _ := os.Readlink("/proc/self/ns/mnt")
 	each(func(pid int) {
+		if but[pid] {
+			return
+		}
 		if at, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid)); at == ours {
 			return // most of a host's processes: reading their mounts takes twenty times as long
 		}
@@ -73,9 +76,14 @@ func Rooted(upper string) (all []int) {
 	return all
 }
 
-// With returns the processes that were started with a setting in their environment.
-func With(setting string) (all []int) {
+// With returns the processes that were started with a setting in their environment, and are none
+// of but. The kernel reads a process's environment from its memory, and waits for one that forks while
+// its control group has no memory left.
+func With(setting string, but map[int]bool) (all []int) {
 	each(func(pid int) {
+		if but[pid] {
+			return
+		}
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 		if slices.Contains(strings.Split(string(text), "\x00"), setting) {
 			all = append(all, pid)

@@ -136,8 +136,11 @@ func TestWhere(t *testing.T) {
 		cmd.Wait()
 	})
 	dir := filepath.Join(top, "with a space")
-	testkit.Until(t, 20*time.Second, "it is found by its root", func() bool { return slices.Equal(Rooted(dir+"/up"), []int{cmd.Process.Pid}) })
-	if got := Rooted(dir + "/u"); len(got) != 0 {
+	testkit.Until(t, 20*time.Second, "it is found by its root", func() bool { return slices.Equal(Rooted(dir+"/up", nil), []int{cmd.Process.Pid}) })
+	if got := Rooted(dir+"/up", map[int]bool{cmd.Process.Pid: true}); len(got) != 0 {
+		t.Errorf("one that does not count is found: %v", got)
+	}
+	if got := Rooted(dir+"/u", nil); len(got) != 0 {
 		t.Errorf("another folder is the root of %v", got)
 	}
 }
@@ -255,10 +258,13 @@ func TestWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
-	if all := With(setting); !slices.Equal(all, []int{c.Process.Pid}) {
+	if all := With(setting, nil); !slices.Equal(all, []int{c.Process.Pid}) {
 		t.Errorf("%v, and it is %d", all, c.Process.Pid)
 	}
-	if all := With(setting + "s"); len(all) > 0 {
+	if all := With(setting, map[int]bool{c.Process.Pid: true}); len(all) > 0 {
+		t.Errorf("one that does not count is found: %v", all)
+	}
+	if all := With(setting+"s", nil); len(all) > 0 {
 		t.Errorf("%v have what no process was given", all)
 	}
 }

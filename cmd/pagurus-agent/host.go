@@ -189,7 +189,7 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 	h.processor = strings.Join(p.Flags, " ")
 	h.container, err = container.Open(ctx, container.Config{
 		Run: h.flags.RunDir, GuestAgent: guest, Address: address, Cgroups: h.groups, MaxBandwidth: h.flags.Bandwidth,
-		ImageFolder: h.images.Ensure, Files: h.files, Converged: agent.Converged, OOMKills: h.groups.OOMKills, Log: log,
+		ImageFolder: h.images.Ensure, Files: h.files, Converged: agent.Converged, OOMKills: h.groups.OOMKills, TasksRefused: h.groups.TasksRefused, Swap: h.groups.Swap, Log: log,
 	})
 	return err
 }

@@ -235,7 +235,7 @@ func (e *explainer) job(j fleet.Job) []string {
 		say("%s.", result(j))
 	}
 	if j.State == fleet.JobEnded {
-		return append(out, e.shortOfMemory(j)...)
+		return append(out, e.limitsReached(j)...)
 	}
 	say("Its files (%s) are served by %s, on network %d.", strings.Join(directories(j.Spec), ", "), j.ShareHost, j.Subnet)
 	out = append(out, e.reached(j)...)

@@ -15,8 +15,8 @@ func remains(g fleet.Guest) (out []string) {
 		return nil
 	}
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	if oom := r.OutOfMemory(); oom != "" {
-		say("%s%s.", strings.ToUpper(oom[:1]), oom[1:])
+	for _, limit := range r.Limits() {
+		say("%s%s.", strings.ToUpper(limit[:1]), limit[1:])
 	}
 	if r.Reason != "" {
 		say("QEMU's reason: %s.", r.Reason)
@@ -38,11 +38,13 @@ func remains(g fleet.Guest) (out []string) {
 	return out
 }
 
-// shortOfMemory tells which guests of an ended job had too little memory.
-func (e *explainer) shortOfMemory(j fleet.Job) (out []string) {
+// limitsReached tells which guests of an ended job had too little memory, or too many processes.
+func (e *explainer) limitsReached(j fleet.Job) (out []string) {
 	for _, id := range desired.GuestIDs(j) {
-		if r := e.s.Guests[id].Remains; r != nil && r.OOMKills > 0 {
-			out = append(out, fmt.Sprintf("Of %s, %s.", id, r.OutOfMemory()))
+		if r := e.s.Guests[id].Remains; r != nil {
+			for _, limit := range r.Limits() {
+				out = append(out, fmt.Sprintf("Of %s, %s.", id, limit))
+			}
 		}
 	}
 	return out

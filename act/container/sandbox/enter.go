@@ -29,13 +29,10 @@ func (c Cell) enter() error {
 	}
 	// Ignored signals would be ignored in every program of the container.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT)
-	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		return err
-	}
-	files.Cur = min(files.Max, usualFiles)
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		return err
+	for _, l := range limits {
+		if err := l.set(); err != nil {
+			return err
+		}
 	}
 	unix.Umask(0o022)
 	if err := confine(); err != nil {
@@ -44,8 +41,29 @@ func (c Cell) enter() error {
 	return fmt.Errorf("run %s: %w", c.Program, syscall.Exec(c.Program, []string{c.Program}, c.Env))
 }
 
-// usualFiles is how many files a program may open unless it asks for more.
-const usualFiles = 1024
+// limit is a limit of a container's programs, which they can only lower.
+type limit struct {
+	of        int
+	cur, most uint64
+}
+
+// limits are those that do not depend on how the agent was started. A program may have 1,024 files
+// open unless it asks for more. The kernel's value of 1 for memory dumps means none, also where the host
+// has them handled by a program: that would run outside the container, as root. Real-time
+// priority would starve the host.
+var limits = []limit{{unix.RLIMIT_NOFILE, 1024, 65536}, {unix.RLIMIT_CORE, 1, 1}, {unix.RLIMIT_RTPRIO, 0, 0}, {unix.RLIMIT_NICE, 0, 0}}
+
+func (l limit) set() error {
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(l.of, &now); err != nil {
+		return err
+	}
+	most := min(now.Max, l.most)
+	if err := syscall.Setrlimit(l.of, &syscall.Rlimit{Cur: min(most, l.cur), Max: most}); err != nil {
+		return fmt.Errorf("set limit %d: %w", l.of, err)
+	}
+	return nil
+}
 
 // mount makes the cell's root the root, and makes the mounts in it.
 func (c Cell) mount() error {
