@@ -54,7 +54,7 @@ func (r Remains) OutOfTasks() string {
 	if r.Refused == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the guest reached its limit of %d processes and threads, and could not start another %d times: have fewer in each guest, with more `run --guests`", r.MaxTasks, r.Refused)
+	return fmt.Sprintf("the guest reached its limit of %d processes and threads, so that another could not start: have fewer in each guest, with more `run --guests`", r.MaxTasks)
 }
 
 // OutOfMemory says which processes the kernel killed, and what to do; empty if none.

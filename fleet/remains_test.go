@@ -8,7 +8,7 @@ import (
 // TestLimits: a guest's limits are told if it has reached them, with what to do.
 func TestLimits(t *testing.T) {
 	const memory = "the kernel killed 2 processes of the guest because its memory was used up: give guests more with `run --mem`"
-	const tasks = "the guest reached its limit of 4096 processes and threads, and could not start another 7 times: have fewer in each guest, with more `run --guests`"
+	const tasks = "the guest reached its limit of 4096 processes and threads, so that another could not start: have fewer in each guest, with more `run --guests`"
 	for _, c := range []struct {
 		r    Remains
 		want []string
