@@ -106,7 +106,8 @@ var refusedCalls = func() (rows []Row) {
 	} {
 		rows = append(rows, Row{"memory", name, Denied, vm, "denied"})
 	}
-	for _, name := range []string{"families but Unix, Internet and netlink (AF_VSOCK, AF_ALG and others)", "Internet protocols but TCP and UDP (SCTP, DCCP, L2TP and others)"} {
+	for _, name := range []string{"families but Unix, Internet and netlink (AF_VSOCK, AF_ALG and others)", "Internet protocols but TCP and UDP (SCTP, DCCP, L2TP and others)",
+		"netlink but about links, sockets and devices (NETLINK_NETFILTER, NETLINK_CRYPTO and others)"} {
 		rows = append(rows, Row{"socket", name, Denied, vm, "denied"})
 	}
 	return rows

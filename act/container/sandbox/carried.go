@@ -74,8 +74,8 @@ var choices = []choice{
 	// CRIU knows no sockets of other families and protocols. Some of those would have the kernel load
 	// a module that nobody else uses, or reach other machines past the job's network (AF_VSOCK).
 	// Packet and raw sockets take a capability.
-	{call: unix.SYS_SOCKET, argument: 0, among: []uint32{unix.AF_UNIX, unix.AF_NETLINK, unix.AF_PACKET}, wrong: unix.EAFNOSUPPORT,
-		within: []within{{unix.AF_INET, internet}, {unix.AF_INET6, internet}}},
+	{call: unix.SYS_SOCKET, argument: 0, among: []uint32{unix.AF_UNIX, unix.AF_PACKET}, wrong: unix.EAFNOSUPPORT,
+		within: []within{{unix.AF_INET, internet}, {unix.AF_INET6, internet}, {unix.AF_NETLINK, netlink}}},
 	{call: unix.SYS_SOCKETPAIR, argument: 0, among: []uint32{unix.AF_UNIX}, wrong: unix.EAFNOSUPPORT},
 	// What a program may not ask for makes memory executable or maps the first page.
 	{call: unix.SYS_PERSONALITY, argument: 0, among: []uint32{askPersonality}, lack: ^uint32(personalities), wrong: unix.EPERM},
@@ -85,6 +85,12 @@ var choices = []choice{
 // that there are none.
 var internet = choice{argument: 2, wrong: unix.EPROTONOSUPPORT, among: []uint32{
 	unix.IPPROTO_IP, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_UDPLITE, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6, unix.IPPROTO_RAW, unix.IPPROTO_MPTCP,
+}}
+
+// netlink are the parts of the kernel that programs ask by netlink: about links and addresses, sockets
+// and devices. Others take a privilege, or nobody in a container needs them.
+var netlink = choice{argument: 2, wrong: unix.EPROTONOSUPPORT, among: []uint32{
+	unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG, unix.NETLINK_KOBJECT_UEVENT, unix.NETLINK_GENERIC,
 }}
 
 // personalities are the bits of personality(2) that a program may set: Linux's own with 64 and
