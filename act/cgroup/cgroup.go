@@ -203,11 +203,7 @@ func setIdle(folder string, on bool) error {
 	if on {
 		value = "1"
 	}
-	err := os.WriteFile(filepath.Join(folder, "cpu.idle"), []byte(value), 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
+	return gone(write(folder, "cpu.idle", value))
 }
 
 func isIdle(folder string) bool {

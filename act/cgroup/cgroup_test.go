@@ -286,6 +286,11 @@ func swapped(t *testing.T, g *Groups, guest fleet.GuestID, memory int) {
 	if err := g.Swap("g9", true); err != nil {
 		t.Errorf("a group that is not there: %v", err)
 	}
+	for _, dir := range traces(strings.TrimPrefix(g.root, "/") + "/" + string(guest)) {
+		if err := write(dir, "memory.nothing", "0"); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a file that the kernel lacks: %v", err)
+		}
+	}
 }
 
 func TestNames(t *testing.T) {

@@ -121,7 +121,7 @@ func (g *Groups) Swap(guest fleet.GuestID, on bool) error {
 	if on {
 		most = "max" // a suspended guest takes no more memory
 	}
-	if err := gone(setSwap(filepath.Join(mountPoint, at), most)); err != nil {
+	if err := setSwap(filepath.Join(mountPoint, at), most); err != nil {
 		return fmt.Errorf("let the memory of guest %s be swapped out: %w", guest, err)
 	}
 	return nil
@@ -178,8 +178,15 @@ func enableController(at, controller string) error {
 // procs is the file for moving processes with all their threads to a group.
 const procs = "cgroup.procs"
 
+// write writes to a file of a group. If the kernel lacks the file, the error is fs.ErrNotExist: asked to
+// create it, as os.WriteFile does, the kernel says that permission is denied.
 func write(dir, name, text string) error {
-	return os.WriteFile(filepath.Join(dir, name), []byte(text), 0)
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
 }
 
 // places returns a group's folders for memory and freezing.
