@@ -27,6 +27,8 @@ import (
 	"pagurus/act/image"
 	"pagurus/act/overlay"
 	"pagurus/act/qemu"
+	"pagurus/act/qemu/jail"
+	"pagurus/act/qemu/passage"
 	"pagurus/act/share"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -57,6 +59,15 @@ type hostConfig struct {
 }
 
 func TestMain(m *testing.M) {
+	for _, shims := range []map[string]func([]string) error{jail.Shims, passage.Shims} {
+		if become := shims[os.Args[0]]; become != nil {
+			if err := become(os.Args[1:]); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
+	}
 	if text := os.Getenv(asAgent); text != "" {
 		if err := beAgent(text); err != nil {
 			fmt.Fprintln(os.Stderr, "agent:", err)
@@ -86,7 +97,7 @@ func beAgent(text string) error {
 		return images.Folder(d), nil
 	}
 	driver, err := qemu.Open(ctx, qemu.Config{
-		Run: c.Run, GuestAgent: c.GuestAgent, Address: c.Address, ImageFolder: folder, Log: log,
+		Run: c.Run, Shim: "/proc/self/exe", GuestAgent: c.GuestAgent, Address: c.Address, ImageFolder: folder, Log: log,
 		Converged: func(l fleet.Limits, seen []fleet.Progress) (bool, error) {
 			p := seen[len(seen)-1] // the system ring tests the policy
 			if l.Mode == fleet.PostCopy {
