@@ -50,6 +50,9 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		}
 	}
+	if text := os.Getenv(attackVariable); text != "" {
+		os.Exit(attackFrom(text))
+	}
 	flag.Parse()
 	if text := os.Getenv(stepVariable); text != "" {
 		os.Exit(takeStep(text))
