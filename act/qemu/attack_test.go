@@ -409,6 +409,47 @@ func TestMemoryIsHeldTo(t *testing.T) {
 	drivertest.Healthy(t, d, "j2g1")
 }
 
+// scarce gives guests too little memory.
+type scarce struct{ *cgroup.Groups }
+
+func (s scarce) Confine(id fleet.GuestID, need fleet.Resources, tasks, pid int) error {
+	need.MemoryBytes = 24 << 20
+	return s.Groups.Confine(id, need, tasks, pid)
+}
+
+// TestMemoryIsUsedUp: a guest whose QEMU uses more memory than it may ends, and why is said.
+func TestMemoryIsUsedUp(t *testing.T) {
+	w := newWorld(t)
+	groups, err := cgroup.Open(fmt.Sprintf("pagurus-test-%d/host1", os.Getpid()), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := w.config(t.Output(), 0)
+	c.Cgroups, c.OOMKills, c.Snapshots = scarce{groups}, groups.OOMKills, 0
+	d, err := qemu.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := errors.Join(d.Stop(context.Background(), "j1g0"), d.Close(), groups.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err = d.Start(t.Context(), task("j1g0")); err == nil {
+		select {
+		case <-d.Ended("j1g0"):
+			err = errors.New(d.LastWords("j1g0"))
+		case <-time.After(time.Minute):
+		}
+	}
+	if err == nil || !strings.Contains(err.Error(), "used more memory than") {
+		t.Errorf("it ends with: %v", err)
+	}
+	if left := w.left(t, 0, "j1g0"); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
 // TestStrangerComesFirst: whoever connects first to where a guest is received is turned away and logged, and
 // the move goes on; also in post-copy, and with compressed memory.
 func TestStrangerComesFirst(t *testing.T) {

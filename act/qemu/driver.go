@@ -39,6 +39,7 @@ type Config struct {
 	Snapshots    int                                                 // number of snapshots kept with each image to start guests from; 0: all boot
 	MaxBandwidth int64                                               // bytes a second for one copy; 0: no limit
 	Cgroups      Cgroups                                             // nil: none
+	OOMKills     func(fleet.GuestID) int                             // returns how many of a guest's processes the kernel killed because its memory was used up; nil: unknown
 	ImageFolder  func(context.Context, fleet.Digest) (string, error) // returns the folder of an image's files
 	Tap          func(fleet.Subnet, int) string                      // name of guest i's tap; nil: Subnet.TapName
 	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy has converged, called as each pass begins; nil: nothing is copied
