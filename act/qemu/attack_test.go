@@ -457,8 +457,14 @@ func TestStrangerComesFirst(t *testing.T) {
 	tk := task("j1g0")
 	hosts := w.started(t, tk)
 	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
+	moves := 0
 	for i, l := range []fleet.Limits{{}, {Mode: fleet.PostCopy}, {Mode: fleet.PostCopy, Preempt: true}, {Compress: fleet.CompressOn}} {
-		from, to := hosts[i%2], hosts[(i+1)%2]
+		if can := hosts[0].Abilities(); l.Mode == fleet.PostCopy && !can.PostCopy || l.Preempt && !can.Preempt || l.Compress == fleet.CompressOn && !can.Compress {
+			t.Logf("this QEMU does not do %+v", l)
+			continue
+		}
+		from, to := hosts[moves%2], hosts[(moves+1)%2]
+		moves++
 		tk.Order.Migration, tk.Limits = fleet.MigrationID(fmt.Sprintf("m%d", i)), l
 		var err error
 		if tk.Listen, err = to.Receive(t.Context(), tk); err != nil {

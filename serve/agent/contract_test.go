@@ -366,6 +366,7 @@ func (th *theatre) move(from int, n uint64, mode fleet.Mode, before func(o fleet
 	listen := ""
 	do := func(verb fleet.Verb, host int) fleet.Report {
 		t := th.task(verb, th.config[host].Host, gen)
+		t.Order.Peer = th.config[1-host].Host
 		t.Order.Migration, t.Listen, t.Limits.Mode = fleet.MigrationID(fmt.Sprintf("m%d.j1g0", n)), listen, mode
 		after := before(t.Order, host)
 		th.send(t)

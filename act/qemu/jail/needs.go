@@ -69,7 +69,7 @@ func listed(text string) (paths []string, err error) {
 func Existing(paths ...string) (out []File) {
 	for _, path := range paths {
 		if _, err := os.Stat(path); err == nil {
-			out = append(out, File{Path: path})
+			out = append(out, File{Path: filepath.Clean(path)})
 		}
 	}
 	return out
