@@ -15,6 +15,7 @@ import (
 
 	"pagurus/act/host"
 	"pagurus/act/qemu/jail"
+	"pagurus/act/qemu/passage"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -305,7 +306,9 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 		if uid == d.account.GID { // an agent started it that had one account for all guests
 			uid = d.account.UID
 		}
-		of := func(pid int, user uint32) bool { return user == uid || user == 0 && jail.IsFirst(pid) }
+		of := func(pid int, user uint32) bool {
+			return user == uid || user == 0 && (jail.IsFirst(pid) || passage.IsRelay(pid))
+		}
 		for _, p := range host.ProcessesIn(dir, of) {
 			if err := p.End(); err != nil {
 				return err

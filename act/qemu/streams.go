@@ -171,5 +171,5 @@ func (d *Driver) relay(g *guest, streams []*net.TCPConn, start func(passage.Rela
 		return err
 	}
 	defer log.Close()
-	return start(passage.Relay{Shim: d.config.Shim, UID: uint32(g.uid()), Streams: streams, Log: log})
+	return start(passage.Relay{Shim: d.config.Shim, UID: uint32(g.uid()), Folder: g.Dir, Streams: streams, Log: log})
 }

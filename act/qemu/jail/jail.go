@@ -133,10 +133,7 @@ func Start(shim string, j Jail, log *os.File, files ...*os.File) (_ *First, err 
 
 // IsFirst reports whether a process is a jail's first one, which has not entered. Its working folder is the
 // jail's already.
-func IsFirst(pid int) bool {
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return err == nil && strings.HasPrefix(string(line), enterName+"\x00")
-}
+func IsFirst(pid int) bool { return host.IsNamed(pid, enterName) }
 
 // Enter makes the process the jail's program. After an error the process has ended, or must be killed.
 func (f *First) Enter() error {

@@ -280,7 +280,7 @@ func TestRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	if err := (Relay{Shim: "/proc/self/exe", UID: uid, Streams: out, Log: log}).FromQEMU(from); err != nil {
+	if err := (Relay{Shim: "/proc/self/exe", UID: uid, Folder: dir, Streams: out, Log: log}).FromQEMU(from); err != nil {
 		t.Fatal(err)
 	}
 	CloseAll(out)
@@ -297,7 +297,7 @@ func TestRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer folder.Close()
-	if err := (Relay{Shim: "/proc/self/exe", UID: uid, Streams: in, Log: log}).ToQEMU(folder, "in.sock"); err != nil {
+	if err := (Relay{Shim: "/proc/self/exe", UID: uid, Folder: dir, Streams: in, Log: log}).ToQEMU(folder, "in.sock"); err != nil {
 		t.Fatal(err)
 	}
 	CloseAll(in)

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"pagurus/act/host"
 )
 
 // Relay is a process that joins a move's connections to as many sockets that QEMU makes, or takes, in the guest's folder. It is for
@@ -21,6 +23,7 @@ import (
 type Relay struct {
 	Shim    string // path of pagurus-shim
 	UID     uint32 // the guest's user, as whom it runs
+	Folder  string // the guest's, in which it is found
 	Streams []*net.TCPConn
 	Log     *os.File
 }
@@ -67,7 +70,7 @@ func (r Relay) start(what string, first *os.File) error {
 		files = append(files, f)
 	}
 	cmd := &exec.Cmd{
-		Path: r.Shim, Args: []string{relayName, strconv.FormatUint(uint64(r.UID), 10), what, strconv.Itoa(len(r.Streams))}, Env: []string{}, Dir: "/",
+		Path: r.Shim, Args: []string{relayName, strconv.FormatUint(uint64(r.UID), 10), what, strconv.Itoa(len(r.Streams))}, Env: []string{}, Dir: r.Folder,
 		Stdout: r.Log, Stderr: r.Log, ExtraFiles: files, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err := cmd.Start(); err != nil {
@@ -76,6 +79,9 @@ func (r Relay) start(what string, first *os.File) error {
 	go func() { _ = cmd.Wait() }() // it says in the log what went wrong; after the agent's end another reaps it
 	return nil
 }
+
+// IsRelay reports whether a process is a relay.
+func IsRelay(pid int) bool { return host.IsNamed(pid, relayName) }
 
 // relay is the process.
 func relay(args []string) error {
