@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"pagurus/fleet"
 )
 
 // UIDs is a range of user IDs that belong to guests alone, each with the group ID of the same number.
@@ -51,5 +53,5 @@ func (u UIDs) Free(used map[uint32]bool) (uint32, error) {
 			return uint32(id), nil
 		}
 	}
-	return 0, fmt.Errorf("%w (%s): name more of them", ErrNoUID, u)
+	return 0, fmt.Errorf("%w (%s): name more of them by the agent's --%s", ErrNoUID, u, fleet.UIDsFlag)
 }

@@ -435,7 +435,7 @@ func (l lab) agent(n int) daemon.Daemon {
 	args := []string{beside(roles.AgentProgram), roles.NoConfig, "--host", string(l.member(n)), "--controller", l.endpoint(),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", roles.Images, "--address", labnet.Addr(n).String(),
 		"--group", l.group(n), "--owner-cpu", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator,
-		"--first-core", strconv.Itoa(l.firstCore(n)), "--guest-uids", guestUIDs(n).String()}
+		"--first-core", strconv.Itoa(l.firstCore(n)), "--" + fleet.UIDsFlag, guestUIDs(n).String()}
 	if l.Sites > 0 {
 		args = append(args, "--site", fmt.Sprintf("site%d", (n-1)%l.Sites+1))
 	}

@@ -29,7 +29,6 @@ const (
 	ownerCPUFlag  = "owner-cpu"
 	addressFlag   = "address"
 	sharedFlag    = "shared"
-	uidsFlag      = "guest-uids"
 )
 
 // GroupFlag is the flag that names the control group of a host's guests.
@@ -92,7 +91,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.OwnerCPU, ownerCPUFlag, string(owner.Machine), "which CPU use counts as the owner's: machine (all but Pagurus's), network (of processes in this network namespace) or cgroup:PATH")
 	cli.Size(flags, &f.Memory, "memory", "memory for guests (default: all but 1 GiB, or half of it if that is less)")
 	flags.StringSliceVar(&f.Shared, sharedFlag, nil, "directories that hosts share anyway, like /home,/scratch: containers see them directly where another host has the same ones")
-	flags.StringVar(&f.GuestUIDs, uidsFlag, host.UsualUIDs.String(), "user IDs that virtual machines run as, one each, which nobody else may have; as many guests as IDs can be here")
+	flags.StringVar(&f.GuestUIDs, fleet.UIDsFlag, host.UsualUIDs.String(), "user IDs that virtual machines run as, one each, which nobody else may have; as many guests as IDs can be here")
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, "accelerator", GroupFlag)
@@ -121,7 +120,7 @@ func (f *Agent) Finish() error {
 	}
 	var err error
 	if f.UIDs, err = host.ParseUIDs(f.GuestUIDs); err != nil {
-		return fmt.Errorf("--"+uidsFlag+" %w", err)
+		return fmt.Errorf("--"+fleet.UIDsFlag+" %w", err)
 	}
 	if f.FirstCore < 0 {
 		return errors.New("--" + firstCoreFlag + " must not be negative")

@@ -3,6 +3,7 @@ package jail
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -250,6 +251,39 @@ func TestNotEntered(t *testing.T) {
 	}
 	if text, err := os.ReadFile(log.Name()); err != nil || strings.Contains(string(text), "wrong") {
 		t.Errorf("it ran: %q, %v", text, err)
+	}
+}
+
+// TestLibraries: what a program is loaded from is found, whatever it is.
+func TestLibraries(t *testing.T) {
+	files, err := Libraries(t.Context(), "/bin/dash")
+	has := func(part string) bool {
+		return slices.ContainsFunc(files, func(f File) bool { return strings.Contains(f.Path, part) && f.Runs && !f.Writable })
+	}
+	if err != nil || !has("/bin/dash") || !has("/libc.so") || !has("/ld-linux") {
+		t.Errorf("dash is loaded from %+v: %v", files, err)
+	}
+	dir := t.TempDir()
+	script := filepath.Join(dir, "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho started >&2\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{script, filepath.Join(dir, "none"), dir} {
+		if files, err := Libraries(t.Context(), bad); err == nil || strings.Contains(err.Error(), "started") {
+			t.Errorf("%s is loaded from %+v: %v", bad, files, err)
+		}
+	}
+	static := filepath.Join(dir, "static")
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\nfunc main() { select {} }\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-o", static, filepath.Join(dir, "main.go"))
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if files, err := Libraries(t.Context(), static); err != nil || len(files) != 1 || files[0].Path != static {
+		t.Errorf("a static program is loaded from %+v: %v", files, err)
 	}
 }
 

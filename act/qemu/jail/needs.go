@@ -3,6 +3,7 @@ package jail
 import (
 	"bytes"
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
@@ -16,9 +17,16 @@ import (
 // lookLimit is for a loader that lists libraries from a slow disk.
 const lookLimit = 30 * time.Second
 
-// Libraries are the files that a dynamically linked program is loaded from: itself, its libraries and
+// Libraries are the files that a program is loaded from: itself, its libraries and
 // the loader, at the paths where the loader finds them.
 func Libraries(ctx context.Context, program string) ([]File, error) {
+	loaded, err := hasLoader(program)
+	if err != nil {
+		return nil, fmt.Errorf("list the libraries of %s: %w", program, err)
+	}
+	if !loaded { // it would start, and not list them
+		return []File{{Path: program, Runs: true}}, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program)
@@ -42,6 +50,16 @@ func Libraries(ctx context.Context, program string) ([]File, error) {
 	return append(out, Existing("/etc/ld.so.cache")...), nil
 }
 
+// hasLoader reports whether a program is linked dynamically. A script is an error.
+func hasLoader(program string) (bool, error) {
+	f, err := elf.Open(program)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	return slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }), nil
+}
+
 // listed reads the paths from the loader's list, whose lines are "name => path (address)", or "path
 // (address)" of the loader. The kernel's own library has no path.
 func listed(text string) (paths []string, err error) {
@@ -59,7 +77,7 @@ func listed(text string) (paths []string, err error) {
 		}
 	}
 	if len(paths) == 0 {
-		return nil, errors.New("it has none, as a program that is linked statically, or a script")
+		return nil, errors.New("the loader names none")
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths), nil
