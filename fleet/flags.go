@@ -3,9 +3,10 @@ package fleet
 // Names of flags that messages of other packages mention. The flags are defined with
 // these names, so that no message names a flag that does not exist.
 const (
-	HostFlag = "host" // of an agent: the name of its host
-	RunFlag  = "run"  // of an agent and a controller: the folder for files that outlive it
-	SiteFlag = "site" // of an agent: its host's site
+	HostFlag = "host"       // of an agent: the name of its host
+	RunFlag  = "run"        // of an agent and a controller: the folder for files that outlive it
+	SiteFlag = "site"       // of an agent: its host's site
+	UIDsFlag = "guest-uids" // of an agent: the user IDs of its virtual machines
 
 	CapFlag     = "cap"      // of run and host policy: a share of the CPUs
 	ExportFlag  = "export"   // of run: the directory that guests share

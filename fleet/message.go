@@ -117,7 +117,7 @@ type Task struct {
 	Order  Order            `json:"order"`
 	Guest  Guest            `json:"guest"`
 	Job    Job              `json:"job"`
-	Listen string           `json:"listen,omitempty"` // for Copy: where the target takes in state
+	Listen string           `json:"listen,omitempty"` // for Copy: where the target takes in state, with the secret of the move
 	Limits Limits           `json:"limits"`           // for the orders of a migration; source and target must agree how memory is sent
 	Have   map[string]int64 `json:"have,omitempty"`   // for Run and End: bytes of each output stream the controller has
 	Layout *Layout          `json:"layout,omitempty"` // for Start and Receive of a guest with a shape; set by the host's agent

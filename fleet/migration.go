@@ -15,7 +15,7 @@ type Migration struct {
 	Phase   Phase       `json:"phase"`
 	Attempt int         `json:"attempt"`          // earlier attempts in this Phase
 	Since   time.Time   `json:"since"`            // when Phase or Attempt last changed
-	Listen  string      `json:"listen,omitempty"` // where the target receives state, from its report
+	Listen  string      `json:"listen,omitempty"` // where the target receives state, with the secret of the move; from its report
 	Orphan  bool        `json:"orphan,omitempty"` // the source lost the guest during the switch: only the target may have it
 	Cause   string      `json:"cause,omitempty"`  // why it was aborted or lost
 	Entered []Entered   `json:"entered"`          // all phases entered, in order

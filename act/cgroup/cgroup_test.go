@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	if os.Getpid() == 1 {
-		testkit.Init(m, "TestGroups|TestNames|TestContain")
+		testkit.Init(m, "TestGroups|TestNames|TestContain|TestConfine")
 	}
 	os.Exit(m.Run())
 }
@@ -290,6 +290,52 @@ func swapped(t *testing.T, g *Groups, guest fleet.GuestID, memory int) {
 		if err := write(dir, "memory.nothing", "0"); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("a file that the kernel lacks: %v", err)
 		}
+	}
+}
+
+// TestConfine: a confined process is limited in memory and threads, has the weight of its CPUs, and
+// leaves nothing.
+func TestConfine(t *testing.T) {
+	if os.Getpid() != 1 {
+		testkit.Root(t)
+	}
+	top := fmt.Sprintf("pagurus-test-%d", os.Getpid())
+	g, err := Open(top+"/host1", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const guest = fleet.GuestID("g1")
+	pid := spinner(t)
+	for _, memory := range []int64{64 << 20, 96 << 20} {
+		if err := g.Confine(guest, fleet.Resources{CPUs: 2, MemoryBytes: memory}, 77, pid); err != nil {
+			t.Fatal(err)
+		}
+		held := map[string]int{}
+		for _, dir := range traces(top + "/host1/g1") {
+			here, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			for _, name := range []string{"memory.max", "memory.limit_in_bytes", "pids.max", "cpu.shares", "cpu.weight"} {
+				if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil && strings.TrimSpace(string(here)) == fmt.Sprint(pid) {
+					held[strings.TrimSpace(string(text))]++
+				}
+			}
+		}
+		if held[fmt.Sprint(memory)] != 1 || held["77"] != 1 || held["2048"]+held["200"] != 1 {
+			t.Errorf("it is held to %v", held)
+		}
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := g.Remove(guest); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if left := traces(top); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }
 

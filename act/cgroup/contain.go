@@ -20,8 +20,8 @@ import (
 	"pagurus/fleet"
 )
 
-// Additional needs of containers: a memory limit, which for a virtual machine is its
-// size; a limit on processes, which for a virtual machine are its own; and freezing.
+// What holds a guest's processes to what they need: a memory limit and a limit on processes; and
+// freezing, which containers need.
 
 // inside is the group in a guest's group whose processes are frozen, in version 2.
 // Version 1 has a separate tree for freezing.
@@ -47,6 +47,59 @@ func (g *Groups) Contain(guest fleet.GuestID, need fleet.Resources, pids ...int)
 	return nil
 }
 
+// Confine moves a process with all its threads to the guest's group and sets its limits: weight from its CPUs,
+// memory, and number of threads; no memory means no limit. When the memory is used up, the kernel kills the
+// guest's process and no other. A kernel without a controller has no such limit. After an error it may be partly done.
+func (g *Groups) Confine(guest fleet.GuestID, need fleet.Resources, tasks, pid int) error {
+	at, err := g.of(guest)
+	if err == nil {
+		err = g.tree.make(at, limits{weight: float64(need.CPUs)})
+	}
+	if err == nil {
+		err = g.holdMemory(at, need.MemoryBytes, pid)
+	}
+	if err == nil {
+		err = g.holdTasks(at, tasks, []int{pid})
+	}
+	if err == nil {
+		err = g.tree.add(at, pid)
+	}
+	if err != nil {
+		return fmt.Errorf("confine guest %s: %w", guest, err)
+	}
+	return nil
+}
+
+// holdMemory limits a group's memory, and moves a process there if that is a separate tree.
+func (g *Groups) holdMemory(at string, most int64, pid int) error {
+	if _, old := g.tree.(legacy); !old {
+		if enableController(path.Dir(at), "+memory") != nil {
+			return nil
+		}
+		return limitMemory(filepath.Join(mountPoint, at), "memory.max", "max", most)
+	}
+	root, err := hierarchy("memory")
+	if err != nil {
+		return nil
+	}
+	dir := filepath.Join(root, at)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := limitMemory(dir, "memory.limit_in_bytes", "-1", most); err != nil {
+		return err
+	}
+	return write(dir, procs, strconv.Itoa(pid))
+}
+
+// limitMemory writes a limit to a group's file; all is the kernel's word for none.
+func limitMemory(dir, file, all string, most int64) error {
+	if most > 0 {
+		all = strconv.FormatInt(most, 10)
+	}
+	return write(dir, file, all)
+}
+
 func (g *Groups) contain(at string, memory int64, pids []int) error {
 	memoryDir, freezer, err := g.places(at)
 	if err != nil {
@@ -59,7 +112,7 @@ func (g *Groups) contain(at string, memory int64, pids []int) error {
 	}
 	join := func(pid int) error { return write(freezer, procs, strconv.Itoa(pid)) }
 	if _, old := g.tree.(legacy); old {
-		err = limitMemory(memoryDir, memory)
+		err = limitBoth(memoryDir, memory)
 		join = func(pid int) error {
 			if err := g.tree.add(at, pid); err != nil {
 				return err
@@ -70,11 +123,7 @@ func (g *Groups) contain(at string, memory int64, pids []int) error {
 			return write(freezer, procs, strconv.Itoa(pid))
 		}
 	} else if err = enableController(path.Dir(at), "+memory"); err == nil {
-		most := "max"
-		if memory > 0 {
-			most = strconv.FormatInt(memory, 10)
-		}
-		err = errors.Join(write(memoryDir, "memory.max", most), setSwap(memoryDir, "0"))
+		err = errors.Join(limitMemory(memoryDir, "memory.max", "max", memory), setSwap(memoryDir, "0"))
 	}
 	for _, pid := range pids {
 		if err == nil {
@@ -84,22 +133,18 @@ func (g *Groups) contain(at string, memory int64, pids []int) error {
 	return err
 }
 
-// limitMemory sets the limit of a group of version 1, whose swap space counts, too: a guest that takes
+// limitBoth sets the limit of a group of version 1, whose swap space counts, too: a guest that takes
 // too much is not swapped out, but ends. The kernel keeps the limit of both at least as high as that of
 // memory alone.
-func limitMemory(dir string, most int64) error {
-	if most <= 0 {
-		most = -1
-	}
-	const both = "memory.memsw.limit_in_bytes" // missing if the kernel does not count swap space
-	value := strconv.FormatInt(most, 10)
-	if err := gone(write(dir, both, "-1")); err != nil {
+func limitBoth(dir string, most int64) error {
+	const both, none = "memory.memsw.limit_in_bytes", "-1" // the file is missing if the kernel does not count swap space
+	if err := gone(write(dir, both, none)); err != nil {
 		return err
 	}
-	if err := write(dir, "memory.limit_in_bytes", value); err != nil {
+	if err := limitMemory(dir, "memory.limit_in_bytes", none, most); err != nil {
 		return err
 	}
-	return gone(write(dir, both, value))
+	return gone(limitMemory(dir, both, none, most))
 }
 
 // setSwap sets how much swap space a group of version 2 may use. It is not an error if the kernel does

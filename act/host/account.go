@@ -1,14 +1,10 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"os/signal"
 	"os/user"
 	"strconv"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -54,40 +50,16 @@ func (a Account) Attributes() *syscall.SysProcAttr {
 	}
 }
 
-// largestFile is the largest file, in bytes, that a guest can make its process write on
-// this host: its console. Output beyond it is lost.
-const largestFile = 256 << 10
-
-// refuseSilently makes a write beyond largestFile fail without ending the process.
-// Children ignore the signals that their parent ignores.
-var refuseSilently = sync.OnceFunc(func() { signal.Ignore(unix.SIGXFSZ) })
-
-// Spawn starts a program in dir that outlives this one. Its output goes to log, and files
-// become its descriptors from 3 on. No file that it writes can grow beyond largestFile.
-func Spawn(a Account, dir string, command []string, log *os.File, files ...*os.File) (Process, error) {
-	cmd := exec.Command("prlimit", append([]string{fmt.Sprintf("--fsize=%d", largestFile), "--"}, command...)...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = dir, log, log, files
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
-	cmd.SysProcAttr = a.Attributes()
-	refuseSilently()
-	if err := cmd.Start(); err != nil {
-		return Process{}, fmt.Errorf("start %s: %w", command[0], err)
-	}
-	p := Process{PID: cmd.Process.Pid}
-	st, err := ReadStat(p.PID)
-	if err != nil {
-		return Process{}, errors.Join(fmt.Errorf("start %s: %w", command[0], err), cmd.Process.Kill(), cmd.Wait())
-	}
-	p.Ticks = st.Ticks
-	// The agent that watches the process reaps it: this one or the next.
-	return p, cmd.Process.Release()
-}
-
-// ProcessesIn returns the account's processes whose working directory is dir. It finds a
+// ProcessesIn returns the processes whose working directory is dir, whatever they call it, and that is
+// says so of, given their number and user. It finds a
 // process that an agent started before it died and could record the PID.
-func ProcessesIn(a Account, dir string) []Process {
+func ProcessesIn(dir string, is func(pid int, uid uint32) bool) []Process {
 	var out []Process
 	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	folder, err := os.Stat(dir)
 	if err != nil {
 		return nil
 	}
@@ -97,10 +69,11 @@ func ProcessesIn(a Account, dir string) []Process {
 			continue
 		}
 		var st unix.Stat_t
-		if unix.Stat("/proc/"+e.Name(), &st) != nil || st.Uid != a.UID {
+		if unix.Stat("/proc/"+e.Name(), &st) != nil || !is(pid, st.Uid) {
 			continue
 		}
-		if at, err := os.Readlink("/proc/" + e.Name() + "/cwd"); err != nil || at != dir {
+		// The file is compared and not its name, which differs where the process has another root.
+		if at, err := os.Stat("/proc/" + e.Name() + "/cwd"); err != nil || !os.SameFile(at, folder) {
 			continue
 		}
 		if s, err := ReadStat(pid); err == nil {

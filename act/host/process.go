@@ -246,6 +246,12 @@ func (p Process) HugeBytes() int64 {
 	return kib << 10
 }
 
+// IsNamed reports whether a process was started under a name, which is its first argument.
+func IsNamed(pid int, name string) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && strings.HasPrefix(string(line), name+"\x00")
+}
+
 // HasThread reports whether the name of one of the threads begins with one of these
 // words.
 func (p Process) HasThread(names ...string) bool {

@@ -54,7 +54,7 @@ func TestEnd(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	found := ProcessesIn(Account{UID: uint32(os.Getuid())}, dir)
+	found := ProcessesIn(dir, func(_ int, uid uint32) bool { return uid == uint32(os.Getuid()) })
 	if len(found) != 1 || found[0].PID != cmd.Process.Pid {
 		t.Fatalf("found %+v, want process %d", found, cmd.Process.Pid)
 	}
@@ -63,7 +63,7 @@ func TestEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if again := ProcessesIn(Account{UID: uint32(os.Getuid())}, dir); len(again) != 0 {
+	if again := ProcessesIn(dir, func(_ int, uid uint32) bool { return uid == uint32(os.Getuid()) }); len(again) != 0 {
 		t.Errorf("still found: %+v", again)
 	}
 }

@@ -12,6 +12,7 @@ import (
 // migration must have the same except incoming, or QEMU refuses the stream.
 type machine struct {
 	guest       fleet.GuestID
+	uid         uint32 // of its QEMU
 	accelerator string // "kvm" or "tcg"
 	cpus        int
 	memoryBytes int64

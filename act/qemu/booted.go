@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -89,10 +90,10 @@ func (d *Driver) wake(ctx context.Context, t fleet.Task, m machine, kept snapsho
 	if err == nil {
 		return g, nil
 	}
-	d.config.Log.Warn("a guest does not start from its snapshot and boots", "guest", m.guest, "cause", err)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || errors.Is(err, host.ErrNoUID) {
 		return nil, err // not the snapshot's fault
 	}
+	d.config.Log.Warn("a guest does not start from its snapshot and boots", "guest", m.guest, "cause", err)
 	return nil, errors.Join(kept.Remove(name), d.guests.Destroy(m.guest))
 }
 
@@ -127,7 +128,7 @@ func (d *Driver) save(ctx context.Context, g *guest, draft *snapshotDraft) error
 	if err != nil {
 		return errors.Join(err, draft.Drop())
 	}
-	if err := saveSnapshot(ctx, q.Do, g.Dir, int(d.account.GID), draft); err != nil {
+	if err := saveSnapshot(ctx, q.Do, g.Dir, g.uid(), draft); err != nil {
 		return errors.Join(errSpent, err, draft.Drop())
 	}
 	if err := draft.KeepSnapshot(); err != nil {

@@ -29,14 +29,17 @@ import (
 // Config is the driver's configuration.
 type Config struct {
 	Run          string                                              // folder for state that lasts until the next boot
-	User         string                                              // QEMU's account; empty: "pagurus"
+	User         string                                              // the account that tries what QEMU can do; empty: "pagurus"
+	UIDs         host.UIDs                                           // of the guests' QEMUs, one each; zero: host.UsualUIDs
 	GuestAgent   string                                              // the guest agent's binary, static
+	Shim         string                                              // path of pagurus-shim, which jails QEMU
 	Address      netip.Addr                                          // where state is received
 	Accelerator  string                                              // "kvm" or "tcg"; empty: the probe decides
 	Binary       string                                              // QEMU; empty: qemu-system-x86_64 from the path
 	Snapshots    int                                                 // number of snapshots kept with each image to start guests from; 0: all boot
 	MaxBandwidth int64                                               // bytes a second for one copy; 0: no limit
 	Cgroups      Cgroups                                             // nil: none
+	OOMKills     func(fleet.GuestID) int                             // returns how many of a guest's processes the kernel killed because its memory was used up; nil: unknown
 	ImageFolder  func(context.Context, fleet.Digest) (string, error) // returns the folder of an image's files
 	Tap          func(fleet.Subnet, int) string                      // name of guest i's tap; nil: Subnet.TapName
 	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy has converged, called as each pass begins; nil: nothing is copied
@@ -46,8 +49,9 @@ type Config struct {
 
 // Cgroups puts each guest's processes into a control group.
 type Cgroups interface {
-	// Place moves a process and all its threads to the guest's group.
-	Place(guest fleet.GuestID, pid, cpus int) error
+	// Confine moves a process to the guest's group, which is held to these CPUs, so much memory and
+	// so many threads.
+	Confine(guest fleet.GuestID, need fleet.Resources, tasks, pid int) error
 	// Remove removes the guest's control group. It is not an error if the group does not exist.
 	Remove(guest fleet.GuestID) error
 }
@@ -60,9 +64,11 @@ type Driver struct {
 	packs   bool // see packs
 	vhost   bool // vhost-net works here
 	initrds *initrds
+	needs   needs
 	life    context.Context // ends with Close
 	end     context.CancelFunc
 
+	giving  sync.Mutex   // held while a guest gets its user ID
 	making  sync.RWMutex // read-locked while a guest is made, locked while the accelerator changes
 	knowing sync.Mutex   // guards ability
 	ability Ability
@@ -109,6 +115,9 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.User == "" {
 		d.config.User = "pagurus"
 	}
+	if d.config.UIDs == (host.UIDs{}) {
+		d.config.UIDs = host.UsualUIDs
+	}
 	if d.config.Binary == "" {
 		d.config.Binary = "qemu-system-x86_64"
 	}
@@ -135,6 +144,9 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	}
 	if d.initrds, err = openInitrds(filepath.Join(d.config.Run, "initrd")); err != nil {
 		return err
+	}
+	if d.config.Shim == "" {
+		return errors.New("pagurus-shim is not beside this program, and guests are jailed by it: install Pagurus again")
 	}
 	if d.config.Accelerator != "" {
 		if d.ability.Accelerator = d.config.Accelerator; d.ability.Accelerator == Emulation {
@@ -168,6 +180,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 			g, err := d.attach(r, handle)
 			if err == nil {
 				d.holdOn(ctx, g)
+				d.listenOn(ctx, g)
 			}
 			return err
 		}

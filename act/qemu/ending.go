@@ -100,6 +100,9 @@ func (d *Driver) noteEnd(id fleet.GuestID, exit host.Exit, reason string) {
 			}
 		}
 		r.Reason, r.Why = reason, whyEnded(exit, reason, shown, last)
+		if d.config.OOMKills != nil && d.config.OOMKills(id) > 0 {
+			r.Why += ", because it used more memory than a guest of this size and its QEMU may"
+		}
 	})
 	d.config.Log.Info("guest ended", "guest", id, "why", r.Why, "reason", reason, "kept", r.Folder)
 	if err != nil {

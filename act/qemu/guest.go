@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"pagurus/act/host"
+	"pagurus/act/qemu/passage"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 )
@@ -29,7 +30,8 @@ type guest struct {
 	heard     chan struct{} // closed when all that client was told is recorded; nil: no client yet
 	shutdown  string        // the reason for which QEMU ends, in its words; empty: it has said none
 	link      net.Conn
-	stoppedAt time.Time // when QEMU last stopped the guest; zero while it runs
+	waiting   *passage.Listener // for the source of its move; nil: none
+	stoppedAt time.Time         // when QEMU last stopped the guest; zero while it runs
 	seen      fleet.RunState
 	usedCPU   time.Duration // at usedAt
 	usedAt    time.Time
@@ -68,6 +70,12 @@ func (d *Driver) watch(g *guest) {
 	close(g.Ended)
 }
 
+// uid is the user as whom the guest's QEMU runs.
+func (g *guest) uid() int {
+	uid, _ := uidOf(g.Dir) // it has one from its start
+	return int(uid)
+}
+
 // words are the last words of QEMU and the guest, from the guest's folder.
 func words(dir string) string {
 	return lastWords(filepath.Join(dir, ownLog), filepath.Join(dir, consoleLog))
@@ -83,6 +91,9 @@ func (g *guest) release() {
 	}
 	if g.link != nil {
 		g.link.Close()
+	}
+	if g.waiting != nil {
+		g.waiting.Close()
 	}
 	g.handle.Close()
 }

@@ -102,6 +102,9 @@ func (w *world) moveTelling(t *testing.T, tk fleet.Task, from, to *qemu.Driver, 
 	if err := to.Resume(t.Context(), tk.Guest.ID); err != nil {
 		t.Fatal(err)
 	}
+	if err := to.FetchRemaining(t.Context(), tk.Guest.ID); err != nil {
+		t.Fatal(err)
+	}
 	if err := from.Stop(t.Context(), tk.Guest.ID); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"pagurus/act/host"
+	"pagurus/act/qemu/passage"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -59,7 +60,7 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 // beginCopy makes QEMU start the copy, unless it is running. After an error it is not
 // running.
 func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet.Task) error {
-	address, err := streamAddress(t.Listen)
+	place, err := passage.ParsePlace(t.Listen)
 	if err != nil {
 		return err
 	}
@@ -98,6 +99,10 @@ func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet
 	if err := q.Do(ctx, "migrate-set-parameters", map[string]any{
 		"max-bandwidth": d.bandwidth(t.Limits), "max-postcopy-bandwidth": d.bandwidth(t.Limits), "downtime-limit": leastDowntime.Milliseconds(),
 	}, nil); err != nil {
+		return err
+	}
+	address, err := d.connect(ctx, g, q, place, t)
+	if err != nil {
 		return err
 	}
 	if err = q.Do(ctx, "migrate", map[string]any{"uri": address}, nil); err == nil {

@@ -11,10 +11,18 @@ import (
 type record struct {
 	host.Record
 	PostCopy bool          `json:"post_copy,omitempty"` // it moves here in post-copy
+	Awaits   *awaiting     `json:"awaits,omitempty"`    // the source of the move by which it comes; nil: it has come, or began here
 	Copy     *copying      `json:"copy,omitempty"`      // the last copy from this host
 	Layout   *fleet.Layout `json:"layout,omitempty"`
 
 	Accelerator string `json:"accelerator,omitempty"` // empty: an earlier Pagurus made it
+}
+
+// awaiting is what a target knows of its source. Where it waits for it is the record's Listen.
+type awaiting struct {
+	Gen     uint64       `json:"gen"`
+	From    fleet.HostID `json:"from"`
+	Streams int          `json:"streams"`
 }
 
 // copying is one copy order on the source.

@@ -141,7 +141,7 @@ const often = 10 * time.Millisecond
 // saveSnapshot suspends the guest of a QEMU whose working directory is dir, and writes it
 // to out. gid is QEMU's group. The guest does not run on.
 func saveSnapshot(ctx context.Context, do qmpDo, dir string, gid int, out io.Writer) error {
-	listener, err := listen(dir, gid)
+	listener, err := listenIn(dir, socket, gid)
 	if err != nil {
 		return err
 	}
@@ -179,15 +179,15 @@ func saveSnapshot(ctx context.Context, do qmpDo, dir string, gid int, out io.Wri
 	})
 }
 
-// listen makes the socket for the unprivileged QEMU.
-func listen(dir string, gid int) (*net.UnixListener, error) {
+// listenIn makes a socket for the unprivileged QEMU in its folder. gid is QEMU's group.
+func listenIn(dir, name string, gid int) (*net.UnixListener, error) {
 	folder, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer folder.Close()
 	// Through /proc, since a socket address has at most 107 bytes.
-	path := fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), socket)
+	path := fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), name)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, err

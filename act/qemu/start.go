@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/host"
+	"pagurus/act/qemu/jail"
+	"pagurus/act/qemu/passage"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -57,7 +59,7 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (listen string, err 
 		g, err = d.boot(ctx, t, m)
 	}
 	if err == nil {
-		listen, err = d.listen(ctx, g, t.Limits)
+		listen, err = d.listen(ctx, g, t)
 	}
 	if err == nil { // as at the source: a link that breaks wakes the guest agent just when it arrives
 		_, err = d.Link(ctx, t.Guest.ID)
@@ -71,19 +73,8 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (listen string, err 
 	return listen, err
 }
 
-// listen prepares QEMU to receive state, and returns the address.
-func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, error) {
-	q, err := g.monitor(ctx)
-	if err != nil {
-		return "", err
-	}
-	if err := prepareStream(ctx, q.Do, wayOf(l)); err != nil {
-		return "", err
-	}
-	return d.await(ctx, q)
-}
-
-// await has QEMU wait for state on a port of its choice, and returns the address.
+// await has QEMU wait for state on a port of its choice, and returns the address. Only a QEMU that has a
+// network can: see Config.ByHand.
 func (d *Driver) await(ctx context.Context, q *qmp.Client) (string, error) {
 	uri := "tcp:" + net.JoinHostPort(d.Here().String(), "0")
 	if err := q.Do(ctx, "migrate-incoming", map[string]any{"uri": uri}, nil); err != nil {
@@ -105,9 +96,11 @@ func (d *Driver) await(ctx context.Context, q *qmp.Client) (string, error) {
 // rest.
 func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, err error) {
 	dir := d.dir(m.guest)
-	if err := d.makeFolder(dir); err != nil {
+	uid, err := d.makeFolder(dir)
+	if err != nil {
 		return nil, err
 	}
+	m.uid = uid
 	r := record{
 		Record: host.Record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming},
 		Layout: m.tuned.At(), Accelerator: m.accelerator,
@@ -118,32 +111,37 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 	if err := host.WriteRecord(dir, r); err != nil {
 		return nil, err
 	}
-	if r.Process, err = d.spawn(t, m); err != nil {
-		return nil, err
-	}
-	if err := fault.Point("qemu.start.after-spawn"); err != nil {
-		return nil, err
-	}
-	if err := host.WriteRecord(dir, r); err != nil {
-		return nil, err
-	}
-	handle, err := r.Process.Watch()
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("qemu ended at once: %s", words(dir))
-	}
+	first, err := d.spawn(ctx, t, m)
 	if err != nil {
 		return nil, err
 	}
-	g, err := d.attach(r, handle)
-	if err != nil {
-		return nil, err
+	r.Process = first.Process
+	var g *guest
+	if err = fault.Point("qemu.start.after-spawn"); err == nil {
+		err = host.WriteRecord(dir, r)
 	}
-	if d.config.Cgroups != nil {
-		if err := d.config.Cgroups.Place(m.guest, r.Process.PID, m.cpus); err != nil {
-			return nil, err
-		}
+	if err == nil {
+		g, err = d.watchFirst(r)
+	}
+	if err != nil {
+		return nil, errors.Join(err, first.Kill())
+	}
+	if err = d.confine(m, r.Process.PID); err == nil {
+		err = first.Enter()
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.guests.Destroy(m.guest), first.Kill())
 	}
 	return g, d.greet(ctx, g, m.tuned)
+}
+
+// watchFirst begins to watch a guest by its first process.
+func (d *Driver) watchFirst(r record) (*guest, error) {
+	handle, err := r.Process.Watch()
+	if err != nil {
+		return nil, err
+	}
+	return d.attach(r, handle)
 }
 
 // greet waits until QEMU answers, and pins a tuned guest's CPUs.
@@ -205,26 +203,61 @@ func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder s
 	return m, folder, nil
 }
 
-// makeFolder makes a guest's folder: QEMU may create files in it, but cannot change
-// root's.
-func (d *Driver) makeFolder(dir string) error {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
+// makeFolder makes a guest's folder and gives the guest a user ID, which is the folder's group: QEMU
+// may create files in it, but cannot change root's, and nobody else sees any. Whoever
+// removes the folder gives the ID back, and later agents find it there.
+func (d *Driver) makeFolder(dir string) (uid uint32, err error) {
+	d.giving.Lock()
+	defer d.giving.Unlock()
+	used, err := d.uidsInUse()
+	if err == nil {
+		uid, err = d.config.UIDs.Free(used)
 	}
-	if err := os.Chown(dir, 0, int(d.account.GID)); err != nil {
-		return err
+	if err == nil {
+		err = os.Mkdir(dir, 0o700)
 	}
-	return unix.Chmod(dir, unix.S_ISVTX|0o770)
+	if err == nil {
+		err = os.Chown(dir, 0, int(uid))
+	}
+	if err == nil {
+		err = unix.Chmod(dir, unix.S_ISVTX|0o770)
+	}
+	return uid, err
+}
+
+// uidsInUse are the user IDs of the guests that have a folder here.
+func (d *Driver) uidsInUse() (map[uint32]bool, error) {
+	entries, err := os.ReadDir(d.dir(""))
+	if err != nil {
+		return nil, err
+	}
+	used := map[uint32]bool{}
+	for _, e := range entries {
+		if uid, ok := uidOf(filepath.Join(d.dir(""), e.Name())); ok {
+			used[uid] = true
+		}
+	}
+	return used, nil
+}
+
+// uidOf returns the user ID of the guest with this folder. A folder that has none yet has no process.
+func uidOf(dir string) (uid uint32, ok bool) {
+	var st unix.Stat_t
+	if unix.Lstat(dir, &st) != nil {
+		return 0, false
+	}
+	return st.Gid, st.Gid != 0
 }
 
 // firstFile is a child's number for the first inherited file after the three standard
 // ones.
 const firstFile = 3
 
-func (d *Driver) spawn(t fleet.Task, m machine) (host.Process, error) {
+// spawn starts the first process of a guest's jail, which waits.
+func (d *Driver) spawn(ctx context.Context, t fleet.Task, m machine) (*jail.First, error) {
 	tap, err := openTap(d.config.Tap(t.Job.Subnet, t.Guest.Index))
 	if err != nil {
-		return host.Process{}, err
+		return nil, err
 	}
 	defer tap.Close()
 	pages := m.tuned.Reserve() // before args, which depend on the pages available
@@ -232,20 +265,24 @@ func (d *Driver) spawn(t fleet.Task, m machine) (host.Process, error) {
 	dir := d.dir(m.guest)
 	log, err := os.OpenFile(filepath.Join(dir, ownLog), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return host.Process{}, err
+		return nil, err
 	}
 	defer log.Close()
 	files := slices.Concat([]*os.File{tap}, m.files(), pages)
 	if d.vhost && m.accelerator == Hardware {
 		vhost, err := openVhost(vhostDevice)
 		if err != nil {
-			return host.Process{}, fmt.Errorf("plug into %s: %w", vhostDevice, err)
+			return nil, fmt.Errorf("plug into %s: %w", vhostDevice, err)
 		}
 		defer vhost.Close()
 		m.vhost = firstFile + len(files)
 		files = append(files, vhost)
 	}
-	return host.Spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, files...)
+	j, err := d.jail(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	return jail.Start(d.config.Shim, j, log, files...)
 }
 
 // Stop ends a guest at once and removes all of it. A missing guest is not an error. After an
@@ -265,9 +302,17 @@ func (g *guest) kill() error {
 // wipe removes the remains of a guest that is not watched.
 func (d *Driver) wipe(id fleet.GuestID) error {
 	dir := d.dir(id)
-	for _, p := range host.ProcessesIn(d.account, dir) {
-		if err := p.End(); err != nil {
-			return err
+	if uid, ok := uidOf(dir); ok {
+		if uid == d.account.GID { // an agent started it that had one account for all guests
+			uid = d.account.UID
+		}
+		of := func(pid int, user uint32) bool {
+			return user == uid || user == 0 && (jail.IsFirst(pid) || passage.IsRelay(pid))
+		}
+		for _, p := range host.ProcessesIn(dir, of) {
+			if err := p.End(); err != nil {
+				return err
+			}
 		}
 	}
 	if d.config.Cgroups != nil {

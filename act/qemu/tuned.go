@@ -250,7 +250,7 @@ func (g *tunedGuest) Pin(ctx context.Context, pid int, ask func(ctx context.Cont
 				continue
 			}
 			seen[id], more = true, true
-			to, isCPU := of[id]
+			to, isCPU := of[innerThread(pid, id)]
 			if !isCPU {
 				to = l.Rest
 			}
@@ -260,6 +260,20 @@ func (g *tunedGuest) Pin(ctx context.Context, pid int, ask func(ctx context.Cont
 		}
 	}
 	return nil
+}
+
+// innerThread returns the number by which a process itself knows one of its threads: it may count
+// processes on its own. It is 0 if the thread has ended.
+func innerThread(pid, id int) (inner int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, id))
+	for line := range strings.Lines(string(text)) {
+		if numbers, is := strings.CutPrefix(line, "NSpid:"); is {
+			for _, n := range strings.Fields(numbers) { // the innermost is the last
+				inner, _ = strconv.Atoi(n)
+			}
+		}
+	}
+	return inner
 }
 
 // keepThread restricts a thread to these CPUs; none: no restriction. It is not an error if the

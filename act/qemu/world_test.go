@@ -28,6 +28,8 @@ import (
 
 	acthost "pagurus/act/host"
 	"pagurus/act/qemu"
+	"pagurus/act/qemu/jail"
+	"pagurus/act/qemu/passage"
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
 	"pagurus/serve/agent/drivertest"
@@ -39,6 +41,18 @@ const inside = "PAGURUS_QEMU_TEST_INSIDE"
 // TestMain runs the tests again in a network namespace of their own, where they may make
 // links.
 func TestMain(m *testing.M) {
+	for _, shims := range []map[string]func([]string) error{jail.Shims, passage.Shims} {
+		if become := shims[os.Args[0]]; become != nil {
+			if err := become(os.Args[1:]); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
+	}
+	if text := os.Getenv(attackVariable); text != "" {
+		os.Exit(attackFrom(text))
+	}
 	flag.Parse()
 	if text := os.Getenv(stepVariable); text != "" {
 		os.Exit(takeStep(text))
@@ -116,19 +130,35 @@ func newWorld(t *testing.T) *world {
 			os.RemoveAll(dir)
 		})
 		w.hosts[i] = host{Run: dir, Tap: fmt.Sprintf("pgt%d", i)}
-		attributes := netlink.NewLinkAttrs()
-		attributes.Name = w.hosts[i].Tap
-		tap := &netlink.Tuntap{LinkAttrs: attributes, Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR}
-		if err := netlink.LinkAdd(tap); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := netlink.LinkDel(tap); err != nil {
-				t.Error(err)
-			}
-		})
+		addTap(t, w.hosts[i].Tap)
 	}
 	return w
+}
+
+// addTap makes a tap for the test.
+func addTap(t *testing.T, name string) {
+	t.Helper()
+	attributes := netlink.NewLinkAttrs()
+	attributes.Name = name
+	tap := &netlink.Tuntap{LinkAttrs: attributes, Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR}
+	if err := netlink.LinkAdd(tap); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := netlink.LinkDel(tap); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// several makes the host have a tap for each of n guests, by the guests' indexes.
+func (w *world) several(t *testing.T, c *qemu.Config, n int) {
+	t.Helper()
+	name := func(i int) string { return fmt.Sprintf("pgtn%d", i) }
+	for i := range n {
+		addTap(t, name(i))
+	}
+	c.Tap = func(_ fleet.Subnet, index int) string { return name(index) }
 }
 
 // grantUserfault does what an agent does for post-copy.
@@ -175,13 +205,19 @@ func up(t *testing.T) {
 
 func (w *world) config(log io.Writer, host int) qemu.Config {
 	return qemu.Config{
-		Run: w.hosts[host].Run, User: testUser, GuestAgent: w.agent, Address: netip.MustParseAddr("127.0.0.1"),
+		Run: w.hosts[host].Run, User: testUser, UIDs: uidsOf(host), Shim: "/proc/self/exe", GuestAgent: w.agent, Address: netip.MustParseAddr("127.0.0.1"),
 		ImageFolder: func(context.Context, fleet.Digest) (string, error) { return w.image, nil },
 		Log:         slog.New(slog.NewTextHandler(log, nil)),
 		Tap:         func(fleet.Subnet, int) string { return w.hosts[host].Tap },
 		Converged:   converged,
 		Snapshots:   w.snapshots,
 	}
+}
+
+// uidsOf are the user IDs of a test host's guests.
+func uidsOf(host int) acthost.UIDs {
+	first := acthost.UsualUIDs.First + uint32(host)*100
+	return acthost.UIDs{First: first, Last: first + 99}
 }
 
 // converged replaces the policy: a copy has converged when the rest takes no longer than

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/vishvananda/netlink"
 
+	"pagurus/act/container/shim"
 	"pagurus/act/daemon"
 	"pagurus/act/guestlink"
 	"pagurus/act/image"
@@ -145,7 +146,7 @@ func (h *byHand) open(ctx context.Context) error {
 		return err
 	}
 	h.driver, err = qemu.Open(ctx, qemu.Config{
-		Run: h.folder, GuestAgent: guest, Address: h.setting.Here, Accelerator: h.setting.Accelerator,
+		Run: h.folder, Shim: shim.Program(), GuestAgent: guest, Address: h.setting.Here, Accelerator: h.setting.Accelerator,
 		ImageFolder: images.Ensure, Tap: func(_ fleet.Subnet, index int) string { return handTap(index) }, ByHand: true, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/act/container/criu"
+	"pagurus/act/container/shim"
 	"pagurus/act/image"
 	"pagurus/act/machine"
 	"pagurus/act/owner"
@@ -256,7 +257,7 @@ func tryGuest(ctx context.Context) (can fleet.Abilities, slow string, err error)
 		return can, "", err
 	}
 	err = inFolder(func(dir string) error {
-		d, err := qemu.Open(ctx, qemu.Config{Run: dir, GuestAgent: agent, Log: slog.New(slog.DiscardHandler)})
+		d, err := qemu.Open(ctx, qemu.Config{Run: dir, Shim: shim.Program(), GuestAgent: agent, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return err
 		}

@@ -151,7 +151,7 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 		log.Warn("no containers here", "cause", err)
 	}
 	vm, err := qemu.Open(ctx, qemu.Config{
-		Run: f.RunDir, GuestAgent: guest, Address: address, Accelerator: f.Accelerator, Cgroups: h.groups,
+		Run: f.RunDir, UIDs: f.UIDs, Shim: shim.Program(), GuestAgent: guest, Address: address, Accelerator: f.Accelerator, Cgroups: h.groups, OOMKills: h.groups.OOMKills,
 		Snapshots: f.Snapshots, MaxBandwidth: f.Bandwidth,
 		ImageFolder: h.images.Ensure, Converged: agent.Converged, Log: log,
 	})

@@ -55,7 +55,7 @@ func (b *experiments) byHand(ctx context.Context, guest string, index int, from,
 		return h, err
 	}
 	defer source.Close()
-	h.sent, err = migrate(ctx, source, fmt.Sprintf("tcp:198.18.0.%s:%d", strings.TrimPrefix(to, "host"), handPort+index))
+	h.sent, err = migrate(ctx, source, from, fmt.Sprintf("198.18.0.%s:%d", strings.TrimPrefix(to, "host"), handPort+index))
 	return h, err
 }
 

@@ -2,18 +2,22 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"pagurus/act/qemu/qmp"
 	"pagurus/bench"
 	"pagurus/bench/drive"
 	"pagurus/fleet"
+	"pagurus/internal/thread"
 )
 
 // byHand is the limit of a migration driven by hand.
@@ -81,9 +85,9 @@ func (b *experiments) moved(ctx context.Context, job, to string, flags ...string
 	return b.LastMove(ctx)
 }
 
-// migrate undoes the settings the driver left, runs QEMU's own migration and
-// gives how many bytes it sent.
-func migrate(ctx context.Context, source *qmp.Client, address string) (sent int64, err error) {
+// migrate undoes the settings the driver left, runs QEMU's own migration from a host and
+// gives how many bytes it sent. The source is in its jail, without a network, and is given the connection.
+func migrate(ctx context.Context, source *qmp.Client, from, address string) (sent int64, err error) {
 	off := map[string]any{"capabilities": []map[string]any{
 		{"capability": "pause-before-switchover", "state": false}, {"capability": "return-path", "state": false}, {"capability": "multifd", "state": false},
 	}}
@@ -95,7 +99,10 @@ func migrate(ctx context.Context, source *qmp.Client, address string) (sent int6
 		return 0, err
 	}
 	for { // until the target listens
-		if err := source.Do(ctx, "migrate", map[string]any{"uri": address}, nil); err != nil {
+		if err := connect(ctx, source, from, address); err != nil {
+			return 0, err
+		}
+		if err := source.Do(ctx, "migrate", map[string]any{"uri": "fd:" + handConnection}, nil); err != nil {
 			return 0, err
 		}
 		for {
@@ -117,6 +124,36 @@ func migrate(ctx context.Context, source *qmp.Client, address string) (sent int6
 			if state.Status == "failed" {
 				break
 			}
+		}
+	}
+}
+
+// handConnection is QEMU's name of the connection that it is given.
+const handConnection = "hand"
+
+// connect gives a QEMU of a host of the lab a connection to an address, once somebody listens there.
+func connect(ctx context.Context, source *qmp.Client, host, address string) error {
+	for {
+		var file *os.File
+		err := thread.Visit("/run/netns/pagurus-lab-"+host, func() error {
+			var dialer net.Dialer
+			conn, err := dialer.DialContext(ctx, "tcp", address)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			file, err = conn.(*net.TCPConn).File()
+			return err
+		})
+		if err == nil {
+			defer file.Close()
+			return source.Give(ctx, handConnection, file)
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return err
+		}
+		if err := drive.Pause(ctx, 10*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

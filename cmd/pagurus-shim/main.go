@@ -1,6 +1,6 @@
 // Command pagurus-shim has the small processes that must start at once. The agent starts it
-// beside containers: to stop processes for a moment, to serve their memory, or to become a
-// guest's first process. `pagurus bench noise --in` copies it into a guest, and runs it with the
+// for guests: to jail QEMU, to stop processes for a moment, to serve their memory, or to become a
+// container's first process. `pagurus bench noise --in` copies it into a guest, and runs it with the
 // argument probe to probe the guest's CPUs. It must run in any image, so it is statically
 // linked.
 package main
@@ -13,11 +13,13 @@ import (
 	"pagurus/act/container/memory"
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/shim"
+	"pagurus/act/qemu/jail"
+	"pagurus/act/qemu/passage"
 	"pagurus/bench/noise"
 )
 
 func main() {
-	shim.Become(memory.Shims, sandbox.Shims)
+	shim.Become(memory.Shims, sandbox.Shims, jail.Shims, passage.Shims)
 	if !slices.Equal(os.Args[1:], []string{noise.ProbeVerb}) {
 		fmt.Fprintln(os.Stderr, "pagurus-shim is a part of `pagurus agent`, which starts it; people do not")
 		os.Exit(2)

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/act/daemon"
+	"pagurus/act/host"
 	"pagurus/act/machine"
 	"pagurus/act/owner"
 	"pagurus/cmd/pagurus/labnet"
@@ -434,7 +435,7 @@ func (l lab) agent(n int) daemon.Daemon {
 	args := []string{beside(roles.AgentProgram), roles.NoConfig, "--host", string(l.member(n)), "--controller", l.endpoint(),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", roles.Images, "--address", labnet.Addr(n).String(),
 		"--group", l.group(n), "--owner-cpu", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator,
-		"--first-core", strconv.Itoa(l.firstCore(n))}
+		"--first-core", strconv.Itoa(l.firstCore(n)), "--" + fleet.UIDsFlag, guestUIDs(n).String()}
 	if l.Sites > 0 {
 		args = append(args, "--site", fmt.Sprintf("site%d", (n-1)%l.Sites+1))
 	}
@@ -453,6 +454,16 @@ func (l lab) agent(n int) daemon.Daemon {
 // firstCore is the first core to which host n pins guests. Each host takes the whole machine
 // for its own, and would otherwise pin its first guest to the same core as all others.
 func (l lab) firstCore(n int) int { return (n - 1) * max(1, runtime.NumCPU()/l.Hosts) }
+
+// labUIDs is how many guests a host of a lab can have at once.
+const labUIDs = 1000
+
+// guestUIDs are the user IDs of host n's guests. The hosts share the machine's users, and two
+// guests must not have the same.
+func guestUIDs(n int) host.UIDs {
+	first := host.UsualUIDs.Last + 1 + uint32(n-1)*labUIDs
+	return host.UIDs{First: first, Last: first + labUIDs - 1}
+}
 
 // run is host n's folder for files that outlive its agent.
 func (l lab) run(n int) string { return filepath.Join(labRun, string(hostName(n))) }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"pagurus/act/cgroup"
+	"pagurus/act/host"
 	"pagurus/act/owner"
 	"pagurus/fleet"
 	"pagurus/show/cli"
@@ -64,6 +65,8 @@ type Agent struct {
 	Memory      int64 // for guests; 0: the machine's less its reserve
 	Verbose     bool
 	Shared      []string // directories that hosts share anyway
+	GuestUIDs   string
+	UIDs        host.UIDs // GuestUIDs, read
 }
 
 // Add defines the flags of an agent.
@@ -88,6 +91,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.OwnerCPU, ownerCPUFlag, string(owner.Machine), "which CPU use counts as the owner's: machine (all but Pagurus's), network (of processes in this network namespace) or cgroup:PATH")
 	cli.Size(flags, &f.Memory, "memory", "memory for guests (default: all but 1 GiB, or half of it if that is less)")
 	flags.StringSliceVar(&f.Shared, sharedFlag, nil, "directories that hosts share anyway, like /home,/scratch: containers see them directly where another host has the same ones")
+	flags.StringVar(&f.GuestUIDs, fleet.UIDsFlag, host.UsualUIDs.String(), "user IDs that virtual machines run as, one each, which nobody else may have; as many guests as IDs can be here")
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, "accelerator", GroupFlag)
@@ -113,6 +117,10 @@ func (f *Agent) Finish() error {
 		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
 			return fmt.Errorf("--"+sharedFlag+" %s: write the whole path of a directory, without .. or a / at its end", dir)
 		}
+	}
+	var err error
+	if f.UIDs, err = host.ParseUIDs(f.GuestUIDs); err != nil {
+		return fmt.Errorf("--"+fleet.UIDsFlag+" %w", err)
 	}
 	if f.FirstCore < 0 {
 		return errors.New("--" + firstCoreFlag + " must not be negative")

@@ -8,6 +8,7 @@ import (
 
 // Visible is what a caller may see of the state. An environment may hold secrets, and the ends of a
 // guest's console and log what its programs said: they are for the job's user and administrators.
+// Where a guest is received comes with the secret of its move.
 // Tokens are for administrators, and of users everybody sees themselves.
 func Visible(s fleet.Snapshot, by fleet.Caller) fleet.Snapshot {
 	if by.Admin {
@@ -33,10 +34,21 @@ func Visible(s fleet.Snapshot, by fleet.Caller) fleet.Snapshot {
 		g.Remains, g.Cause = &r, fleet.WithoutConsole(g.Cause)
 		guests[id] = g
 	}
+	migrations, cloned := s.Migrations, false
+	for id, m := range s.Migrations {
+		if m.Listen == "" {
+			continue
+		}
+		if !cloned {
+			migrations, cloned = maps.Clone(s.Migrations), true
+		}
+		m.Listen = ""
+		migrations[id] = m
+	}
 	users := make(map[fleet.UserID]fleet.User, 1)
 	if u, known := s.Users[by.User]; known {
 		users[by.User] = u
 	}
-	s.Jobs, s.Guests, s.Users, s.Tokens = jobs, guests, users, nil
+	s.Jobs, s.Guests, s.Migrations, s.Users, s.Tokens = jobs, guests, migrations, users, nil
 	return s
 }

@@ -17,6 +17,8 @@ func TestVisible(t *testing.T) {
 	s.Guests["j1g1"] = fleet.Guest{ID: "j1g1", Job: "j1"}
 	s.Users["ada"], s.Users["grace"] = fleet.User{ID: "ada"}, fleet.User{ID: "grace"}
 	s.Tokens["t"] = fleet.JoinToken{ID: "t"}
+	const place = "10.0.0.7:40001/WORD"
+	s.Migrations["m1.j1g0"] = fleet.Migration{ID: "m1.j1g0", Guest: "j1g0", Listen: place}
 	for _, c := range []struct {
 		name          string
 		by            fleet.Caller
@@ -33,11 +35,14 @@ func TestVisible(t *testing.T) {
 		if n := bytes.Count(text, []byte("secret")); err != nil || c.secrets && n != 5 || !c.secrets && n > 0 {
 			t.Errorf("%s sees %d secrets, %v: %s", c.name, n, err, text)
 		}
+		if m := v.Migrations["m1.j1g0"]; m.Guest != "j1g0" || (m.Listen == place) != c.by.Admin || m.Listen != "" && !c.by.Admin {
+			t.Errorf("%s sees where the guest is received: %+v", c.name, m)
+		}
 		if g := v.Guests["j1g0"]; g.Remains.Why == "" || g.Cause != "it ended" && !c.secrets || len(v.Guests) != 2 || len(v.Users) != c.users || len(v.Tokens) != c.tokens {
 			t.Errorf("%s sees %+v", c.name, v)
 		}
 	}
-	if len(s.Guests["j1g0"].Remains.Console) == 0 || len(s.Jobs["j1"].Spec.Env) == 0 || len(s.Tokens) == 0 {
+	if len(s.Guests["j1g0"].Remains.Console) == 0 || len(s.Jobs["j1"].Spec.Env) == 0 || len(s.Tokens) == 0 || s.Migrations["m1.j1g0"].Listen != place {
 		t.Error("looking changed the state")
 	}
 }

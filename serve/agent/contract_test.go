@@ -27,6 +27,8 @@ import (
 	"pagurus/act/image"
 	"pagurus/act/overlay"
 	"pagurus/act/qemu"
+	"pagurus/act/qemu/jail"
+	"pagurus/act/qemu/passage"
 	"pagurus/act/share"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -57,6 +59,15 @@ type hostConfig struct {
 }
 
 func TestMain(m *testing.M) {
+	for _, shims := range []map[string]func([]string) error{jail.Shims, passage.Shims} {
+		if become := shims[os.Args[0]]; become != nil {
+			if err := become(os.Args[1:]); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
+	}
 	if text := os.Getenv(asAgent); text != "" {
 		if err := beAgent(text); err != nil {
 			fmt.Fprintln(os.Stderr, "agent:", err)
@@ -86,7 +97,7 @@ func beAgent(text string) error {
 		return images.Folder(d), nil
 	}
 	driver, err := qemu.Open(ctx, qemu.Config{
-		Run: c.Run, GuestAgent: c.GuestAgent, Address: c.Address, ImageFolder: folder, Log: log,
+		Run: c.Run, Shim: "/proc/self/exe", GuestAgent: c.GuestAgent, Address: c.Address, ImageFolder: folder, Log: log,
 		Converged: func(l fleet.Limits, seen []fleet.Progress) (bool, error) {
 			p := seen[len(seen)-1] // the system ring tests the policy
 			if l.Mode == fleet.PostCopy {
@@ -355,6 +366,7 @@ func (th *theatre) move(from int, n uint64, mode fleet.Mode, before func(o fleet
 	listen := ""
 	do := func(verb fleet.Verb, host int) fleet.Report {
 		t := th.task(verb, th.config[host].Host, gen)
+		t.Order.Peer = th.config[1-host].Host
 		t.Order.Migration, t.Listen, t.Limits.Mode = fleet.MigrationID(fmt.Sprintf("m%d.j1g0", n)), listen, mode
 		after := before(t.Order, host)
 		th.send(t)

@@ -17,9 +17,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Client is one connection to one QEMU. Its methods may be called from any goroutine.
@@ -88,6 +91,8 @@ type command struct {
 	Urgent    string `json:"exec-oob,omitempty"` // for an out-of-band command, instead of Execute
 	Arguments any    `json:"arguments,omitempty"`
 	ID        uint64 `json:"id"`
+
+	with *os.File // comes with the command
 }
 
 // greeting is QEMU's first message.
@@ -170,6 +175,13 @@ func (c *Client) Do(ctx context.Context, name string, args, out any) error {
 	return c.do(ctx, name, command{Execute: name, Arguments: args}, out)
 }
 
+// Give gives QEMU a copy of a file, by a name; a file that it had by this name it closes. After an error QEMU may
+// have it.
+func (c *Client) Give(ctx context.Context, name string, file *os.File) error {
+	const give = "getfd"
+	return c.do(ctx, give, command{Execute: give, Arguments: map[string]any{"fdname": name}, with: file}, nil)
+}
+
 // Urge is Do for one of the few commands that QEMU carries out while its main loop is blocked.
 // QEMU refuses it if it has no out-of-band commands.
 func (c *Client) Urge(ctx context.Context, name string, args any) error {
@@ -190,7 +202,7 @@ func (c *Client) do(ctx context.Context, name string, what command, out any) err
 	if err != nil {
 		return fmt.Errorf("%s: encode: %w", name, err)
 	}
-	if err := c.write(ctx, append(line, '\n')); err != nil {
+	if err := c.write(ctx, append(line, '\n'), what.with); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	select {
@@ -241,17 +253,37 @@ func (c *Client) forget(id uint64) {
 
 // write sends one complete line. A partial line would corrupt the following ones, so a
 // failed write ends the connection.
-func (c *Client) write(ctx context.Context, line []byte) error {
+func (c *Client) write(ctx context.Context, line []byte, with *os.File) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if deadline, ok := ctx.Deadline(); ok {
 		c.conn.SetWriteDeadline(deadline)
 	}
-	if _, err := c.conn.Write(line); err != nil {
+	err := send(c.conn, line, with)
+	if err != nil {
 		c.end(err)
+	}
+	return err
+}
+
+// send writes a line, with a file unless that is nil.
+func send(conn net.Conn, line []byte, with *os.File) error {
+	if with == nil {
+		_, err := conn.Write(line)
 		return err
 	}
-	return nil
+	socket, is := conn.(*net.UnixConn)
+	if !is {
+		return errors.New("files go only over UNIX sockets")
+	}
+	raw, err := with.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	// The file comes with the first byte; so few bytes go at once.
+	err = raw.Control(func(fd uintptr) { _, _, sent = socket.WriteMsgUnix(line, unix.UnixRights(int(fd)), nil) })
+	return errors.Join(err, sent)
 }
 
 // read distributes QEMU's messages until the connection ends.
