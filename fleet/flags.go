@@ -7,6 +7,9 @@ const (
 	RunFlag  = "run"  // of an agent and a controller: the folder for files that outlive it
 	SiteFlag = "site" // of an agent: its host's site
 
+	EncryptionFlag    = "encryption"     // of an agent and a controller: how traffic between hosts is protected
+	WireGuardPortFlag = "wireguard-port" // of an agent
+
 	CapFlag     = "cap"      // of run and host policy: a share of the CPUs
 	ExportFlag  = "export"   // of run: the directory that guests share
 	FilesFlag   = "files"    // of run: more directories
