@@ -59,7 +59,7 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 // beginCopy makes QEMU start the copy, unless it is running. After an error it is not
 // running.
 func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet.Task) error {
-	address, err := streamAddress(t.Listen)
+	address, err := d.streamAddress(t.Listen)
 	if err != nil {
 		return err
 	}

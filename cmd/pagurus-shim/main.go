@@ -13,11 +13,12 @@ import (
 	"pagurus/act/container/memory"
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/shim"
+	"pagurus/act/wireguard"
 	"pagurus/bench/noise"
 )
 
 func main() {
-	shim.Become(memory.Shims, sandbox.Shims)
+	shim.Become(memory.Shims, sandbox.Shims, wireguard.Shims)
 	if !slices.Equal(os.Args[1:], []string{noise.ProbeVerb}) {
 		fmt.Fprintln(os.Stderr, "pagurus-shim is a part of `pagurus agent`, which starts it; people do not")
 		os.Exit(2)
