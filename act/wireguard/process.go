@@ -101,12 +101,19 @@ func (d *Device) start(ctx context.Context, mtu int) (err error) {
 	}
 }
 
+// process is wireguard-go; zero: there is none.
+func (d *Device) process() (p host.Process, err error) {
+	if err := note.Load(filepath.Join(d.config.Run, processFile), &p); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return p, fmt.Errorf("reading which process is wireguard-go: %w", err)
+	}
+	return p, nil
+}
+
 // remove removes the device, its process and the process's socket.
 func (d *Device) remove() error {
-	var p host.Process
-	noted := filepath.Join(d.config.Run, processFile)
-	if err := note.Load(noted, &p); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("reading which process is wireguard-go: %w", err)
+	p, err := d.process()
+	if err != nil {
+		return err
 	}
 	if err := p.End(); err != nil {
 		return err
@@ -122,7 +129,7 @@ func (d *Device) remove() error {
 	if err != nil {
 		return fmt.Errorf("removing %s: %w", d.name, err)
 	}
-	return errors.Join(discard(noted), discard(fleet.WireGuardSocket(d.name))) // one that was killed leaves it
+	return errors.Join(discard(filepath.Join(d.config.Run, processFile)), discard(fleet.WireGuardSocket(d.name))) // one that was killed leaves it
 }
 
 func discard(path string) error {

@@ -15,11 +15,13 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/wgctrl"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
 )
 
@@ -129,6 +131,19 @@ func protection(link netlink.Link) fleet.Protection {
 		return fleet.KernelWireGuard
 	}
 	return fleet.UserWireGuard
+}
+
+// CPU is what the device's process has used; 0 for the kernel's device, which has none.
+func (d *Device) CPU() time.Duration {
+	p, err := d.process()
+	if err != nil || p.Gone() {
+		return 0
+	}
+	st, err := host.ReadStat(p.PID)
+	if err != nil {
+		return 0
+	}
+	return st.CPU
 }
 
 // Read returns the device's present state.
