@@ -185,33 +185,3 @@ func (d *Device) address(link netlink.Link, want netip.Addr) error {
 	}
 	return nil
 }
-
-// greet sends an empty packet to each peer that is new, or to all under a new key. Of two hosts that learn
-// of each other one is the later one; its packet makes them agree on session keys. The earlier one's
-// was dropped, and WireGuard would try again only after five seconds.
-func (d *Device) greet(changes []Change, want State) {
-	to := map[netip.Addr]bool{}
-	for _, c := range changes {
-		switch c.Verb {
-		case setPeer:
-			to[c.Peer.Address] = true
-		case setKey:
-			for _, p := range want.Peers {
-				to[p.Address] = true
-			}
-		}
-	}
-	link, err := d.links.LinkByName(d.name)
-	if err != nil || len(to) == 0 {
-		return
-	}
-	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return // a peer is greeted by its first packet, then
-	}
-	defer unix.Close(fd)
-	const discard = 9 // RFC 863
-	for at := range to {
-		_ = unix.Sendto(fd, nil, unix.MSG_DONTWAIT, &unix.SockaddrInet6{Port: discard, ZoneId: uint32(link.Attrs().Index), Addr: at.As16()})
-	}
-}

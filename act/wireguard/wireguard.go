@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -42,6 +43,7 @@ type Device struct {
 	key    Key
 	links  *netlink.Handle
 	tool   *wgctrl.Client
+	greets greetings
 }
 
 // Open reads the host's key, and makes one if there is none or it is too old. It changes no
@@ -66,7 +68,11 @@ func Open(c Config) (*Device, error) {
 		links.Close()
 		return nil, fmt.Errorf("opening the configuration of WireGuard: %w", err)
 	}
-	return &Device{config: c, name: fleet.WireGuardLink(c.Run), key: key, links: links, tool: tool}, nil
+	d := &Device{config: c, name: fleet.WireGuardLink(c.Run), key: key, links: links, tool: tool}
+	if err := d.greets.open(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
 }
 
 // Name is the name of the device's link.
@@ -79,6 +85,7 @@ func (d *Device) End() fleet.WireGuardEnd {
 
 // Close leaves the device in place for the next Open.
 func (d *Device) Close() error {
+	d.greets.close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.links.Close()
@@ -110,7 +117,7 @@ func (d *Device) Apply(ctx context.Context, w fleet.WireGuard) error {
 		}
 	}
 	if len(failed) == 0 {
-		d.greet(changes, want)
+		d.greetPeers(changes, want)
 	}
 	return errors.Join(failed...)
 }
@@ -160,8 +167,20 @@ func (d *Device) Remove() error {
 	return d.remove()
 }
 
-// Local is the device's address with its zone, for sockets.
+// Local is the device's address with its zone, the name of the link.
 func (d *Device) Local(w fleet.WireGuard) netip.Addr { return w.Address.WithZone(d.name) }
+
+// Numbered is Local with the link's number as the zone, for sockets: Go's net remembers for a minute which number a name had,
+// and another device may have the name by now. Without a device it is Local, which is of no use to sockets.
+func (d *Device) Numbered(w fleet.WireGuard) netip.Addr {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	link, err := d.links.LinkByName(d.name)
+	if err != nil {
+		return d.Local(w)
+	}
+	return w.Address.WithZone(strconv.Itoa(link.Attrs().Index))
+}
 
 // Forget removes the key. The next Open makes another.
 func Forget(state string) error {

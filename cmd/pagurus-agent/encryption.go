@@ -18,14 +18,14 @@ type encryption struct {
 	choice    fleet.Encryption // of this host
 	state     string           // folder
 	device    *wireguard.Device
-	readdress func(inside netip.Addr)
+	readdress func(tunnels, sockets netip.Addr)
 
 	mu      sync.Mutex // guards the fields below, and is held only for a moment
 	wanted  bool
 	trouble string // why the host does not encrypt, though it should
 }
 
-func openEncryption(f roles.Agent, readdress func(netip.Addr)) (*encryption, error) {
+func openEncryption(f roles.Agent, readdress func(tunnels, sockets netip.Addr)) (*encryption, error) {
 	run, err := filepath.Abs(f.RunDir)
 	if err != nil {
 		return nil, err
@@ -58,17 +58,19 @@ func (e *encryption) Encrypt(ctx context.Context, w *fleet.WireGuard) error {
 
 func (e *encryption) encrypt(ctx context.Context, w *fleet.WireGuard) error {
 	if w == nil {
-		e.readdress(netip.Addr{})
+		e.readdress(netip.Addr{}, netip.Addr{})
 		return e.device.Remove()
 	}
 	// Without a device of this name nothing can listen there or go there, in clear least of all.
-	e.readdress(e.device.Local(*w))
+	e.readdress(e.device.Local(*w), e.device.Numbered(*w))
 	if err := e.refusal(); err != nil {
 		return err
 	}
 	own := *w
 	own.KernelOnly = w.KernelOnly || e.choice == fleet.WireGuardOnly
-	return e.device.Apply(ctx, own)
+	err := e.device.Apply(ctx, own)
+	e.readdress(e.device.Local(*w), e.device.Numbered(*w)) // it may be another link now
+	return err
 }
 
 // refusal says that this host may not encrypt; nil: it may.

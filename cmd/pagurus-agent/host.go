@@ -306,28 +306,28 @@ func (h *host) address() netip.Addr {
 	h.log.Warn("this host has another address now", "address", now, "was", h.at)
 	h.at = now
 	if !h.guard.on() { // else the other hosts learn where to call WireGuard, and nothing else changes
-		h.toAddress(now)
+		h.toAddress(now, now)
 	}
 	return now
 }
 
-// readdress has tunnels end and guests be received at an address inside WireGuard; not valid: at the host's own.
-func (h *host) readdress(inside netip.Addr) {
+// readdress has tunnels end and guests be received at addresses inside WireGuard; not valid: at the host's own.
+func (h *host) readdress(tunnels, sockets netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !inside.IsValid() {
-		inside = h.at
+	if !tunnels.IsValid() {
+		tunnels, sockets = h.at, h.at
 	}
-	h.toAddress(inside)
+	h.toAddress(tunnels, sockets)
 }
 
-func (h *host) toAddress(to netip.Addr) {
-	h.network.Readdress(to)
+func (h *host) toAddress(tunnels, sockets netip.Addr) {
+	h.network.Readdress(tunnels)
 	if h.vm != nil {
-		h.vm.Readdress(to)
+		h.vm.Readdress(sockets)
 	}
 	if h.container != nil {
-		h.container.Readdress(to)
+		h.container.Readdress(sockets)
 	}
 }
 

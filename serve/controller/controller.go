@@ -227,13 +227,13 @@ func (c *Controller) tick(ctx context.Context) {
 // encrypt has the cluster protect its traffic as configured, as soon as it can.
 func (c *Controller) encrypt(ctx context.Context) {
 	was := c.snap().Cluster.Encryption
-	if c.Encryption == "" || c.Encryption == was || c.Encryption == fleet.NoEncryption && was == "" {
+	if c.Encryption == "" || c.Encryption == was {
 		return
 	}
 	_, err := c.step(ctx, fleet.Observation{At: now(), Encryption: c.Encryption})
 	c.noteStoreError(err)
 	if is := c.snap().Cluster.Encryption; is != was {
-		c.Log.Info("traffic between hosts is protected otherwise now", "encryption", is, "was", cmp.Or(was, fleet.NoEncryption))
+		c.Log.Info("traffic between hosts is protected as configured", "encryption", is, "was", cmp.Or(was, fleet.NoEncryption))
 	}
 }
 
