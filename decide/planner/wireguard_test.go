@@ -87,6 +87,10 @@ func TestHostsOfAJobArePeers(t *testing.T) {
 	if got := peers(w, "host1"); got != "host3 another fe80::3 192.0.2.33:7" {
 		t.Errorf("host1 has the peers %q", got)
 	}
+	without := w.s.Apply(fleet.Changeset{GoneHosts: []fleet.HostID{"host3"}}, w.s.Revision+1)
+	if wanted := desired.Wanted(without, "host1").WireGuard; len(wanted.Peers) != 0 {
+		t.Errorf("a host that was removed is still a peer: %v", wanted.Peers)
+	}
 }
 
 // A change of the cluster's encryption waits for its jobs: their networks would be cut off.
