@@ -12,8 +12,8 @@ import (
 	"pagurus/fleet"
 )
 
-// usualLab has no encryption: its figures are compared with those of machines by hand and of programs
-// outside of guests, which have none either.
+// usualLab has no encryption: moves by hand, which others are compared with, have none either, and
+// wireguard-go would take the CPUs that are measured.
 func usualLab() []string { return labOf(fleet.NoEncryption) }
 
 // encryptionLab is another one, as each of its rounds makes it anew.
