@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"pagurus/fleet"
@@ -28,11 +29,16 @@ func (d *Device) read() (State, error) {
 	if err != nil {
 		return State{}, fmt.Errorf("looking for %s: %w", d.name, err)
 	}
-	has, err := d.tool.Device(d.name)
-	if err != nil {
-		if protection(link) == fleet.UserWireGuard {
-			return State{}, nil
+	if protection(link) == fleet.KernelWireGuard {
+		if err := d.reachKernel(); err != nil {
+			return State{}, err
 		}
+	}
+	has, err := d.tool.Device(d.name)
+	if err != nil && protection(link) == fleet.UserWireGuard {
+		return State{}, nil
+	}
+	if err != nil {
 		return State{}, fmt.Errorf("reading %s: %w", d.name, err)
 	}
 	s := State{
@@ -50,6 +56,21 @@ func (d *Device) read() (State, error) {
 		s.Peers[p.PublicKey.String()] = known(p)
 	}
 	return s, nil
+}
+
+// reachKernel has wgctrl look for the kernel's module again, unless it has found it. The first
+// device loads the module.
+func (d *Device) reachKernel() error {
+	if _, err := d.tool.Device(d.name); !errors.Is(err, fs.ErrNotExist) {
+		return nil // of other errors read tells
+	}
+	tool, err := wgctrl.New()
+	if err != nil {
+		return fmt.Errorf("opening the configuration of WireGuard: %w", err)
+	}
+	err = d.tool.Close()
+	d.tool = tool
+	return err
 }
 
 // known is a peer as the device has it. One that may send from other addresses than one is none
@@ -114,7 +135,7 @@ func (d *Device) makeDevice(ctx context.Context, want State, kernelOnly bool) er
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU = d.name, want.MTU
 		if why = d.links.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs}); why == nil {
-			return nil
+			return d.reachKernel()
 		}
 	}
 	if kernelOnly {

@@ -1,6 +1,7 @@
 package wireguard
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,7 +49,7 @@ func ensureKey(path string) (Key, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return newKey(path)
 	case err != nil:
-		return k, fmt.Errorf("reading this host's WireGuard key: %w", err)
+		return k, fmt.Errorf("reading this host's WireGuard key: %w: remove the file, and the agent makes another", err)
 	case st.Mode().Perm()&0o077 != 0:
 		return k, fmt.Errorf("others can read this host's WireGuard key %s (mode %o): remove the file, and the agent makes another", path, st.Mode().Perm())
 	}
@@ -67,8 +68,12 @@ func newKey(path string) (Key, error) {
 		return Key{}, fmt.Errorf("making this host's WireGuard key: %w", err)
 	}
 	k := Key{Private: p.String(), Made: time.Now().UTC().Round(time.Second)}
-	if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
-		err = note.Replace(path, k)
+	text, err := json.MarshalIndent(k, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		err = note.WriteDurably(path, text, 0o600)
 	}
 	if err != nil {
 		return Key{}, fmt.Errorf("keeping this host's WireGuard key: %w", err)

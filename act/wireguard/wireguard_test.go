@@ -2,6 +2,7 @@ package wireguard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -9,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"pagurus/act/host"
 	"pagurus/fleet"
@@ -36,12 +40,14 @@ type station struct {
 	config Config
 }
 
-func stations(t *testing.T, n int) []*station {
+func stations(t *testing.T, n int) []*station { return stationsBy(t, n, true) }
+
+func stationsBy(t *testing.T, n int, goOnly bool) []*station {
 	t.Helper()
 	testkit.Leftovers(t)
 	var all []*station
 	for i, h := range testkit.Hosts(t, n) {
-		s := &station{Host: h, t: t, number: uint32(i + 1), config: Config{Run: t.TempDir(), State: t.TempDir(), Program: "/proc/self/exe", GoOnly: true}}
+		s := &station{Host: h, t: t, number: uint32(i + 1), config: Config{Run: t.TempDir(), State: t.TempDir(), Program: "/proc/self/exe", GoOnly: goOnly}}
 		s.open()
 		t.Cleanup(func() {
 			s.Must(s.Remove)
@@ -78,10 +84,55 @@ func (s *station) apply(peers ...fleet.WireGuardPeer) {
 	s.Must(func() error { return s.Apply(context.Background(), s.wanted(peers...)) })
 }
 
-// reaches reports whether an answer comes from another station within a second.
+// reaches reports whether an answer comes from another station within a second: an echo of ICMPv6 (RFC 4443).
 func (s *station) reaches(other *station) bool {
-	_, err := s.Try("ping", "-6", "-c1", "-W1", fmt.Sprintf("%s%%%s", fleet.WireGuardAddr(other.number), s.Name()))
+	const request, reply = 128, 129
+	err := s.Do(func() error {
+		link, err := net.InterfaceByName(s.Name())
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		limit := unix.NsecToTimeval(time.Second.Nanoseconds())
+		to := &unix.SockaddrInet6{ZoneId: uint32(link.Index), Addr: fleet.WireGuardAddr(other.number).As16()}
+		if err := errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit), unix.Sendto(fd, []byte{request, 0, 0, 0, 7, 7, 0, 1}, 0, to)); err != nil {
+			return err
+		}
+		heard := make([]byte, 1500)
+		for end := time.Now().Add(time.Second); time.Now().Before(end); {
+			n, from, err := unix.Recvfrom(fd, heard, 0)
+			if err != nil {
+				return err
+			}
+			if at, is := from.(*unix.SockaddrInet6); is && n == 8 && heard[0] == reply && at.Addr == to.Addr {
+				return nil
+			}
+		}
+		return errors.New("no answer")
+	})
 	return err == nil
+}
+
+// eachMeans runs a test with wireguard-go, and with the kernel's WireGuard where it has that.
+func eachMeans(t *testing.T, test func(t *testing.T, goOnly bool)) {
+	t.Run("go", func(t *testing.T) { test(t, true) })
+	has := false
+	testkit.Namespace(t).Must(func() error {
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		has = h.LinkAdd(&netlink.Wireguard{LinkAttrs: netlink.LinkAttrs{Name: "probe"}}) == nil
+		return nil
+	})
+	if has {
+		t.Run("kernel", func(t *testing.T) { test(t, false) })
+	}
 }
 
 // soon waits until another station is reached.
@@ -90,8 +141,10 @@ func (s *station) soon(other *station) {
 	testkit.Until(s.t, 4*time.Second, s.Namespace+" reaches "+other.Namespace, func() bool { return s.reaches(other) })
 }
 
-func TestOnlyPeersAreReached(t *testing.T) {
-	all := stations(t, 3)
+func TestOnlyPeersAreReached(t *testing.T) { eachMeans(t, onlyPeersAreReached) }
+
+func onlyPeersAreReached(t *testing.T, goOnly bool) {
+	all := stationsBy(t, 3, goOnly)
 	a, b, c := all[0], all[1], all[2]
 	a.apply(b.peer(), c.peer())
 	b.apply(a.peer(), c.peer())
@@ -99,7 +152,7 @@ func TestOnlyPeersAreReached(t *testing.T) {
 	for _, pair := range [][2]*station{{a, b}, {b, c}, {c, a}} {
 		pair[0].soon(pair[1])
 	}
-	if by := a.Protection(); by != fleet.UserWireGuard {
+	if by := a.Protection(); by != fleet.UserWireGuard && goOnly || by != fleet.KernelWireGuard && !goOnly {
 		t.Errorf("it says that %q protects it", by)
 	}
 	have, err := a.Read()
@@ -195,8 +248,10 @@ func TestOnlyTheDeviceLeadsInside(t *testing.T) {
 
 // Whichever of two hosts hears of the other first, or both at once, they agree on keys soon: WireGuard
 // by itself would take five seconds if the first try fails.
-func TestPeersAgreeSoon(t *testing.T) {
-	all := stations(t, 2)
+func TestPeersAgreeSoon(t *testing.T) { eachMeans(t, peersAgreeSoon) }
+
+func peersAgreeSoon(t *testing.T, goOnly bool) {
+	all := stationsBy(t, 2, goOnly)
 	for try := range 12 {
 		first, second := all[try%2], all[1-try%2]
 		first.apply()
@@ -272,8 +327,10 @@ func (s *station) process() (p host.Process) {
 }
 
 // An old key is replaced when the agent starts, and used once the others have heard of it.
-func TestKeyIsReplaced(t *testing.T) {
-	all := stations(t, 2)
+func TestKeyIsReplaced(t *testing.T) { eachMeans(t, keyIsReplaced) }
+
+func keyIsReplaced(t *testing.T, goOnly bool) {
+	all := stationsBy(t, 2, goOnly)
 	a, b := all[0], all[1]
 	a.apply(b.peer())
 	b.apply(a.peer())
