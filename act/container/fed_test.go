@@ -14,6 +14,7 @@ import (
 
 	"pagurus/act/container"
 	"pagurus/fleet"
+	"pagurus/internal/testkit"
 )
 
 // heldMiB is how much memory the program below has: more than can be put in place between two
@@ -81,6 +82,7 @@ func (w *world) lazyFillers(t *testing.T, i int, id fleet.GuestID) map[string]in
 // memory, or is lost and reported so. That holds whichever lazy-fill process is killed, with an
 // agent present or not. No process reads zeros.
 func TestLazyFillersKilled(t *testing.T) {
+	testkit.Root(t) // before the tries, which no skip ends
 	for _, c := range []struct {
 		mode   fleet.Mode
 		victim string // empty: none
