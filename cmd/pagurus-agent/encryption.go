@@ -41,6 +41,9 @@ func openEncryption(f roles.Agent, readdress func(tunnels, sockets netip.Addr)) 
 	return &encryption{choice: f.Encryption, state: f.StateDir, device: device, readdress: readdress}, nil
 }
 
+// nowhere is an address that no host has.
+var nowhere = netip.MustParseAddr("fe80::")
+
 // Encrypt satisfies agent.Encryption.
 func (e *encryption) Encrypt(ctx context.Context, w *fleet.WireGuard) error {
 	e.mu.Lock()
@@ -61,16 +64,22 @@ func (e *encryption) encrypt(ctx context.Context, w *fleet.WireGuard) error {
 		e.readdress(netip.Addr{}, netip.Addr{})
 		return e.device.Remove()
 	}
+	own := *w
+	if !own.Address.IsValid() { // the host has no number, and Apply says so
+		own.Address = nowhere
+	}
 	// Without a device of this name nothing can listen there or go there, in clear least of all.
-	e.readdress(e.device.Local(*w), e.device.Numbered(*w))
+	e.readdress(e.device.Local(own), e.device.Numbered(own))
 	if err := e.refusal(); err != nil {
 		return err
 	}
-	own := *w
+	own.Address = w.Address
 	own.KernelOnly = w.KernelOnly || e.choice == fleet.WireGuardOnly
-	err := e.device.Apply(ctx, own)
-	e.readdress(e.device.Local(*w), e.device.Numbered(*w)) // it may be another link now
-	return err
+	if err := e.device.Apply(ctx, own); err != nil {
+		return err
+	}
+	e.readdress(e.device.Local(own), e.device.Numbered(own)) // it may be another link now
+	return nil
 }
 
 // refusal says that this host may not encrypt; nil: it may.

@@ -28,6 +28,10 @@ func TestHostThatMayNotEncrypt(t *testing.T) {
 	if want := fleet.WireGuardAddr(3).WithZone(e.device.Name()); sockets != want {
 		t.Errorf("guests are received at %s", sockets)
 	}
+	e.choice = fleet.AutoEncryption
+	if err := e.Encrypt(context.Background(), &fleet.WireGuard{}); err == nil || sockets != nowhere.WithZone(e.device.Name()) {
+		t.Errorf("a host without an address inside: %v, and guests are received at %s", err, sockets)
+	}
 	if err := e.Encrypt(context.Background(), nil); err != nil || sockets.IsValid() {
 		t.Errorf("where nothing is encrypted: %v, at %s", err, sockets)
 	}

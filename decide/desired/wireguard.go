@@ -19,16 +19,15 @@ func end(h fleet.Host) fleet.WireGuardEnd {
 	return h.WireGuard
 }
 
-// wireGuard is what a host's WireGuard device should be; nil: nothing is encrypted, or the host has
-// no address yet. Its peers are the hosts that have a job with it, also those that a guest moves
+// wireGuard is what a host's WireGuard device should be; nil: nothing is encrypted. A host without a number gets no
+// address, so that it makes no device, and sends nothing. Its peers are the hosts that have a job with it, also those that a guest moves
 // to or from. Others have nothing to tell it, and the fewer can send to it, the better.
 func (a *State) wireGuard(host fleet.HostID) *fleet.WireGuard {
 	e := a.s.Cluster.Encryption
-	address := fleet.WireGuardAddr(a.s.Hosts[host].Number)
-	if !e.On() || !address.IsValid() {
+	if !e.On() {
 		return nil
 	}
-	w := &fleet.WireGuard{Address: address, MTU: fleet.WireGuardMTU, KernelOnly: e == fleet.WireGuardOnly}
+	w := &fleet.WireGuard{Address: fleet.WireGuardAddr(a.s.Hosts[host].Number), MTU: fleet.WireGuardMTU, KernelOnly: e == fleet.WireGuardOnly}
 	with := map[fleet.HostID]bool{}
 	for _, job := range a.jobs[host] {
 		for _, other := range a.on[job] {

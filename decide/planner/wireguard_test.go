@@ -139,6 +139,12 @@ func TestHostWithoutAKeyIsNotReached(t *testing.T) {
 	if got := peers(w, "host1"); got != "" {
 		t.Errorf("host1 has the peers %q", got)
 	}
+	h := w.s.Hosts["host3"]
+	h.Number = 0 // of a host that an earlier Pagurus knew
+	w.s.Hosts["host3"] = h
+	if wanted := desired.Wanted(w.s, "host3").WireGuard; wanted == nil || wanted.Address.IsValid() {
+		t.Errorf("a host without a number is told %v", wanted)
+	}
 	if f := desired.Barred(w.s.Hosts["host1"].Facts, w.s.Cluster); len(f.Troubles) != 0 {
 		t.Errorf("a host with a key is told %q", f.Troubles)
 	}
