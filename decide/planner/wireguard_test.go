@@ -59,6 +59,26 @@ func TestHostsOfAJobArePeers(t *testing.T) {
 			t.Errorf("%s has the peers %q, wanted %q", host, got, want)
 		}
 	}
+	said := func() string {
+		text, err := w.p.Explain(w.s, Subject{Host: "host1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(text, "\n")
+	}
+	if got := said(); !strings.Contains(got, "It has no WireGuard device now") {
+		t.Errorf("explained: %s", got)
+	}
+	for id, by := range map[fleet.HostID]fleet.Protection{"host1": fleet.KernelWireGuard, "host2": fleet.UserWireGuard} {
+		h := w.s.Hosts[id]
+		facts := *h.Facts.WireGuard
+		facts.By = by
+		h.Facts.WireGuard = &facts
+		w.s.Hosts[id] = h
+	}
+	if got := said(); !strings.Contains(got, "What passes between it and host2 is encrypted: by wireguard kernel here and wireguard-go there.") {
+		t.Errorf("explained: %s", got)
+	}
 	for _, e := range desired.Wanted(w.s, "host1").Networks[0].Endpoints {
 		if want := map[fleet.HostID]string{"host1": "fe80::1", "host2": "fe80::2"}[e.Host]; e.VTEP != want {
 			t.Errorf("%s of %s is at %s, wanted %s", e.Addr, e.Host, e.VTEP, want)
