@@ -36,6 +36,7 @@ var Catalogue = []Measurable{
 	{"container-small", ByMake, "a move of a process of 352.8 KB, from the command to running"},
 	{"container-mappings", ByMake, "moves of processes with thousands of memory mappings"},
 	{"container-sizes", ByMake, "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore"},
+	{"encryption", ByMake, "messages, moves and stalls with WireGuard between hosts, beside without"},
 	{"join", ByMake, "from join on a fresh machine of a lab of machines to MPI_Init in its first guest"},
 }
 

@@ -8,6 +8,9 @@ const (
 	SiteFlag = "site"       // of an agent: its host's site
 	UIDsFlag = "guest-uids" // of an agent: the user IDs of its virtual machines
 
+	EncryptionFlag    = "encryption"     // of an agent and a controller: how traffic between hosts is protected
+	WireGuardPortFlag = "wireguard-port" // of an agent
+
 	CapFlag     = "cap"      // of run and host policy: a share of the CPUs
 	ExportFlag  = "export"   // of run: the directory that guests share
 	FilesFlag   = "files"    // of run: more directories

@@ -52,7 +52,10 @@ type Host struct {
 	Since   time.Time `json:"since"`             // when State was entered
 	Leave   Limits    `json:"leave,omitzero"`    // for the moves that empty it while it drains
 	Address string    `json:"address,omitempty"` // last Facts.Address; stored, so that networks stay up while a restarted controller waits for agents
-	Facts   Facts     `json:"facts"`             // the agent's last report; never stored
+
+	WireGuard WireGuardEnd `json:"wireguard,omitzero"` // last of Facts.WireGuard; stored for the same reason
+
+	Facts Facts `json:"facts"` // the agent's last report; never stored
 
 	Boot   string    `json:"boot,omitempty"`  // last Facts.Boot; stored, so that a reboot is noticed
 	Booted time.Time `json:"booted,omitzero"` // when it was first heard after a reboot; nothing that ran there before does now
@@ -90,6 +93,7 @@ type Facts struct {
 	Topology    *Topology                `json:"topology,omitempty"`  // nil: not reported
 	Speed       *Speed                   `json:"speed,omitempty"`     // nil: not reported
 	Isolation   *Isolation               `json:"isolation,omitempty"` // nil: not reported
+	WireGuard   *WireGuardFacts          `json:"wireguard,omitempty"` // nil: not reported
 	Shared      []Directory              `json:"shared,omitempty"`    // directories that the host shares with others anyway, with their sources
 }
 

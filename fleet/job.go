@@ -107,7 +107,8 @@ type Job struct {
 	Digest    Digest    `json:"digest"`
 	MPI       string    `json:"mpi"` // of the image: "openmpi", "mpich" or ""
 	Subnet    Subnet    `json:"subnet"`
-	ShareHost HostID    `json:"share_host"` // serves the job's files
+	MTU       int       `json:"mtu,omitempty"` // of its network, as long as it lives; 0: NetworkMTU
+	ShareHost HostID    `json:"share_host"`    // serves the job's files
 	Submitted time.Time `json:"submitted"`
 	Started   time.Time `json:"started"` // when the program was first started
 	Ended     time.Time `json:"ended"`

@@ -20,6 +20,8 @@ type Observation struct {
 	Called    HostID     // its agent calls, and the cluster may not know the host yet
 	Attached  HostID     // its agent has come, and the snapshot has its first facts
 	Enrolment *Enrolment // a machine or a person wants to join, and shows a token
+
+	Encryption Encryption // what the controller was configured to; empty: not observed
 }
 
 // Caller is who made a request. The controller sets it from the connection.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -98,7 +99,8 @@ func (s Subnet) ClientName() string { return fmt.Sprintf("pgm%06x", s.VNI()) }
 // the client moves it into its own.
 func (s Subnet) ClientPeerName() string { return fmt.Sprintf("pgf%06x", s.VNI()) }
 
-// NetworkMTU is the MTU of jobs' networks: Ethernet's minus VXLAN's 50 bytes.
+// NetworkMTU is the MTU of jobs' networks where nothing is encrypted: Ethernet's minus VXLAN's
+// 50 bytes.
 const NetworkMTU = 1450
 
 // The priorities of the filters on a guest's port; the kernel applies the lowest first.
@@ -118,8 +120,8 @@ type Endpoint struct {
 	Addr  netip.Addr `json:"addr"`
 	MAC   string     `json:"mac"`
 	Host  HostID     `json:"host"`
-	VTEP  string     `json:"vtep"`            // IP of Host; empty if unknown
-	Next  string     `json:"next,omitempty"`  // IP of the host it moves to, until frames are sent there
+	VTEP  string     `json:"vtep"`            // where VXLAN reaches Host: its IP, or its address inside WireGuard; empty if unknown
+	Next  string     `json:"next,omitempty"`  // likewise of the host it moves to, until frames are sent there
 	Guest GuestID    `json:"guest,omitempty"` // empty for the file server and file clients
 	Mount bool       `json:"mount,omitempty"` // it is Host's file client
 }
@@ -136,11 +138,18 @@ type Port struct {
 type Network struct {
 	Job       JobID      `json:"job"`
 	Subnet    Subnet     `json:"subnet"`
+	MTU       int        `json:"mtu,omitempty"`   // 0: NetworkMTU
 	Endpoints []Endpoint `json:"endpoints"`       // all on the network, sorted by Addr
 	Ports     []Port     `json:"ports,omitempty"` // of guests on this host, sorted by Index
 	Share     *Share     `json:"share,omitempty"` // set on the host that serves the job's files
 	Mount     *Mount     `json:"mount,omitempty"` // set on hosts whose kernel mounts the job's files for containers
 }
+
+// WholeMTU is the network's MTU.
+func (n Network) WholeMTU() int { return cmp.Or(n.MTU, NetworkMTU) }
+
+// NetworkMTU is the MTU of the job's network.
+func (j Job) NetworkMTU() int { return cmp.Or(j.MTU, NetworkMTU) }
 
 // Share is what a host serves to a job's guests.
 type Share struct {
@@ -172,7 +181,10 @@ type Wanted struct {
 	Cluster  string    `json:"cluster"`  // agents of another cluster refuse it
 	Revision int64     `json:"revision"` // of the snapshot it was computed from; older ones are ignored
 	Networks []Network `json:"networks,omitempty"`
-	Guests   []GuestID `json:"guests,omitempty"` // may exist here in any state; others are destroyed
+
+	WireGuard *WireGuard `json:"wireguard,omitempty"` // what goes to other hosts goes through it; nil: nothing is encrypted
+
+	Guests []GuestID `json:"guests,omitempty"` // may exist here in any state; others are destroyed
 
 	Suspended []GuestID `json:"suspended,omitempty"` // of Guests, those to suspend while the owner is present
 

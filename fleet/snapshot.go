@@ -27,6 +27,8 @@ type Cluster struct {
 	LastHost   uint32 `json:"last_host,omitempty"` // the highest number of a host
 	Rules      Rules  `json:"rules,omitzero"`
 
+	Encryption Encryption `json:"encryption,omitempty"` // between its hosts; empty: none
+
 	Restored *Restored `json:"restored,omitempty"` // nil: the store was never restored from a backup
 }
 

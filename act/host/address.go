@@ -12,6 +12,15 @@ type Address struct{ now atomic.Pointer[netip.Addr] }
 // Readdress sets it.
 func (a *Address) Readdress(to netip.Addr) { a.now.Store(&to) }
 
+// Toward is where a peer listens, as this host calls it. A link-local address is reached by the link
+// of this host's own; what the peer calls its link means nothing here.
+func (a *Address) Toward(peer netip.AddrPort) netip.AddrPort {
+	if !peer.Addr().IsLinkLocalUnicast() {
+		return peer
+	}
+	return netip.AddrPortFrom(peer.Addr().WithZone(a.Here().Zone()), peer.Port())
+}
+
 // Here is the present one; not valid before the first Readdress.
 func (a *Address) Here() netip.Addr {
 	if now := a.now.Load(); now != nil {

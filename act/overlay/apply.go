@@ -78,7 +78,18 @@ func (k *kernel) makeLink(name string, l Link) error {
 			return err
 		}
 		own.AddRtAttr(nl.IFLA_VXLAN_ID, nl.Uint32Attr(uint32(l.Tunnel.VNI)))
-		own.AddRtAttr(nl.IFLA_VXLAN_LOCAL, local.AsSlice())
+		kind := nl.IFLA_VXLAN_LOCAL
+		if local.Is6() {
+			kind = nl.IFLA_VXLAN_LOCAL6
+		}
+		own.AddRtAttr(kind, local.AsSlice())
+		if l.Tunnel.Lower != "" {
+			if err := k.findIndex(l.Tunnel.Lower); err != nil {
+				return err
+			}
+			k.lower[name] = k.index[l.Tunnel.Lower]
+			own.AddRtAttr(nl.IFLA_VXLAN_LINK, nl.Uint32Attr(uint32(k.lower[name])))
+		}
 		own.AddRtAttr(nl.IFLA_VXLAN_PORT, binary.BigEndian.AppendUint16(nil, l.Tunnel.Port))
 		own.AddRtAttr(nl.IFLA_VXLAN_LEARNING, octet(l.Tunnel.Learning))
 	case pairKind:
@@ -291,6 +302,9 @@ func (k *kernel) entry(kind int, m netlink.Ndmsg, link, mac, addr string) error 
 			return err
 		}
 		r.AddData(nl.NewRtAttr(netlink.NDA_DST, ip.AsSlice()))
+		if lower := k.lower[link]; lower != 0 { // a link-local address alone does not say which way
+			r.AddData(nl.NewRtAttr(netlink.NDA_IFINDEX, nl.Uint32Attr(uint32(lower))))
+		}
 	}
 	_, err := r.Execute(unix.NETLINK_ROUTE, 0)
 	return err

@@ -27,7 +27,7 @@ const DefaultPort = 4789
 // Config identifies this host.
 type Config struct {
 	Host    fleet.HostID // endpoints with this host are local
-	Address netip.Addr   // IPv4 address of this host for tunnels
+	Address netip.Addr   // where this host's tunnels end: IPv4, or link-local IPv6 with the link as its zone
 	Port    uint16       // UDP port of the tunnels; 0: DefaultPort
 }
 
@@ -43,8 +43,8 @@ func Open(c Config) (*Overlay, error) {
 	if c.Port == 0 {
 		c.Port = DefaultPort
 	}
-	if c.Host == "" || !c.Address.Is4() {
-		return nil, fmt.Errorf("an overlay needs a host's name and IPv4 address, not %q and %q", c.Host, c.Address)
+	if c.Host == "" || !usable(c.Address) {
+		return nil, fmt.Errorf("an overlay needs a host's name and address, not %q and %q", c.Host, c.Address)
 	}
 	k, err := openKernel()
 	if err != nil {
@@ -62,6 +62,11 @@ func (o *Overlay) Apply(ctx context.Context, networks []fleet.Network) error {
 	want, wrong := Want(o.config, networks)
 	return errors.Join(wrong, o.applyState(ctx, want))
 }
+
+// usable reports whether tunnels can end at an address. An IPv6 address has to be link-local: then
+// the kernel takes frames for them from that link alone (VXLAN_F_IPV6_LINKLOCAL in the kernel's
+// drivers/net/vxlan).
+func usable(a netip.Addr) bool { return a.Is4() || a.IsLinkLocalUnicast() && a.Zone() != "" }
 
 // Readdress sets this host's address. The next Apply makes the tunnels again, from there.
 func (o *Overlay) Readdress(to netip.Addr) {

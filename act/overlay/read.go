@@ -18,6 +18,7 @@ type kernel struct {
 	sockets map[int]*nl.SocketHandle
 	traffic *netlink.Handle // for filters
 	index   map[string]int  // of all our links, updated by read and apply
+	lower   map[string]int  // of our tunnels that take one link, that link's; likewise
 }
 
 func openKernel() (*kernel, error) {
@@ -40,7 +41,7 @@ func openKernel() (*kernel, error) {
 		s.Close()
 		return nil, fmt.Errorf("opening a netlink socket: %w", err)
 	}
-	return &kernel{traffic: traffic, sockets: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}, index: map[string]int{}}, nil
+	return &kernel{traffic: traffic, sockets: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}, index: map[string]int{}, lower: map[string]int{}}, nil
 }
 
 func (k *kernel) close() error {
@@ -90,7 +91,7 @@ func (k *kernel) read() (State, error) {
 	}
 	names := map[int]string{} // of all links
 	masters := map[string]int{}
-	k.index = map[string]int{}
+	k.index, k.lower = map[string]int{}, map[string]int{}
 	for _, m := range messages {
 		l, err := parseLink(m)
 		if err != nil {
@@ -101,7 +102,15 @@ func (k *kernel) read() (State, error) {
 			s.Links[l.name] = l.Link
 			masters[l.name] = l.master
 			k.index[l.name] = l.index
+			if l.lower != 0 {
+				k.lower[l.name] = l.lower
+			}
 		}
+	}
+	for name, lower := range k.lower {
+		l := s.Links[name]
+		l.Tunnel.Lower = names[lower]
+		s.Links[name] = l
 	}
 	for name, master := range masters {
 		if master != 0 {
@@ -129,6 +138,7 @@ type rawLink struct {
 	Link
 	name          string
 	index, master int
+	lower         int // the link that a tunnel's frames take; 0: as the routes are
 }
 
 func parseLink(m []byte) (rawLink, error) {
@@ -182,7 +192,7 @@ func (l *rawLink) parseLinkKind(b []byte) error {
 			}
 		}
 	case tunnelKind:
-		l.Tunnel = parseTunnel(own)
+		l.Tunnel, l.lower = parseTunnel(own)
 	}
 	if slaveKind == "bridge" {
 		l.HasPort, l.Port = true, parsePort(slave)
@@ -190,14 +200,15 @@ func (l *rawLink) parseLinkKind(b []byte) error {
 	return nil
 }
 
-func parseTunnel(b []byte) Tunnel {
-	var t Tunnel
+func parseTunnel(b []byte) (t Tunnel, lower int) {
 	for _, a := range parts(b) {
 		switch a.Attr.Type {
 		case nl.IFLA_VXLAN_ID:
 			t.VNI = int(u32(a.Value))
 		case nl.IFLA_VXLAN_LOCAL, nl.IFLA_VXLAN_LOCAL6:
 			t.Local = net.IP(a.Value).String()
+		case nl.IFLA_VXLAN_LINK:
+			lower = int(u32(a.Value))
 		case nl.IFLA_VXLAN_GROUP, nl.IFLA_VXLAN_GROUP6:
 			t.Default = net.IP(a.Value).String()
 		case nl.IFLA_VXLAN_PORT:
@@ -208,7 +219,7 @@ func parseTunnel(b []byte) Tunnel {
 			t.Learning = isSet(a)
 		}
 	}
-	return t
+	return t, lower
 }
 
 func parsePort(b []byte) Port {

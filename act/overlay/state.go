@@ -62,6 +62,7 @@ type Bridge struct {
 type Tunnel struct {
 	VNI      int
 	Local    string
+	Lower    string // the link that its frames take; empty: as the routes are
 	Port     uint16
 	Learning bool
 	Default  string // where frames without an entry are sent
@@ -123,16 +124,16 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 	if n.Subnet > fleet.MaxSubnet {
 		return fmt.Errorf("subnet %d is above %d", n.Subnet, fleet.MaxSubnet)
 	}
-	bridge, tunnel := n.Subnet.BridgeName(), n.Subnet.TunnelName()
-	s.Links[bridge] = Link{Kind: bridgeKind, MTU: fleet.NetworkMTU, Up: true, Hooks: true}
-	s.Links[tunnel] = Link{Kind: tunnelKind, Master: bridge, MTU: fleet.NetworkMTU, Up: true, Hooks: true, Port: tunnelPort, HasPort: true,
-		Tunnel: Tunnel{VNI: n.Subnet.VNI(), Local: c.Address.String(), Port: c.Port}}
+	bridge, tunnel, mtu := n.Subnet.BridgeName(), n.Subnet.TunnelName(), n.WholeMTU()
+	s.Links[bridge] = Link{Kind: bridgeKind, MTU: mtu, Up: true, Hooks: true}
+	s.Links[tunnel] = Link{Kind: tunnelKind, Master: bridge, MTU: mtu, Up: true, Hooks: true, Port: tunnelPort, HasPort: true,
+		Tunnel: Tunnel{VNI: n.Subnet.VNI(), Local: c.Address.WithZone("").String(), Lower: c.Address.Zone(), Port: c.Port}}
 	local := map[fleet.GuestID]string{}
 	for _, p := range n.Ports {
 		if p.Index < 0 || p.Index >= fleet.MaxGuestsPerJob {
 			return fmt.Errorf("guest %s has the impossible index %d", p.Guest, p.Index)
 		}
-		port := Link{Kind: tapKind, Master: bridge, MTU: fleet.NetworkMTU, Up: true, Hooks: true, Port: guestPort, HasPort: true}
+		port := Link{Kind: tapKind, Master: bridge, MTU: mtu, Up: true, Hooks: true, Port: guestPort, HasPort: true}
 		if p.Kind != "" && !p.Kind.Known() {
 			return fmt.Errorf("guest %s is a %q, which this agent has no port for", p.Guest, p.Kind)
 		}
@@ -146,10 +147,10 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 	if n.Share != nil {
 		share := n.Subnet.ShareName()
 		local[""] = share
-		s.Links[share] = Link{Kind: pairKind, Master: bridge, MTU: fleet.NetworkMTU, Up: true, Port: guestPort, HasPort: true}
+		s.Links[share] = Link{Kind: pairKind, Master: bridge, MTU: mtu, Up: true, Port: guestPort, HasPort: true}
 	}
 	if n.Mount != nil {
-		s.Links[n.Subnet.ClientName()] = Link{Kind: pairKind, Master: bridge, MTU: fleet.NetworkMTU, Up: true, Port: guestPort, HasPort: true}
+		s.Links[n.Subnet.ClientName()] = Link{Kind: pairKind, Master: bridge, MTU: mtu, Up: true, Port: guestPort, HasPort: true}
 	}
 	var wrong []error
 	for _, e := range n.Endpoints {
@@ -159,7 +160,7 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 			continue
 		}
 		s.Neighbours[Key{bridge, e.Addr.String()}] = mac.String()
-		if next, err := netip.ParseAddr(e.Next); err == nil && next.Is4() && next != c.Address && e.Host == c.Host {
+		if next, ok := c.reached(e.Next); ok && next != c.Address.WithZone("") && e.Host == c.Host {
 			s.Tunnel[Key{tunnel, mac.String()}] = next.String() // for frames that Forward sends
 		}
 		port, here := local[e.Guest]
@@ -178,13 +179,20 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 		// The tunnel drops frames for an unknown host. ARP is still answered, so that
 		// senders retry instead of reporting an unreachable host.
 		s.Forward[Key{bridge, mac.String()}] = tunnel
-		if vtep, err := netip.ParseAddr(e.VTEP); err == nil && vtep.Is4() {
+		if vtep, ok := c.reached(e.VTEP); ok {
 			s.Tunnel[Key{tunnel, mac.String()}] = vtep.String()
 		} else if e.VTEP != "" {
 			wrong = append(wrong, fmt.Errorf("host %s has the unusable address %q", e.Host, e.VTEP))
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+// reached is the address of another host's tunnels, if it can be reached from this host's: both
+// are inside WireGuard, or neither is.
+func (c Config) reached(at string) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(at)
+	return a, err == nil && a.Zone() == "" && a.Is4() == c.Address.Is4() && (a.Is4() || a.IsLinkLocalUnicast())
 }
 
 // String formats the state, sorted, one line for each entry.
@@ -213,6 +221,7 @@ func (l Link) String() string {
 		}
 	}
 	say(l.Kind == tunnelKind, "vni %#x local %s port %d", l.Tunnel.VNI, l.Tunnel.Local, l.Tunnel.Port)
+	say(l.Tunnel.Lower != "", "by %s", l.Tunnel.Lower)
 	say(l.Tunnel.Default != "", "default %s", l.Tunnel.Default)
 	say(l.Tunnel.Learning, "tunnel-learning")
 	say(l.Master != "", "in %s", l.Master)

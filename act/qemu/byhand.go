@@ -58,7 +58,7 @@ func (d *Driver) awaitIn(ctx context.Context, g *guest) (string, error) {
 // has completed. The guest's remains here are the caller's to stop. After an error the guest
 // may run here or there.
 func (d *Driver) SendByHand(ctx context.Context, id fleet.GuestID, listen string) (HandMove, error) {
-	to, err := streamAddress(listen)
+	to, err := d.streamAddress(listen)
 	if err != nil {
 		return HandMove{}, err
 	}

@@ -64,6 +64,7 @@ func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet
 	if err != nil {
 		return err
 	}
+	place.Address = d.Toward(place.Address)
 	info, err := queryMigrate(ctx, q)
 	if err != nil {
 		return err

@@ -128,10 +128,10 @@ func prepareStream(ctx context.Context, do streamDo, w way) error {
 }
 
 // streamAddress checks an address before QEMU gets it.
-func streamAddress(listen string) (string, error) {
+func (d *Driver) streamAddress(listen string) (string, error) {
 	at, err := netip.ParseAddrPort(listen)
 	if err != nil {
 		return "", fmt.Errorf("the target's address: %w", err)
 	}
-	return "tcp:" + at.String(), nil
+	return "tcp:" + d.Toward(at).String(), nil
 }

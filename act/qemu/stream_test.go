@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -69,11 +70,14 @@ func TestCeiling(t *testing.T) {
 }
 
 func TestAddress(t *testing.T) {
+	var d Driver
+	d.Readdress(netip.MustParseAddr("fe80::1%ours"))
 	for in, want := range map[string]string{
 		"10.0.0.1:4444": "tcp:10.0.0.1:4444", "[fd00::1]:1": "tcp:[fd00::1]:1",
-		"": "", "host:1": "", "10.0.0.1": "", "10.0.0.1:1,ipv4=on": "", "exec:sh": "", "10.0.0.1:99999": "", "unix:/x": "",
+		"[fe80::2%theirs]:1": "tcp:[fe80::2%ours]:1",
+		"":                   "", "host:1": "", "10.0.0.1": "", "10.0.0.1:1,ipv4=on": "", "exec:sh": "", "10.0.0.1:99999": "", "unix:/x": "",
 	} {
-		got, err := streamAddress(in)
+		got, err := d.streamAddress(in)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q became %q: %v", in, got, err)
 		}

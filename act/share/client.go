@@ -169,7 +169,7 @@ func (c *Clients) mount(ctx context.Context, n fleet.Network, dir, at string) er
 		return err
 	}
 	defer p.close()
-	if err := p.join(clientEnd(n.Subnet, *n.Mount)); err != nil {
+	if err := p.join(clientEnd(n)); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(at, 0o700); err != nil {

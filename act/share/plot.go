@@ -59,18 +59,21 @@ type end struct {
 	addr        netip.Prefix
 	mac         string
 	beyond      netip.Prefix // what else is on the network
+	mtu         int
 }
 
 // serverEnd is the file server's.
-func serverEnd(s fleet.Subnet) end {
-	return end{name: s.SharePeerName(), other: s.ShareName(), addr: netip.PrefixFrom(s.ShareAddr(), fleet.SubnetPrefixBits), mac: s.ShareMAC(), beyond: clients}
+func serverEnd(n fleet.Network) end {
+	s := n.Subnet
+	return end{mtu: n.WholeMTU(), name: s.SharePeerName(), other: s.ShareName(), addr: netip.PrefixFrom(s.ShareAddr(), fleet.SubnetPrefixBits), mac: s.ShareMAC(), beyond: clients}
 }
 
 // clientEnd is that of a host's file client. It has its address alone: others' clients are
 // of no use to it.
-func clientEnd(s fleet.Subnet, m fleet.Mount) end {
+func clientEnd(n fleet.Network) end {
+	s, m := n.Subnet, *n.Mount
 	server := netip.PrefixFrom(s.ShareAddr(), s.ShareAddr().BitLen())
-	return end{name: s.ClientPeerName(), other: s.ClientName(), addr: netip.PrefixFrom(m.Addr, m.Addr.BitLen()), mac: m.MAC, beyond: server}
+	return end{mtu: n.WholeMTU(), name: s.ClientPeerName(), other: s.ClientName(), addr: netip.PrefixFrom(m.Addr, m.Addr.BitLen()), mac: m.MAC, beyond: server}
 }
 
 // join connects the namespace to the job's network: it moves its end of the link pair in,
@@ -136,7 +139,7 @@ func configureLink(inside *netlink.Handle, link netlink.Link, e end) error {
 			return fmt.Errorf("setting the hardware address: %w", err)
 		}
 	}
-	if err := inside.LinkSetMTU(link, fleet.NetworkMTU); err != nil {
+	if err := inside.LinkSetMTU(link, e.mtu); err != nil {
 		return fmt.Errorf("setting the MTU: %w", err)
 	}
 	if err := inside.AddrReplace(link, addr); err != nil {

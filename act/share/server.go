@@ -87,7 +87,7 @@ func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err
 		}
 	}
 	if v.process != nil && v.process.lives() && v.plot != nil {
-		return false, v.plot.join(serverEnd(n.Subnet))
+		return false, v.plot.join(serverEnd(n))
 	}
 	return true, v.start(ctx)
 }
@@ -126,7 +126,7 @@ func (v *server) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := v.plot.join(serverEnd(v.network.Subnet)); err != nil {
+	if err := v.plot.join(serverEnd(v.network)); err != nil {
 		return err
 	}
 	// A log of this run only: errors quote it, and it stays small.

@@ -146,6 +146,7 @@ func examine(ctx context.Context, shown *roles.Steps) []machine.Finding {
 		try  func(context.Context) []machine.Finding
 	}{
 		{"trying a network of two hosts", tryNetwork},
+		{"trying encryption", tryEncryption},
 		{"trying a file server", tryFiles},
 		{"booting a guest", tryGuests},
 		{"moving a container", tryContainers},

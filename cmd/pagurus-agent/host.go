@@ -28,6 +28,7 @@ import (
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
 	"pagurus/act/share"
+	"pagurus/act/wireguard"
 	"pagurus/cmd/roles"
 	"pagurus/decide/cost"
 	"pagurus/fleet"
@@ -54,6 +55,7 @@ var (
 	_ agent.Reclaimer     = (*container.Driver)(nil)
 	_ agent.ResumeTimer   = (*container.Driver)(nil)
 	_ agent.Overlay       = (*overlay.Overlay)(nil)
+	_ agent.Encryption    = (*encryption)(nil)
 	_ agent.Shares        = (*share.Shares)(nil)
 	_ agent.Clients       = (*share.Clients)(nil)
 	_ agent.Images        = (*image.Store)(nil)
@@ -77,6 +79,7 @@ type host struct {
 	processor    string // the CPU features that programs of containers can see
 	containerErr string // why container is nil
 	network      *overlay.Overlay
+	guard        *encryption
 	shares       *share.Shares
 	images       *image.Store
 	groups       *cgroup.Groups
@@ -90,7 +93,7 @@ type host struct {
 
 	calls func() netip.Addr // from where the controller is called; nil: the address is fixed
 	mu    sync.Mutex
-	at    netip.Addr // the host's address, where guests are received and tunnels end
+	at    netip.Addr // the host's address; unless traffic is encrypted, guests are received and tunnels end there
 }
 
 // openHost opens the host's drivers. A kind of guest that cannot run here is not an error:
@@ -127,7 +130,7 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if err = h.openGroups(); err != nil {
 		return nil, err
 	}
-	if h.network, err = overlay.Open(overlay.Config{Host: fleet.HostID(f.Name), Address: address}); err != nil {
+	if err = h.openNetwork(address); err != nil {
 		return nil, err
 	}
 	if h.shares, err = share.Open(share.Config{Run: f.RunDir}); err != nil {
@@ -194,6 +197,15 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 	return err
 }
 
+// openNetwork opens what leads to other hosts.
+func (h *host) openNetwork(address netip.Addr) (err error) {
+	if h.network, err = overlay.Open(overlay.Config{Host: fleet.HostID(h.flags.Name), Address: address}); err != nil {
+		return err
+	}
+	h.guard, err = openEncryption(h.flags, h.readdress)
+	return err
+}
+
 // openGroups opens the control groups that guests share, and the owner's sensors.
 func (h *host) openGroups() (err error) {
 	f := h.flags
@@ -239,6 +251,9 @@ func (h *host) close() error {
 	if h.network != nil {
 		errs = append(errs, h.network.Close())
 	}
+	if h.guard != nil {
+		errs = append(errs, h.guard.close())
+	}
 	if h.sensors != nil {
 		errs = append(errs, h.sensors.Close())
 	}
@@ -268,7 +283,7 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.RunDir, ownerFile), Log: log,
 		}),
 		Classes: held, Isolation: h.keepIsolated(log),
-		Overlay: h.network, Shares: h.shares, Clients: h.clients, Images: h.images, Controller: agent.Remote(client),
+		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Clients: h.clients, Images: h.images, Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.CPUs, Alive: alive, Log: log,
 	})
 	h.sensors.Holding(a.Held)
@@ -290,14 +305,30 @@ func (h *host) address() netip.Addr {
 	}
 	h.log.Warn("this host has another address now", "address", now, "was", h.at)
 	h.at = now
-	h.network.Readdress(now)
-	if h.vm != nil {
-		h.vm.Readdress(now)
-	}
-	if h.container != nil {
-		h.container.Readdress(now)
+	if !h.guard.on() { // else the other hosts learn where to call WireGuard, and nothing else changes
+		h.toAddress(now, now)
 	}
 	return now
+}
+
+// readdress has tunnels end and guests be received at addresses inside WireGuard; not valid: at the host's own.
+func (h *host) readdress(tunnels, sockets netip.Addr) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !tunnels.IsValid() {
+		tunnels, sockets = h.at, h.at
+	}
+	h.toAddress(tunnels, sockets)
+}
+
+func (h *host) toAddress(tunnels, sockets netip.Addr) {
+	h.network.Readdress(tunnels)
+	if h.vm != nil {
+		h.vm.Readdress(sockets)
+	}
+	if h.container != nil {
+		h.container.Readdress(sockets)
+	}
 }
 
 // isolationFile records the machine's settings before CPUs were isolated.
@@ -321,7 +352,7 @@ func (h *host) facts() fleet.Facts {
 		Version: version, Protocol: fleet.Protocol(), Machine: h.machine.ID, Address: h.address().String(), Boot: machine.Boot(), Site: h.flags.Site,
 		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.Memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.vmErr}, fleet.Container: {Trouble: h.containerErr}},
-		Topology:  h.made.Last(), Speed: h.speed,
+		Topology:  h.made.Last(), Speed: h.speed, WireGuard: h.guard.facts(),
 	}
 	var troubles []string
 	f.Shared, troubles = h.common.last()
@@ -345,7 +376,7 @@ func (h *host) facts() fleet.Facts {
 const ownerFile = "owner.json"
 
 // kept are the files in a host's run folder that the next agent needs.
-var kept = []string{"guests", "containers", "ended", "container-images", "container-agents", "container-files", share.ClientsFolder, "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}
+var kept = []string{"guests", "containers", "ended", "container-images", "container-agents", "container-files", share.ClientsFolder, "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile, wireguard.LogFile}
 
 // sweep removes everything of Pagurus from the host: guests, file servers, networks, control
 // groups, and the files about its cluster. After an error it goes on, but keeps those files.
@@ -366,7 +397,7 @@ func (h *host) sweep(ctx context.Context) error {
 		}
 	}
 	errs = append(errs, returnFaults(), h.isolation().Off())
-	if err := errors.Join(append(errs, h.clients.KeepClients(ctx, nil), h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.groups.Close())...); err != nil {
+	if err := errors.Join(append(errs, h.clients.KeepClients(ctx, nil), h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.guard.sweep(), h.groups.Close())...); err != nil {
 		return err
 	}
 	for _, name := range kept {

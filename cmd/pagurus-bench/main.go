@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -73,12 +72,13 @@ func (b *experiments) measures() map[string]func(context.Context) error {
 		"container-mappings": b.mappings,
 		"container-sizes":    b.sizes,
 		"join":               b.join,
+		"encryption":         b.encryption,
 	}
 }
 
 // trials are all of them, in the catalogue's order.
 func (b *experiments) trials() (all []bench.Trial) {
-	measures, labs := b.measures(), map[string][]string{"owner": ownerLab(), "crowd": crowdLab(), "join": joinLab()}
+	measures, labs := b.measures(), map[string][]string{"owner": ownerLab(), "crowd": crowdLab(), "encryption": encryptionLab(), "join": joinLab()}
 	for _, m := range bench.Catalogue {
 		if m.By == bench.ByMake {
 			all = append(all, bench.Trial{Name: m.Name, Says: m.Says, Measure: measures[m.Name], Lab: labs[m.Name]})
@@ -149,5 +149,5 @@ func (b *experiments) run(ctx context.Context, trials []bench.Trial, out string)
 	if err := demo.NoLab(ctx, b.Program); err != nil {
 		return err // it came while the image was built
 	}
-	return b.Carry(ctx, trials, []string{"--hosts", strconv.Itoa(labHosts)})
+	return b.Carry(ctx, trials, usualLab())
 }

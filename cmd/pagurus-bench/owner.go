@@ -36,7 +36,7 @@ var (
 func ownerLab() []string {
 	const hosts = 6
 	each := float64(runtime.NumCPU()) / hosts
-	return []string{"--hosts", strconv.Itoa(hosts), "--cpus-altogether", strconv.FormatFloat(each, 'f', 3, 64), "--mem-per-host", "1G"}
+	return []string{"--hosts", strconv.Itoa(hosts), "--cpus-altogether", strconv.FormatFloat(each, 'f', 3, 64), "--mem-per-host", "1G", "--" + fleet.EncryptionFlag, string(fleet.NoEncryption)}
 }
 
 // trialSteps and trialTurns are of the runs from which the length of the others

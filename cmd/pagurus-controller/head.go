@@ -62,7 +62,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
-	c := controller.New(controller.Config{Store: store, Images: images, Authority: authority, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log})
+	c := controller.New(controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	anew := make(chan struct{})

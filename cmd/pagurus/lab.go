@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,6 +51,7 @@ type lab struct {
 	MemoryPerHost  int64                         `json:"memory_per_host_bytes"`
 	Sites          int                           `json:"sites,omitempty"`       // to which hosts belong in turn; 0: none
 	Accelerator    string                        `json:"accelerator,omitempty"` // of the guests, or of the machines; empty: each agent finds out
+	Encryption     fleet.Encryption              `json:"encryption,omitempty"`  // between the hosts
 	Machines       *machines                     `json:"machines,omitempty"`    // what the hosts are; nil: network namespaces
 }
 
@@ -79,13 +81,14 @@ Machines can be switched off, cut off, suspended and more.`,
 }
 
 func labUpCommand(std streams) *cobra.Command {
-	l, lists, m := lab{MemoryPerHost: 4 << 30}, []string{}, newMachines()
+	l, lists, m := lab{MemoryPerHost: 4 << 30, Encryption: fleet.AutoEncryption}, []string{}, newMachines()
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a lab, or its missing parts",
 		Example: `  pagurus lab up
   pagurus lab up --hosts 4 --cpus-per-host 0.5 --mem-per-host 2G
   pagurus lab up --hosts 2 --cpu-list host2=0    # hosts that differ
+  pagurus lab up --encryption none               # to see what WireGuard costs
   pagurus lab up --machines 3                    # with kernels of their own
   pagurus lab up --machines 2 --suite trixie,bookworm`,
 		Args: cli.NoArguments,
@@ -111,6 +114,7 @@ func labUpCommand(std streams) *cobra.Command {
 	cmd.Flags().StringArrayVar(&lists, cpuListFlag, nil, "HOST=CPUS: the only CPUs of this machine that a host's agent and guests may use, like host2=0-3; once for each such host (default: all)")
 	cli.Size(cmd.Flags(), &l.MemoryPerHost, memPerHostFlag, "memory that each host has for guests")
 	cmd.Flags().IntVar(&l.Sites, sitesFlag, 0, "sites that the hosts belong to in turn: site1, site2 (default: none)")
+	roles.AddEncryption(cmd.Flags(), &l.Encryption)
 	m.addFlags(cmd.Flags())
 	return cmd
 }
@@ -406,7 +410,7 @@ func (l lab) controller() daemon.Daemon {
 		LogFile: filepath.Join(labLogs, "controller.log"),
 		Command: []string{beside(roles.ControllerProgram), roles.NoConfig, "--state", labState, "--run", labRun, "--images", roles.Images,
 			"--socket", wire.DefaultSocket,
-			"--listen", labEndpoint(), "--purpose", labPurpose},
+			"--listen", labEndpoint(), "--purpose", labPurpose, "--" + fleet.EncryptionFlag, string(cmp.Or(l.Encryption, fleet.AutoEncryption))},
 	}
 }
 

@@ -117,6 +117,7 @@ func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
 		asked("cpu-list") && !reflect.DeepEqual(had.CPUList, l.CPUList) ||
 		asked("cpus-per-host") && had.CPUsPerHost != l.CPUsPerHost ||
 		asked("sites") && had.Sites != l.Sites ||
+		asked(fleet.EncryptionFlag) && had.Encryption != l.Encryption ||
 		asked("mem-per-host") && had.MemoryPerHost != l.MemoryPerHost
 }
 
@@ -320,6 +321,9 @@ func (l lab) clearAway(ctx context.Context) error {
 	for _, name := range daemon.Namespaces(labNamespace) {
 		errs = append(errs, name.Remove())
 	}
+	for _, n := range l.agents() { // of a wireguard-go that was killed
+		errs = append(errs, removeFile(fleet.WireGuardSocket(fleet.WireGuardLink(l.run(n)))))
+	}
 	errs = append(errs, labnet.RemoveLinks(), unmountBelow(labRun), unmountBelow(labState), cgroup.Sweep(labGroup("*")), removeSocket())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("clearing the lab away: %w", err)
@@ -413,10 +417,15 @@ func removeSocket() error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(wire.DefaultSocket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(fmt.Errorf("removing the lab's socket: %w", err), lock.Release())
+	return errors.Join(removeFile(wire.DefaultSocket), lock.Release())
+}
+
+// removeFile removes a file, which may be gone.
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return lock.Release()
+	return nil
 }
 
 // fileServer is the program that serves jobs' files. Its namespace has no name, so it is

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"pagurus/act/daemon"
+	"pagurus/fleet"
 	"pagurus/show/cli"
 )
 
@@ -24,6 +25,7 @@ type Controller struct {
 	Etcd                       []string // endpoints of an external one
 	Config                     string   // the file that it was configured by, which may be missing; empty: none
 	Purpose                    string   // names this controller in the error of a second one
+	Encryption                 fleet.Encryption
 	Verbose                    bool
 }
 
@@ -38,11 +40,17 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 		}
 		return nil
 	})
+	AddEncryption(flags, &f.Encryption)
 	flags.StringVar(&f.Purpose, "purpose", "a controller", "")
 	_ = flags.MarkHidden("purpose")
 	cli.MayBeEmpty(flags, "socket", "etcd", "listen", "purpose")
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
+}
+
+// AddEncryption defines the flag that says how a cluster's hosts encrypt.
+func AddEncryption(flags *pflag.FlagSet, to *fleet.Encryption) {
+	encryption(flags, to, "auto, wireguard or none: how traffic between hosts is encrypted: by WireGuard, in the kernel or else by wireguard-go; by the kernel's WireGuard alone; or not at all. A change waits until there is no job")
 }
 
 // InitVerb is the command that makes a controller's authority without starting the controller.

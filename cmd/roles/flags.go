@@ -67,6 +67,9 @@ type Agent struct {
 	Shared      []string // directories that hosts share anyway
 	GuestUIDs   string
 	UIDs        host.UIDs // GuestUIDs, read
+
+	Encryption    fleet.Encryption // what this host may use of what the cluster wants
+	WireGuardPort uint16
 }
 
 // Add defines the flags of an agent.
@@ -92,9 +95,29 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	cli.Size(flags, &f.Memory, "memory", "memory for guests (default: all but 1 GiB, or half of it if that is less)")
 	flags.StringSliceVar(&f.Shared, sharedFlag, nil, "directories that hosts share anyway, like /home,/scratch: containers see them directly where another host has the same ones")
 	flags.StringVar(&f.GuestUIDs, fleet.UIDsFlag, host.UsualUIDs.String(), "user IDs that virtual machines run as, one each, which nobody else may have; as many guests as IDs can be here")
+	encryption(flags, &f.Encryption, "auto, wireguard or none: how this host may encrypt traffic between hosts, if its cluster does: as the cluster wants, by the kernel's WireGuard alone, or not at all")
+	flags.Uint16Var(&f.WireGuardPort, fleet.WireGuardPortFlag, fleet.WireGuardPort, "UDP port at which other hosts reach this one's WireGuard device")
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, "accelerator", GroupFlag)
+}
+
+// encryption defines the flag that chooses how traffic between hosts is protected.
+func encryption(flags *pflag.FlagSet, to *fleet.Encryption, help string) {
+	*to = fleet.AutoEncryption
+	flags.Var((*encryptionValue)(to), fleet.EncryptionFlag, help)
+}
+
+type encryptionValue fleet.Encryption
+
+func (v *encryptionValue) String() string { return string(*v) }
+func (v *encryptionValue) Type() string   { return "string" }
+func (v *encryptionValue) Set(s string) error {
+	if reason := fleet.Encryption(s).Refused(); reason != "" {
+		return errors.New(reason)
+	}
+	*v = encryptionValue(s)
+	return nil
 }
 
 // longestSite keeps tables readable.
@@ -124,6 +147,9 @@ func (f *Agent) Finish() error {
 	}
 	if f.FirstCore < 0 {
 		return errors.New("--" + firstCoreFlag + " must not be negative")
+	}
+	if f.WireGuardPort == 0 {
+		return errors.New("--" + fleet.WireGuardPortFlag + " must be a port: other hosts have to know it")
 	}
 	if f.Snapshots < 0 {
 		return errors.New("--" + snapshotsFlag + " must not be negative")

@@ -241,13 +241,35 @@ func MayBe(by fleet.Caller, h fleet.Host, says fleet.Facts, from string, hosts m
 	case says.Address != from && says.Address != c.Address:
 		return fmt.Sprintf("%s calls from %s and says that its address is %s: join again with --address %s if that is right", h.ID, from, says.Address, says.Address)
 	}
-	if h.Facts.Connected && h.Facts.Address == says.Address { // compared before: facts come every second
+	if h.Facts.Connected && h.Facts.Address == says.Address && key(&h.Facts) == key(&says) { // compared before: facts come every second
 		return ""
+	}
+	if other := keyed(h.ID, key(&says), hosts); other != "" {
+		return fmt.Sprintf("%s says that its WireGuard key is that of host %s: if this is a copy of its disk, remove wireguard.key from the agent's folder of state, and start the agent again", h.ID, other)
 	}
 	if other := sharing(h.ID, says, hosts); other != "" {
 		return fmt.Sprintf("%s says that its address is %s, which host %s uses: guests' networks would lead to one of the two. Remove the one that does not have the address with `pagurus host rm`, and join it again with its own", h.ID, says.Address, other)
 	}
 	return ""
+}
+
+// key is the WireGuard key that a host says it has; empty: none.
+func key(says *fleet.Facts) string {
+	if says.WireGuard == nil {
+		return ""
+	}
+	return says.WireGuard.Key
+}
+
+// keyed is another host with a WireGuard key, now or when it last called. Who could pass off
+// another's key as its own would have that host's packets sent to itself, where they are lost.
+func keyed(id fleet.HostID, with string, hosts map[fleet.HostID]fleet.Host) (other fleet.HostID) {
+	for _, o := range hosts {
+		if with != "" && o.ID != id && (o.WireGuard.Key == with || key(&o.Facts) == with) && (other == "" || o.ID < other) {
+			other = o.ID
+		}
+	}
+	return other
 }
 
 // sharing is a host of another machine that uses the same address now. Hosts of one machine, as in

@@ -161,7 +161,10 @@ func TestClaims(t *testing.T) {
 		return fleet.Host{ID: id, Address: address, Facts: fleet.Facts{Connected: true, Address: address, Machine: machine}}
 	}
 	silent := up("silent", "10.0.0.3", "m3")
-	silent.Facts.Connected = false
+	silent.Facts.Connected, silent.WireGuard.Key = false, "of silent"
+	has := func(key string) *fleet.WireGuardFacts {
+		return &fleet.WireGuardFacts{WireGuardEnd: fleet.WireGuardEnd{Key: key}}
+	}
 	hosts := map[fleet.HostID]fleet.Host{"node": up("node", "10.0.0.4", "m4"), "lab1": up("lab1", "10.0.0.5", "m1"), "silent": silent}
 	joined := fleet.Host{ID: "office", Credential: fleet.Credential{Key: "k", Machine: "m1", Address: "10.0.0.9"}}
 	for _, c := range []struct {
@@ -184,6 +187,10 @@ func TestClaims(t *testing.T) {
 		{root, fleet.Host{ID: "head"}, fleet.Facts{Machine: "m9", Address: "10.0.0.4"}, "", "which host node uses"},
 		{root, fleet.Host{ID: "node"}, fleet.Facts{Machine: "m4", Address: "10.0.0.4"}, "", ""},
 		{root, joined, fleet.Facts{Machine: "m1"}, "", "--credentials"},
+		// Nor one WireGuard key, also where one does not call.
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has("of office")}, "10.0.0.1", ""},
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has("of silent")}, "10.0.0.1", "its WireGuard key is that of host silent"},
+		{root, fleet.Host{ID: "node"}, fleet.Facts{Machine: "m4", Address: "10.0.0.4", WireGuard: has("of silent")}, "", "its WireGuard key is that of host silent"},
 	} {
 		if why := MayBe(c.by, c.h, c.says, c.from, hosts); (why == "") != (c.words == "") || !strings.Contains(why, c.words) {
 			t.Errorf("%+v: %q", c, why)

@@ -23,12 +23,13 @@ type State struct {
 	jobs   map[fleet.HostID][]fleet.JobID
 	guests map[fleet.HostID][]fleet.GuestID
 	shown  map[fleet.JobID]map[fleet.HostID]bool // hosts that show a job's files to its guests
+	on     map[fleet.JobID][]fleet.HostID        // hosts of a job, in no order
 	told   map[fleet.GuestID][]fleet.HostID      // hosts that have a guest, by their facts; made when a guest is sought
 }
 
 // New groups a snapshot by host.
 func New(s fleet.Snapshot) *State {
-	a := &State{s: s, jobs: map[fleet.HostID][]fleet.JobID{}, guests: map[fleet.HostID][]fleet.GuestID{}, shown: map[fleet.JobID]map[fleet.HostID]bool{}}
+	a := &State{s: s, jobs: map[fleet.HostID][]fleet.JobID{}, guests: map[fleet.HostID][]fleet.GuestID{}, on: map[fleet.JobID][]fleet.HostID{}, shown: map[fleet.JobID]map[fleet.HostID]bool{}}
 	for _, j := range Jobs(s) {
 		on := map[fleet.HostID]bool{}
 		if j.ShareHost != "" {
@@ -49,6 +50,7 @@ func New(s fleet.Snapshot) *State {
 		}
 		for host := range on {
 			a.jobs[host] = append(a.jobs[host], j.ID)
+			a.on[j.ID] = append(a.on[j.ID], host)
 		}
 	}
 	return a
@@ -78,7 +80,7 @@ func (a *State) places(g fleet.Guest) []fleet.HostID {
 func (a *State) Wanted(host fleet.HostID) fleet.Wanted {
 	w := fleet.Wanted{
 		Cluster: a.s.Cluster.ID, Revision: a.s.Revision, Guests: slices.Sorted(slices.Values(a.guests[host])),
-		Policy: a.s.Hosts[host].Policy, IsolatedCPUs: a.s.Hosts[host].IsolatedCPUs,
+		Policy: a.s.Hosts[host].Policy, IsolatedCPUs: a.s.Hosts[host].IsolatedCPUs, WireGuard: a.wireGuard(host),
 	}
 	for _, id := range w.Guests {
 		if g := a.s.Guests[id]; g.Suspended && g.Home == host {
@@ -117,7 +119,7 @@ func (a *State) clients(n *fleet.Network, j fleet.Job, host fleet.HostID) {
 
 // network returns one job's network as one host must know it.
 func (a *State) network(j fleet.Job, host fleet.HostID) fleet.Network {
-	n := fleet.Network{Job: j.ID, Subnet: j.Subnet}
+	n := fleet.Network{Job: j.ID, Subnet: j.Subnet, MTU: j.MTU}
 	for _, id := range GuestIDs(j) { // by index, so by address
 		g, ok := a.s.Guests[id]
 		if !ok || g.State.Ended() {
@@ -164,11 +166,21 @@ func (a *State) next(g fleet.Guest, m fleet.Migration) string {
 	return ""
 }
 
-// vtep is the host's last reported address.
+// vtep is where VXLAN reaches a host: inside WireGuard, or at its last reported address. Where a
+// cluster encrypts, a host without a key is not reached at all.
 func (a *State) vtep(id fleet.HostID) string {
 	h := a.s.Hosts[id]
-	return cmp.Or(h.Facts.Address, h.Address)
+	if !a.s.Cluster.Encryption.On() {
+		return underlay(h)
+	}
+	if inside := fleet.WireGuardAddr(h.Number); inside.IsValid() && end(h).Key != "" {
+		return inside.String()
+	}
+	return ""
 }
+
+// underlay is the host's last reported address.
+func underlay(h fleet.Host) string { return cmp.Or(h.Facts.Address, h.Address) }
 
 // Jobs returns the jobs that have not ended, in order of submission.
 func Jobs(s fleet.Snapshot) []fleet.Job {

@@ -322,6 +322,7 @@ func (e *explainer) host(h fleet.Host) []string {
 		}
 	}
 	out = append(out, filesOf(h.Facts)...)
+	out = append(out, e.protections(h)...)
 	out = append(out, owners.ExplainVacating(h, e.s.Cluster.Rules, e.s.At)...)
 	out = append(out, owners.Explain(state.NewIndex(e.s, e.p.Policy), h)...)
 	for _, t := range h.Facts.Troubles {

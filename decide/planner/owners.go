@@ -27,6 +27,9 @@ func (d *draft) evaluateOwners() {
 		if h.Facts.Address != "" && h.Facts.Address != h.Address {
 			h.Address, changed = h.Facts.Address, true
 		}
+		if w := h.Facts.WireGuard; w != nil && w.Key != "" && w.WireGuardEnd != h.WireGuard {
+			h.WireGuard, changed = w.WireGuardEnd, true
+		}
 		if h.Facts.Boot != "" && h.Facts.Boot != h.Boot {
 			if h.Boot != "" {
 				h.Booted = d.at

@@ -97,6 +97,9 @@ func (d *draft) observe(o fleet.Observation) (fleet.Answer, error) {
 	if o.Attached != "" {
 		d.attached(o.Attached)
 	}
+	if o.Encryption != "" {
+		d.encrypt(o.Encryption)
+	}
 	switch {
 	case o.Called != "":
 		return fleet.Answer{}, d.called(o.Called)
@@ -104,6 +107,14 @@ func (d *draft) observe(o fleet.Observation) (fleet.Answer, error) {
 		return d.enrol(*o.Enrolment)
 	}
 	return fleet.Answer{}, nil
+}
+
+// encrypt changes how traffic between hosts is protected, once no job is there whose guests would be cut
+// off meanwhile, or have the wrong MTU. The controller observes it again until then.
+func (d *draft) encrypt(e fleet.Encryption) {
+	if e != d.base.Cluster.Encryption && len(desired.Jobs(d.base)) == 0 {
+		d.counters().Encryption = e
+	}
 }
 
 // cancel ends a job. It is not an error if the job has ended.

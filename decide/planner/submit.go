@@ -45,6 +45,9 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 		ID: fleet.JobID(fmt.Sprintf("j%d", c.NextJob)), Request: r.ID, Spec: spec, State: fleet.JobStarting, Since: d.at,
 		Digest: r.Image.Digest, MPI: r.Image.MPI, Subnet: subnet, ShareHost: share, Submitted: d.at, Traffic: r.Traffic,
 	}
+	if d.base.Cluster.Encryption.On() {
+		j.MTU = d.base.Cluster.Encryption.GuestMTU()
+	}
 	c.NextJob++
 	c.NextSubnet = (subnet + 1) % (fleet.MaxSubnet + 1)
 	d.Jobs.Put(j.ID, j)

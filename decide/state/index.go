@@ -282,7 +282,9 @@ func list[K, V comparable](m map[K][]V, k K, v V, by int) {
 
 func (l *Index) host(h *fleet.Host) {
 	set(l.draining, h.ID, h.State == fleet.HostDraining)
-	set(l.readdressed, h.ID, h.Facts.Address != "" && h.Facts.Address != h.Address || h.Facts.Boot != "" && h.Facts.Boot != h.Boot)
+	w := h.Facts.WireGuard
+	set(l.readdressed, h.ID, h.Facts.Address != "" && h.Facts.Address != h.Address || h.Facts.Boot != "" && h.Facts.Boot != h.Boot ||
+		w != nil && w.Key != "" && w.WireGuardEnd != h.WireGuard)
 	set(l.attended, h.ID, attended(h) && len(l.homes[h.ID]) > 0)
 }
 

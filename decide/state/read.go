@@ -42,7 +42,7 @@ func (l *Index) GuestsAt(id fleet.HostID) []fleet.GuestID {
 // Draining returns the draining hosts, sorted by ID.
 func (l *Index) Draining() []fleet.HostID { return names(l.draining) }
 
-// Readdressed returns the hosts whose reported address or boot is not the stored one.
+// Readdressed returns the hosts whose reported address, WireGuard key or boot is not the stored one.
 func (l *Index) Readdressed() []fleet.HostID { return names(l.readdressed) }
 
 // Attended returns the hosts with guests whose owner is present and has not agreed that

@@ -62,6 +62,7 @@ var impure = map[string]string{
 var drivers = map[string]string{
 	"pagurus/act/qemu": "the client has no drivers", "pagurus/act/container": "the client has no drivers",
 	"pagurus/act/overlay": "the client has no drivers", "pagurus/act/share": "the client has no drivers",
+	"pagurus/act/wireguard": "the client has no drivers",
 }
 
 var harmless = []string{"net/netip"}

@@ -150,6 +150,7 @@ func script(t *testing.T, file string) testscript.Params {
 			"slow":   slow,
 
 			"speaking": speaking,
+			"capture":  capture,
 		},
 	}
 }

@@ -30,11 +30,12 @@ const (
 
 var (
 	ourProgram = regexp.MustCompile(`^(qemu-|ganesha|pagurus)`)
-	ourLink    = regexp.MustCompile(`^pg([bxtsnch][0-9a-f]{6}(\.\d+)?|lab\d+)$`) // jobs' and the lab's
+	ourLink    = regexp.MustCompile(`^pg([bxtsnch][0-9a-f]{6}(\.\d+)?|w[0-9a-f]{8}|lab\d+)$`) // jobs', WireGuard's and the lab's
 	ourCgroup  = regexp.MustCompile(`^pagurus`)
 	ourFiles   = []string{
 		"/run/pagurus/*", "/tmp/pagurus*", "/var/tmp/pagurus*", "/dev/shm/pagurus*",
 		"/var/lib/pagurus/lab", imageStore + "/building/*", "/tmp/mmdebstrap*", "/tmp/pga-*",
+		"/run/wireguard/pgw*",
 	}
 )
 

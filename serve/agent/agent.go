@@ -62,6 +62,7 @@ type Config struct {
 	Run        string // folder for files that outlive the agent, but not a reboot
 	Drivers    map[fleet.Kind]Driver
 	GuestAgent func(fleet.GuestID, Linker) GuestAgent // if it is also an io.Closer, it is closed when the guest leaves
+	Encryption Encryption                             // nil: this host cannot encrypt
 	Overlay    Overlay
 	Shares     Shares
 	Clients    Clients // nil: no guest needs any

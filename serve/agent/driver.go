@@ -132,6 +132,16 @@ type Classes interface {
 	Class(g fleet.Guest, class fleet.Class, most float64) error
 }
 
+// Encryption makes what goes to other hosts go as is wanted.
+type Encryption interface {
+	// Encrypt has VXLAN and moving guests pass to other hosts through WireGuard alone; nil: in clear. It may be
+	// called again and interrupts nothing that stays. After an error nothing goes in clear that should
+	// not, and hosts may not be reached.
+	Encrypt(context.Context, *fleet.WireGuard) error
+	// Holds reports whether what the last Encrypt made is still there.
+	Holds() bool
+}
+
 // Overlay makes the host's part of the jobs' networks match what is wanted.
 type Overlay interface {
 	// Apply makes these networks and removes all others. It may be called at any time. After

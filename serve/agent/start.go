@@ -17,7 +17,6 @@ const (
 	bootLimit  = 4 * time.Minute
 	fetchTries = 4
 	fetchPause = time.Second // doubled after each try
-	guestMTU   = 1450        // 1500 less VXLAN's 50
 )
 
 // errNoBoot: the guest sent nothing on its link.
@@ -142,7 +141,7 @@ func setupOf(t fleet.Task, now time.Time) fleet.Setup {
 	s := fleet.Setup{
 		Guest: g.ID, Hostname: fleet.GuestName(g.Index), Index: g.Index,
 		Addr: j.Subnet.GuestAddr(g.Index), Prefix: fleet.SubnetPrefixBits,
-		MAC: j.Subnet.GuestMAC(g.Index), MTU: guestMTU,
+		MAC: j.Subnet.GuestMAC(g.Index), MTU: j.NetworkMTU(),
 		Export: j.Spec.Export, Files: j.Spec.Files, UID: j.Spec.UID, GID: j.Spec.GID, Groups: j.Spec.Groups,
 		MPI: j.MPI, Clock: now,
 	}

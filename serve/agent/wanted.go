@@ -95,14 +95,18 @@ func (a *Agent) match(ctx context.Context) {
 	if wanted == nil {
 		return
 	}
-	if joined != wanted {
+	if joined != wanted || a.Encryption != nil && !a.Encryption.Holds() {
 		ctx, cancel := context.WithTimeout(ctx, applyLimit)
 		defer cancel()
 		if a.Clients != nil { // before their networks go
 			a.trouble("unmounting the jobs' files", a.Clients.KeepClients(ctx, wanted.Networks))
 		}
-		err := a.Overlay.Apply(ctx, wanted.Networks)
-		a.trouble("making the jobs' networks", err)
+		err := a.encrypt(ctx, wanted.WireGuard)
+		a.trouble("encrypting what goes to other hosts", err)
+		if err == nil { // the networks would pass in clear, or nowhere
+			err = a.Overlay.Apply(ctx, wanted.Networks)
+			a.trouble("making the jobs' networks", err)
+		}
 		if err == nil {
 			a.mu.Lock()
 			a.joined = wanted
@@ -110,6 +114,16 @@ func (a *Agent) match(ctx context.Context) {
 		}
 	}
 	a.serve()
+}
+
+func (a *Agent) encrypt(ctx context.Context, w *fleet.WireGuard) error {
+	switch {
+	case a.Encryption != nil:
+		return a.Encryption.Encrypt(ctx, w)
+	case w != nil:
+		return errors.New("this agent cannot encrypt")
+	}
+	return nil
 }
 
 // serve makes the shares match in the background. A failure is tried again with the next

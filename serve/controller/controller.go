@@ -8,6 +8,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,14 +45,15 @@ type Images interface {
 
 // Config configures a controller.
 type Config struct {
-	Store     Store
-	Images    Images
-	Authority *identity.Authority // nil: no machine or user can join
-	Planner   planner.Planner
-	Spool     string // folder for the programs' input and output
-	Reserve   int64  // bytes that those leave free on its disk: the store may be on the same
-	Alive     func() // called by the main loop, first when it leads; may be nil
-	Log       *slog.Logger
+	Store      Store
+	Images     Images
+	Authority  *identity.Authority // nil: no machine or user can join
+	Planner    planner.Planner
+	Spool      string           // folder for the programs' input and output
+	Encryption fleet.Encryption // between hosts, from when no job is there; empty: as it was
+	Reserve    int64            // bytes that those leave free on its disk: the store may be on the same
+	Alive      func()           // called by the main loop, first when it leads; may be nil
+	Log        *slog.Logger
 }
 
 const (
@@ -132,6 +134,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		return err
 	}
 	c.loop = planner.NewLoop(&c.Planner, snap)
+	c.encrypt(ctx)
 	c.publish()
 	close(c.ready)
 	c.Log.Info("leading", "cluster", snap.Cluster.ID, "revision", snap.Revision, "jobs", len(snap.Jobs))
@@ -212,11 +215,25 @@ func (c *Controller) tick(ctx context.Context) {
 	if c.hear(ctx) {
 		_, err := c.step(ctx, fleet.Tick{At: now()})
 		c.noteStoreError(err)
+		c.encrypt(ctx)
 	}
 	c.measureStalls(ctx)
 	c.measureTraffic(ctx)
 	if c.changed {
 		c.publish()
+	}
+}
+
+// encrypt has the cluster protect its traffic as configured, as soon as it can.
+func (c *Controller) encrypt(ctx context.Context) {
+	was := c.snap().Cluster.Encryption
+	if c.Encryption == "" || c.Encryption == was {
+		return
+	}
+	_, err := c.step(ctx, fleet.Observation{At: now(), Encryption: c.Encryption})
+	c.noteStoreError(err)
+	if is := c.snap().Cluster.Encryption; is != was {
+		c.Log.Info("traffic between hosts is protected as configured", "encryption", is, "was", cmp.Or(was, fleet.NoEncryption))
 	}
 }
 

@@ -224,7 +224,8 @@ func (c *Controller) enter(r fleet.Report) {
 
 // learn stores facts in memory and reports whether other hosts need the change.
 func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
-	moved := c.snap().Hosts[id].Facts.Address != f.Address
+	before := c.snap().Hosts[id].Facts
+	moved := before.Address != f.Address || wireGuardEnd(before) != wireGuardEnd(f)
 	f.SeenAt, f.Connected = now(), true
 	if behind := fleet.Behind(fleet.Speaker{Name: "its agent", Protocol: f.Protocol}, fleet.Speaker{Name: "the controller", Protocol: fleet.Protocol()}); behind != "" {
 		f.Troubles = append(f.Troubles, behind)
@@ -233,9 +234,17 @@ func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
 		owner := f.Owner.By(f.SeenAt)
 		f.Owner = &owner
 	}
-	c.loop.Index.Learn(id, f)
+	c.loop.Index.Learn(id, desired.Barred(f, c.snap().Cluster))
 	c.changed = true
 	return moved
+}
+
+// wireGuardEnd is what other hosts must know of what a host said about WireGuard.
+func wireGuardEnd(f fleet.Facts) (e fleet.WireGuardEnd) {
+	if f.WireGuard != nil {
+		e = f.WireGuard.WireGuardEnd
+	}
+	return e
 }
 
 // sendWanted sends every connected host what is wanted on it, if that has changed.

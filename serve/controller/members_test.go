@@ -111,6 +111,68 @@ func TestRogueAgent(t *testing.T) {
 	r.refused(err, http.StatusForbidden, "does not run on host7")
 }
 
+// A host registers its own WireGuard key: not one of another host, nor its own as another host's.
+func TestKeysOfOtherHosts(t *testing.T) {
+	r := newRig(t)
+	r.attach("host1")
+	rogue := r.member(r.token(fleet.JoinToken{Role: fleet.HostRole}), wire.Joining{Host: "host7", Machine: "m7", Address: "192.0.2.7"})
+	facts := func(key string) fleet.Facts {
+		f := r.facts("host7")
+		f.Machine, f.WireGuard = "m7", &fleet.WireGuardFacts{WireGuardEnd: fleet.WireGuardEnd{Key: key, Port: 7462}}
+		return f
+	}
+	if _, err := rogue.Attach(r.ctx, wire.Hello{Host: "host1", Facts: facts("the rogue's")}); err == nil || !strings.Contains(err.Error(), "says that it is host1") {
+		t.Errorf("its key as that of host1: %v", err)
+	}
+	const taken = "its WireGuard key is that of host host1"
+	if _, err := rogue.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts("key of host1")}); err == nil || !strings.Contains(err.Error(), taken) {
+		t.Errorf("the key of host1 as its own: %v", err)
+	}
+	s, err := rogue.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts("the rogue's")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	later := facts("key of host1")
+	if err := s.Send(r.ctx, wire.Up{Facts: &later}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.overAfter(s); !strings.Contains(err.Error(), taken) {
+		t.Errorf("the key of host1, later: %v", err)
+	}
+	if key := r.until("host1's key to be stored", func(s fleet.Snapshot) bool { return s.Hosts["host1"].WireGuard.Key != "" }).Hosts["host1"].WireGuard.Key; key != "key of host1" {
+		t.Errorf("host1 has the key %q", key)
+	}
+}
+
+// The controller gives hosts their peers, and takes back those that are gone.
+func TestPeersFollowHosts(t *testing.T) {
+	r := newRig(t)
+	r.stop()
+	r.encryption = fleet.AutoEncryption
+	r.start()
+	r.until("the cluster to encrypt", func(s fleet.Snapshot) bool { return s.Cluster.Encryption == fleet.AutoEncryption })
+	one, two := r.attach("host1"), r.attach("host2")
+	job := r.submit(2)
+	knows := func(host fleet.HostID) func(wire.Down) bool {
+		return func(d wire.Down) bool {
+			return d.Wanted != nil && d.Wanted.WireGuard != nil && len(d.Wanted.WireGuard.Peers) == 1 && d.Wanted.WireGuard.Peers[0].Key == "key of "+string(host)
+		}
+	}
+	r.until("the job to run", running(job))
+	if s := r.now(); s.Guests["j1g0"].Home != s.Guests["j1g1"].Home {
+		one.hears("host2 as a peer", knows("host2"))
+		two.hears("host1 as a peer", knows("host1"))
+	}
+	if _, err := r.client.Ask(r.ctx, fleet.Request{Verb: fleet.Cancel, Job: job}); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the job to end", jobEnded(job))
+	one.hears("no peers", func(d wire.Down) bool {
+		return d.Wanted != nil && len(d.Wanted.Networks) == 0 && d.Wanted.WireGuard != nil && len(d.Wanted.WireGuard.Peers) == 0
+	})
+}
+
 // A host that is forgotten is out at once, with its session and with its certificate. Its
 // name is free for one that joins again.
 func TestForgottenHostIsOut(t *testing.T) {

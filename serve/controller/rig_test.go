@@ -32,6 +32,7 @@ type rig struct {
 	ctl        *Controller
 	client     *wire.Client
 	stop       func()
+	encryption fleet.Encryption
 	factsEvery time.Duration // the agents' interval for facts, shorter in tests
 }
 
@@ -61,7 +62,7 @@ func (r *rig) start() {
 		r.t.Fatal(err)
 	}
 	r.store = &shaky{Store: store}
-	r.ctl = New(Config{Store: r.store, Images: images{"openmpi": {Name: "openmpi", Digest: digest, MPI: "openmpi"}}, Spool: filepath.Join(r.dir, "spool"), Log: slog.New(slog.DiscardHandler)})
+	r.ctl = New(Config{Store: r.store, Images: images{"openmpi": {Name: "openmpi", Digest: digest, MPI: "openmpi"}}, Encryption: r.encryption, Spool: filepath.Join(r.dir, "spool"), Log: slog.New(slog.DiscardHandler)})
 	authority, err := identity.OpenAuthority(r.dir)
 	if err != nil {
 		r.t.Fatal(err)
@@ -180,6 +181,7 @@ func (r *rig) facts(id fleet.HostID) fleet.Facts {
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: "tcg"}},
 		Topology:  &fleet.Topology{Nodes: []fleet.Node{{Cores: []fleet.Core{{CPUs: []int{0}}, {CPUs: []int{1}}, {CPUs: []int{2}}}}}},
 		Isolation: &fleet.Isolation{},
+		WireGuard: &fleet.WireGuardFacts{WireGuardEnd: fleet.WireGuardEnd{Key: "key of " + string(id), Port: 7462}},
 	}
 }
 

@@ -43,8 +43,22 @@ func (c Cluster) HostTable() Table {
 			t.Rows[i] = append(t.Rows[i], cmp.Or(cell(h.Facts.Site), "-"))
 		}
 	}
+	c.encryptionColumn(&t)
 	c.ownerColumns(&t)
 	return t
+}
+
+// encryptionColumn says at which end of what passes between hosts what encrypts, if the cluster has
+// chosen how.
+func (c Cluster) encryptionColumn(t *Table) {
+	if c.Encryption == "" {
+		return
+	}
+	short := map[fleet.Protection]string{"": "-", fleet.Unprotected: "none", fleet.KernelWireGuard: "kernel", fleet.UserWireGuard: "go"}
+	t.Columns = append(t.Columns, "WIREGUARD")
+	for i, h := range c.Hosts {
+		t.Rows[i] = append(t.Rows[i], cell(short[h.Protection]))
+	}
 }
 
 // seen says when a host was last heard from; never "now" if it is not connected.

@@ -30,8 +30,10 @@ type Cluster struct {
 	Jobs   []Job
 	Moves  []Move
 	Rules  fleet.Rules
-	Users  []fleet.User
-	Tokens []fleet.JoinToken
+
+	Encryption fleet.Encryption
+	Users      []fleet.User
+	Tokens     []fleet.JoinToken
 }
 
 // Host is a host and its guests.
@@ -39,6 +41,8 @@ type Host struct {
 	fleet.Host
 	GuestIDs  []fleet.GuestID `json:"guest_ids"`         // guests whose home it is or that move to it
 	FreeBytes int64           `json:"free_memory_bytes"` // not promised to any guest
+
+	Protection fleet.Protection `json:"protection"` // at this end of what passes to other hosts; empty: nothing passes yet
 }
 
 // Guest is a guest with its address and its use of resources.
@@ -71,7 +75,7 @@ type Part struct {
 
 // Read joins and sorts a snapshot.
 func Read(s fleet.Snapshot) Cluster {
-	c := Cluster{At: s.At, Rules: s.Cluster.Rules, Hosts: []Host{}, Guests: []Guest{}, Jobs: []Job{}, Moves: []Move{}}
+	c := Cluster{At: s.At, Rules: s.Cluster.Rules, Encryption: s.Cluster.Encryption, Hosts: []Host{}, Guests: []Guest{}, Jobs: []Job{}, Moves: []Move{}}
 	for _, g := range s.Guests {
 		c.Guests = append(c.Guests, readGuest(s, g))
 	}
@@ -110,7 +114,13 @@ func readGuest(s fleet.Snapshot, g fleet.Guest) Guest {
 }
 
 func (c Cluster) readHost(s fleet.Snapshot, h fleet.Host) Host {
-	row := Host{Host: h, GuestIDs: []fleet.GuestID{}, FreeBytes: h.Facts.Capacity.MemoryBytes}
+	row := Host{Host: h, GuestIDs: []fleet.GuestID{}, FreeBytes: h.Facts.Capacity.MemoryBytes, Protection: fleet.Unprotected}
+	if s.Cluster.Encryption.On() {
+		row.Protection = ""
+		if w := h.Facts.WireGuard; w != nil {
+			row.Protection = w.By
+		}
+	}
 	for _, g := range c.Guests {
 		if g.State.Ended() || (g.Home != h.ID && !arriving(s, g.ID, h.ID)) {
 			continue

@@ -10,6 +10,7 @@
 package port
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -26,9 +27,12 @@ import (
 // it.
 type Port struct {
 	Subnet fleet.Subnet `json:"subnet"`
-	Index  int          `json:"index"`  // number of the container in its job
-	Guests int          `json:"guests"` // number of guests of the job, whose addresses are made known; only for Attach
+	Index  int          `json:"index"`         // number of the container in its job
+	Guests int          `json:"guests"`        // number of guests of the job, whose addresses are made known; only for Attach
+	MTU    int          `json:"mtu,omitempty"` // of the network; 0: fleet.NetworkMTU
 }
+
+func (p Port) mtu() int { return cmp.Or(p.MTU, fleet.NetworkMTU) }
 
 func (p Port) link() string { return p.Subnet.TapName(p.Index) }
 

@@ -7,8 +7,6 @@ import (
 	"net"
 
 	"golang.org/x/sys/unix"
-
-	"pagurus/fleet"
 )
 
 // An IPv4 header without options: its length and the offsets of its fields.
@@ -49,7 +47,7 @@ func (p Port) deliver(packet []byte) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	for _, part := range fragments(packet, fleet.NetworkMTU) {
+	for _, part := range fragments(packet, p.mtu()) {
 		frame := make([]byte, headerBytes, headerBytes+14+len(part)) // the kernel has nothing to compute
 		frame = append(append(append(frame, to...), from...), unix.ETH_P_IP>>8, unix.ETH_P_IP&0xff)
 		if _, err := unix.Write(way, append(frame, part...)); err != nil {

@@ -229,7 +229,7 @@ func (p Port) configureLink(in *netlink.Handle, link netlink.Link) error {
 			return fmt.Errorf("setting up the container's network: %w", err)
 		}
 	}
-	if err := in.LinkSetMTU(link, fleet.NetworkMTU); err != nil {
+	if err := in.LinkSetMTU(link, p.mtu()); err != nil {
 		return fmt.Errorf("setting the MTU: %w", err)
 	}
 	addr := &netlink.Addr{IPNet: &net.IPNet{IP: p.Subnet.GuestAddr(p.Index).AsSlice(), Mask: net.CIDRMask(fleet.SubnetPrefixBits, 32)}}

@@ -1,0 +1,190 @@
+package wireguard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/ipc"
+	"golang.zx2c4.com/wireguard/tun"
+
+	"pagurus/act/host"
+	"pagurus/fleet"
+	"pagurus/internal/note"
+	"pagurus/internal/pause"
+)
+
+// processName is the name under which a process is wireguard-go.
+const processName = "pagurus-wg"
+
+// Shims are the processes that this package starts, by name.
+var Shims = map[string]func(args []string) error{processName: serve}
+
+// The files in the folder Run: which process wireguard-go is, while there is one, and what it said.
+const (
+	processFile = "wireguard.json"
+	LogFile     = "wireguard.log"
+)
+
+// startLimit is how long wireguard-go may take to answer, on a busy host.
+const (
+	startLimit = 20 * time.Second
+	startPoll  = 5 * time.Millisecond
+)
+
+// start starts wireguard-go, and returns when it answers.
+func (d *Device) start(ctx context.Context, mtu int) (err error) {
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		return fmt.Errorf("this host has neither the kernel's module wireguard nor /dev/net/tun: install the one or `modprobe tun` here, or start the controller with --%s %s (%w)", fleet.EncryptionFlag, fleet.NoEncryption, err)
+	}
+	if d.config.Program == "" {
+		return errors.New("wireguard-go is not beside the agent: install Pagurus again")
+	}
+	log := filepath.Join(d.config.Run, LogFile)
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd := exec.Command(d.config.Program)
+	cmd.Args = []string{processName, d.name, strconv.Itoa(mtu)}
+	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting wireguard-go: %w", err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // its log says why
+	}()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, cmd.Process.Kill())
+			<-ended
+		}
+	}()
+	p, err := host.Find(cmd.Process.Pid)
+	if err == nil {
+		err = note.Replace(filepath.Join(d.config.Run, processFile), p)
+	}
+	if err != nil {
+		return fmt.Errorf("noting the process of wireguard-go: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		if _, err := d.tool.Device(d.name); err == nil {
+			return nil
+		}
+		select {
+		case <-ended:
+			text, _ := os.ReadFile(log)
+			return fmt.Errorf("wireguard-go ended at once: %s", bytes.TrimSpace(text))
+		default:
+		}
+		if err := pause.For(ctx, startPoll); err != nil {
+			return fmt.Errorf("waiting until wireguard-go answers: %w", err)
+		}
+	}
+}
+
+// process is wireguard-go; zero: there is none.
+func (d *Device) process() (p host.Process, err error) {
+	if err := note.Load(filepath.Join(d.config.Run, processFile), &p); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return p, fmt.Errorf("reading which process is wireguard-go: %w", err)
+	}
+	return p, nil
+}
+
+// remove removes the device, its process and the process's socket.
+func (d *Device) remove() error {
+	p, err := d.process()
+	if err != nil {
+		return err
+	}
+	if err := p.End(); err != nil {
+		return err
+	}
+	link, err := d.links.LinkByName(d.name)
+	if err == nil {
+		if err = d.links.LinkDel(link); errors.Is(err, unix.ENODEV) {
+			err = nil
+		}
+	} else if errors.As(err, new(netlink.LinkNotFoundError)) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("removing %s: %w", d.name, err)
+	}
+	return errors.Join(discard(filepath.Join(d.config.Run, processFile)), discard(fleet.WireGuardSocket(d.name))) // one that was killed leaves it
+}
+
+func discard(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// serve is wireguard-go: a TUN link, and a socket by which it is configured. It goes on until the
+// link is removed or it is told to end.
+func serve(args []string) error {
+	if len(args) != 2 {
+		return errors.New("the process needs a link's name and MTU")
+	}
+	name := args[0]
+	mtu, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	link, err := tun.CreateTUN(name, mtu)
+	if err != nil {
+		return fmt.Errorf("making the TUN link %s: %w", name, err)
+	}
+	d := device.NewDevice(link, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, ""))
+	defer d.Close()
+	file, err := ipc.UAPIOpen(name)
+	if err != nil {
+		return fmt.Errorf("opening the socket of %s: %w", name, err)
+	}
+	listener, err := ipc.UAPIListen(name, file)
+	if err != nil {
+		return fmt.Errorf("listening on the socket of %s: %w", name, err)
+	}
+	defer listener.Close()
+	over := make(chan error, 1)
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				over <- err
+				return
+			}
+			go d.IpcHandle(c)
+		}
+	}()
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, unix.SIGTERM)
+	signal.Ignore(unix.SIGINT, unix.SIGHUP) // of the terminal that its agent was started from
+	select {
+	case <-told:
+		return nil
+	case <-d.Wait():
+		return nil
+	case err := <-over:
+		return fmt.Errorf("the socket of %s is gone: %w", name, err)
+	}
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"sync"
+
+	"pagurus/act/container/shim"
+	"pagurus/act/wireguard"
+	"pagurus/cmd/roles"
+	"pagurus/fleet"
+)
+
+// encryption has everything that reaches other hosts' guests go through the WireGuard device.
+type encryption struct {
+	choice    fleet.Encryption // of this host
+	state     string           // folder
+	device    *wireguard.Device
+	readdress func(tunnels, sockets netip.Addr)
+
+	mu      sync.Mutex // guards the fields below, and is held only for a moment
+	wanted  bool
+	trouble string // why the host does not encrypt, though it should
+}
+
+func openEncryption(f roles.Agent, readdress func(tunnels, sockets netip.Addr)) (*encryption, error) {
+	run, err := filepath.Abs(f.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	program := ""
+	if shim.Check() == nil {
+		program = shim.Program()
+	}
+	device, err := wireguard.Open(wireguard.Config{Run: run, State: f.StateDir, Port: f.WireGuardPort, Program: program})
+	if err != nil {
+		return nil, err
+	}
+	return &encryption{choice: f.Encryption, state: f.StateDir, device: device, readdress: readdress}, nil
+}
+
+// nowhere is an address that no host has.
+var nowhere = netip.MustParseAddr("fe80::")
+
+// Encrypt satisfies agent.Encryption.
+func (e *encryption) Encrypt(ctx context.Context, w *fleet.WireGuard) error {
+	e.mu.Lock()
+	e.wanted = w != nil
+	e.mu.Unlock()
+	err := e.encrypt(ctx, w)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.trouble = ""
+	if err != nil {
+		e.trouble = err.Error()
+	}
+	return err
+}
+
+func (e *encryption) encrypt(ctx context.Context, w *fleet.WireGuard) error {
+	if w == nil {
+		e.readdress(netip.Addr{}, netip.Addr{})
+		return e.device.Remove()
+	}
+	own := *w
+	if !own.Address.IsValid() { // the host has no number, and Apply says so
+		own.Address = nowhere
+	}
+	// Without a device of this name nothing can listen there or go there, in clear least of all.
+	e.readdress(e.device.Local(own), e.device.Numbered(own))
+	if err := e.refusal(); err != nil {
+		return err
+	}
+	own.Address = w.Address
+	own.KernelOnly = w.KernelOnly || e.choice == fleet.WireGuardOnly
+	if err := e.device.Apply(ctx, own); err != nil {
+		return err
+	}
+	e.readdress(e.device.Local(own), e.device.Numbered(own)) // it may be another link now
+	return nil
+}
+
+// refusal says that this host may not encrypt; nil: it may.
+func (e *encryption) refusal() error {
+	if e.choice != fleet.NoEncryption {
+		return nil
+	}
+	return fmt.Errorf("the cluster encrypts traffic between hosts, and this host's agent runs with --%[1]s %[2]s: start it without that, or the controller with --%[1]s %[2]s", fleet.EncryptionFlag, fleet.NoEncryption)
+}
+
+// Holds satisfies agent.Encryption.
+func (e *encryption) Holds() bool { return !e.on() || e.device.Protection() != "" }
+
+// on reports whether traffic should be encrypted now.
+func (e *encryption) on() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.wanted
+}
+
+func (e *encryption) facts() *fleet.WireGuardFacts {
+	f := &fleet.WireGuardFacts{WireGuardEnd: e.device.End(), By: e.device.Protection()}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f.Trouble = e.trouble
+	if err := e.refusal(); err != nil {
+		f.Trouble = err.Error()
+	}
+	return f
+}
+
+// sweep removes the device and the key.
+func (e *encryption) sweep() error {
+	if err := e.device.Remove(); err != nil {
+		return err
+	}
+	return wireguard.Forget(e.state)
+}
+
+func (e *encryption) close() error { return e.device.Close() }

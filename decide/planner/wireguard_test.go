@@ -1,0 +1,174 @@
+package planner
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/decide/desired"
+	"pagurus/fleet"
+)
+
+// encrypted is a world whose hosts have WireGuard keys, but for those named.
+func encrypted(t *testing.T, keyless ...fleet.HostID) *world {
+	w := newWorld(t, "host1", "host2", "host3")
+	for id, h := range w.s.Hosts {
+		h.Facts.WireGuard = &fleet.WireGuardFacts{WireGuardEnd: fleet.WireGuardEnd{Key: "key of " + string(id), Port: 7462}}
+		w.s.Hosts[id] = h
+	}
+	for _, id := range keyless {
+		h := w.s.Hosts[id]
+		h.Facts.WireGuard = nil
+		w.s.Hosts[id] = h
+	}
+	w.observe(fleet.Observation{Encryption: fleet.AutoEncryption})
+	if w.s.Cluster.Encryption != fleet.AutoEncryption {
+		t.Fatal("the cluster does not encrypt")
+	}
+	return w
+}
+
+func peers(w *world, of fleet.HostID) string {
+	wanted := desired.Wanted(w.s, of).WireGuard
+	if wanted == nil {
+		return "nothing"
+	}
+	var said []string
+	for _, p := range wanted.Peers {
+		said = append(said, string(p.Host)+" "+p.Key+" "+p.Address.String()+" "+p.Endpoint)
+	}
+	return strings.Join(said, "; ")
+}
+
+// Hosts are peers while they have a job together, and reach each other inside alone.
+func TestHostsOfAJobArePeers(t *testing.T) {
+	w := encrypted(t)
+	if got := peers(w, "host1"); got != "" {
+		t.Errorf("before there is a job, host1 has the peers %s", got)
+	}
+	r := submission(2)
+	r.Spec.On = []fleet.HostID{"host1", "host2"}
+	job := w.must(r).Job
+	w.answerAll()
+	if mtu := w.s.Jobs[job].MTU; mtu != 1350 {
+		t.Errorf("the job's MTU is %d", mtu)
+	}
+	const one, two = "host1 key of host1 fe80::1 192.0.2.1:7462", "host2 key of host2 fe80::2 192.0.2.2:7462"
+	for host, want := range map[fleet.HostID]string{"host1": two, "host2": one, "host3": ""} {
+		if got := peers(w, host); got != want {
+			t.Errorf("%s has the peers %q, wanted %q", host, got, want)
+		}
+	}
+	said := func() string {
+		text, err := w.p.Explain(w.s, Subject{Host: "host1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(text, "\n")
+	}
+	if got := said(); !strings.Contains(got, "It has no WireGuard device now") {
+		t.Errorf("explained: %s", got)
+	}
+	for id, by := range map[fleet.HostID]fleet.Protection{"host1": fleet.KernelWireGuard, "host2": fleet.UserWireGuard} {
+		h := w.s.Hosts[id]
+		facts := *h.Facts.WireGuard
+		facts.By = by
+		h.Facts.WireGuard = &facts
+		w.s.Hosts[id] = h
+	}
+	if got := said(); !strings.Contains(got, "What passes between it and host2 is encrypted: by wireguard kernel here and wireguard-go there.") {
+		t.Errorf("explained: %s", got)
+	}
+	for _, e := range desired.Wanted(w.s, "host1").Networks[0].Endpoints {
+		if want := map[fleet.HostID]string{"host1": "fe80::1", "host2": "fe80::2"}[e.Host]; e.VTEP != want {
+			t.Errorf("%s of %s is at %s, wanted %s", e.Addr, e.Host, e.VTEP, want)
+		}
+	}
+	home := w.s.Guests["j1g1"].Home
+	w.must(fleet.Request{Verb: fleet.Migrate, Guests: []fleet.GuestID{"j1g1"}, To: "host3"})
+	if got := peers(w, "host3"); !strings.Contains(got, string(home)) || !strings.Contains(got, "host1") {
+		t.Errorf("before it takes in a guest, host3 has the peers %q", got)
+	}
+	w.answerAll()
+	if got := peers(w, "host2"); home == "host2" && got != "" {
+		t.Errorf("when its guest has left, host2 has the peers %q", got)
+	}
+	// The endpoint and the key follow what a host says, and stay while it is not heard.
+	h := w.s.Hosts["host3"]
+	h.Facts.Address, h.Facts.WireGuard = "192.0.2.33", &fleet.WireGuardFacts{WireGuardEnd: fleet.WireGuardEnd{Key: "another", Port: 7}}
+	w.s.Hosts["host3"] = h
+	w.tick(time.Second)
+	h = w.s.Hosts["host3"]
+	if h.WireGuard.Key != "another" {
+		t.Errorf("stored is %v", h.WireGuard)
+	}
+	h.Facts.Address, h.Facts.WireGuard = "", nil
+	w.s.Hosts["host3"] = h
+	if got := peers(w, "host1"); got != "host3 another fe80::3 192.0.2.33:7" {
+		t.Errorf("host1 has the peers %q", got)
+	}
+	without := w.s.Apply(fleet.Changeset{GoneHosts: []fleet.HostID{"host3"}}, w.s.Revision+1)
+	if wanted := desired.Wanted(without, "host1").WireGuard; len(wanted.Peers) != 0 {
+		t.Errorf("a host that was removed is still a peer: %v", wanted.Peers)
+	}
+}
+
+// A change of the cluster's encryption waits for its jobs: their networks would be cut off.
+func TestEncryptionChangesWithoutJobs(t *testing.T) {
+	w := encrypted(t)
+	job := w.must(submission(1)).Job
+	w.answerAll()
+	w.observe(fleet.Observation{Encryption: fleet.NoEncryption})
+	if w.s.Cluster.Encryption != fleet.AutoEncryption {
+		t.Error("it changed while a job was there")
+	}
+	w.must(fleet.Request{Verb: fleet.Cancel, Job: job})
+	w.answerAll()
+	w.tick(time.Second)
+	w.observe(fleet.Observation{Encryption: fleet.NoEncryption})
+	if w.s.Cluster.Encryption != fleet.NoEncryption {
+		t.Fatalf("it is %s without a job", w.s.Cluster.Encryption)
+	}
+	if got := peers(w, "host1"); got != "nothing" {
+		t.Errorf("host1 still wants %q", got)
+	}
+	j := w.s.Jobs[w.must(submission(1)).Job]
+	if j.NetworkMTU() != fleet.NetworkMTU || desired.Wanted(w.s, j.ShareHost).Networks[0].Endpoints[0].VTEP[:3] != "192" {
+		t.Errorf("a job's MTU is %d where nothing is encrypted", j.NetworkMTU())
+	}
+}
+
+// Nothing goes in clear because a host has no key: it is not reached, and takes no guests.
+func TestHostWithoutAKeyIsNotReached(t *testing.T) {
+	w := encrypted(t, "host2")
+	f := desired.Barred(w.s.Hosts["host2"].Facts, w.s.Cluster)
+	if trouble := f.Abilities[fleet.VM].Trouble; !strings.Contains(trouble, "too old for that") || len(f.Troubles) != 1 {
+		t.Errorf("it says %q and %q", trouble, f.Troubles)
+	}
+	if w.s.Hosts["host2"].Facts.Abilities[fleet.VM].Trouble != "" {
+		t.Error("the facts that came are changed")
+	}
+	r := submission(2)
+	r.Spec.On = []fleet.HostID{"host1", "host2"}
+	w.must(r)
+	for _, e := range desired.Wanted(w.s, "host1").Networks[0].Endpoints {
+		if e.Host == "host2" && e.VTEP != "" {
+			t.Errorf("%s is reached at %s", e.Host, e.VTEP)
+		}
+	}
+	if got := peers(w, "host1"); got != "" {
+		t.Errorf("host1 has the peers %q", got)
+	}
+	h := w.s.Hosts["host3"]
+	h.Number = 0 // of a host that an earlier Pagurus knew
+	w.s.Hosts["host3"] = h
+	if wanted := desired.Wanted(w.s, "host3").WireGuard; wanted == nil || wanted.Address.IsValid() {
+		t.Errorf("a host without a number is told %v", wanted)
+	}
+	if f := desired.Barred(w.s.Hosts["host1"].Facts, w.s.Cluster); len(f.Troubles) != 0 {
+		t.Errorf("a host with a key is told %q", f.Troubles)
+	}
+	if f := desired.Barred(w.s.Hosts["host2"].Facts, fleet.Cluster{}); len(f.Troubles) != 0 {
+		t.Errorf("where nothing is encrypted it is told %q", f.Troubles)
+	}
+}
