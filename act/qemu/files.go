@@ -4,11 +4,13 @@
 package qemu
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +23,10 @@ func closeAll(all []*os.File) {
 		_ = f.Close()
 	}
 }
+
+// tapPatience is how long a tap may be in use by a process that is about to end: the first one of a jail whose agent
+// was killed before it recorded the process.
+const tapPatience = 2 * time.Second
 
 // openTap opens a tap that the overlay has made.
 func openTap(name string) (*os.File, error) {
@@ -37,7 +43,12 @@ func openTap(name string) (*os.File, error) {
 		return nil, fmt.Errorf("plug into %s: open /dev/net/tun: %w", name, err)
 	}
 	request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+	for begun := time.Now(); ; time.Sleep(brief) {
+		if err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request); !errors.Is(err, unix.EBUSY) || time.Since(begun) > tapPatience {
+			break
+		}
+	}
+	if err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("plug into %s: %w", name, err)
 	}

@@ -286,3 +286,74 @@ func TestQEMU(t *testing.T) {
 		t.Error("a QEMU that ended answers")
 	}
 }
+
+// TestGive: QEMU has a file that it is given, whatever else it is asked meanwhile, until it closes it or is given another
+// by the same name.
+func TestGive(t *testing.T) {
+	c, err := Open(t.Context(), start(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ended := func(r *os.File, within time.Duration) bool {
+		if err := r.SetReadDeadline(time.Now().Add(within)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.Read(make([]byte, 1))
+		return errors.Is(err, io.EOF)
+	}
+	give := func(name string) *os.File {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.Close() })
+		if err := c.Give(t.Context(), name, w); err != nil {
+			t.Error(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		return r
+	}
+	var wait sync.WaitGroup
+	for range 20 {
+		wait.Go(func() {
+			for range 20 {
+				if err := c.Do(t.Context(), "query-status", nil, nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	first := give("in")
+	if ended(first, 50*time.Millisecond) {
+		t.Error("QEMU has not got it")
+	}
+	second := give("in")
+	if !ended(first, 20*time.Second) || ended(second, 50*time.Millisecond) {
+		t.Error("QEMU keeps the one before, or not the next")
+	}
+	wait.Wait()
+	if err := c.Do(t.Context(), "closefd", map[string]any{"fdname": "in"}, nil); err != nil || !ended(second, 20*time.Second) {
+		t.Errorf("QEMU does not close it: %v", err)
+	}
+	refused := (*Error)(nil)
+	if err := c.Do(t.Context(), "getfd", map[string]any{"fdname": "none"}, nil); !errors.As(err, &refused) {
+		t.Errorf("QEMU was given nothing and says %v", err)
+	}
+	gone, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	w.Close()
+	if err := c.Give(t.Context(), "gone", w); err == nil {
+		t.Error("a closed file was given")
+	}
+	if over, _, err := over(t, ""); err != nil {
+		t.Error(err)
+	} else if err := over.Give(t.Context(), "in", second); err == nil {
+		t.Error("a file went over what is no socket")
+	}
+}
