@@ -148,7 +148,9 @@ func (d *Driver) greet(ctx context.Context, r record, c copying, h transfer.Hell
 	if err != nil {
 		return nil, a, err
 	}
-	place.Address = d.Toward(place.Address)
+	if place.Address, err = d.Toward(place.Address); err != nil {
+		return nil, a, err
+	}
 	err = d.atHost(func() (err error) {
 		conn, err = framing.Dial(ctx, place)
 		return err

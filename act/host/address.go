@@ -1,6 +1,7 @@
 package host
 
 import (
+	"fmt"
 	"net/netip"
 	"sync/atomic"
 )
@@ -14,11 +15,16 @@ func (a *Address) Readdress(to netip.Addr) { a.now.Store(&to) }
 
 // Toward is where a peer listens, as this host calls it. A link-local address is reached by the link
 // of this host's own; what the peer calls its link means nothing here.
-func (a *Address) Toward(peer netip.AddrPort) netip.AddrPort {
-	if !peer.Addr().IsLinkLocalUnicast() {
-		return peer
+// A host that is reached inside WireGuard calls others only there.
+func (a *Address) Toward(peer netip.AddrPort) (netip.AddrPort, error) {
+	here := a.Here()
+	switch inside := peer.Addr().IsLinkLocalUnicast(); {
+	case inside:
+		return netip.AddrPortFrom(peer.Addr().WithZone(here.Zone()), peer.Port()), nil
+	case here.IsLinkLocalUnicast():
+		return netip.AddrPort{}, fmt.Errorf("the target waits at %s, which is reached in clear, and this cluster encrypts: upgrade the target's agent", peer)
 	}
-	return netip.AddrPortFrom(peer.Addr().WithZone(a.Here().Zone()), peer.Port())
+	return peer, nil
 }
 
 // Here is the present one; not valid before the first Readdress.

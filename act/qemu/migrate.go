@@ -64,7 +64,9 @@ func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet
 	if err != nil {
 		return err
 	}
-	place.Address = d.Toward(place.Address)
+	if place.Address, err = d.Toward(place.Address); err != nil {
+		return err
+	}
 	info, err := queryMigrate(ctx, q)
 	if err != nil {
 		return err

@@ -133,5 +133,8 @@ func (d *Driver) streamAddress(listen string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("the target's address: %w", err)
 	}
-	return "tcp:" + d.Toward(at).String(), nil
+	if at, err = d.Toward(at); err != nil {
+		return "", err
+	}
+	return "tcp:" + at.String(), nil
 }

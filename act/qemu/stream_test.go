@@ -70,16 +70,21 @@ func TestCeiling(t *testing.T) {
 }
 
 func TestAddress(t *testing.T) {
-	var d Driver
-	d.Readdress(netip.MustParseAddr("fe80::1%ours"))
-	for in, want := range map[string]string{
-		"10.0.0.1:4444": "tcp:10.0.0.1:4444", "[fd00::1]:1": "tcp:[fd00::1]:1",
-		"[fe80::2%theirs]:1": "tcp:[fe80::2%ours]:1",
-		"":                   "", "host:1": "", "10.0.0.1": "", "10.0.0.1:1,ipv4=on": "", "exec:sh": "", "10.0.0.1:99999": "", "unix:/x": "",
+	// Where traffic is encrypted nothing is sent in clear, whatever a target says.
+	for at, wants := range map[string]map[string]string{
+		"192.0.2.1":    {"10.0.0.1:4444": "tcp:10.0.0.1:4444", "[fd00::1]:1": "tcp:[fd00::1]:1"},
+		"fe80::1%ours": {"[fe80::2%theirs]:1": "tcp:[fe80::2%ours]:1", "10.0.0.1:4444": "", "[fd00::1]:1": "", "127.0.0.1:22": ""},
 	} {
-		got, err := d.streamAddress(in)
-		if got != want || (err == nil) != (want != "") {
-			t.Errorf("%q became %q: %v", in, got, err)
+		var d Driver
+		d.Readdress(netip.MustParseAddr(at))
+		for _, in := range []string{"", "host:1", "10.0.0.1", "10.0.0.1:1,ipv4=on", "exec:sh", "10.0.0.1:99999", "unix:/x"} {
+			wants[in] = ""
+		}
+		for in, want := range wants {
+			got, err := d.streamAddress(in)
+			if got != want || (err == nil) != (want != "") {
+				t.Errorf("at %s %q became %q: %v", at, in, got, err)
+			}
 		}
 	}
 }

@@ -170,6 +170,12 @@ func (d *Device) setLink(want State) error {
 	case err != nil:
 		return err
 	}
+	// A peer must not give this host routes, addresses or hop limits.
+	for _, name := range []string{"accept_ra", "autoconf", "accept_redirects"} {
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+d.name+"/"+name, []byte("0"), 0); err != nil {
+			return fmt.Errorf("ignoring peers' advertisements: %w", err)
+		}
+	}
 	const addrGenNone = 1 // IN6_ADDR_GEN_MODE_NONE: no address but ours
 	if err := d.links.LinkSetIP6AddrGenMode(link, addrGenNone); err != nil {
 		return fmt.Errorf("keeping other addresses off: %w", err)

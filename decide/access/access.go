@@ -4,6 +4,7 @@
 package access
 
 import (
+	"encoding/base64"
 	"fmt"
 
 	"pagurus/decide/lifecycle"
@@ -244,6 +245,9 @@ func MayBe(by fleet.Caller, h fleet.Host, says fleet.Facts, from string, hosts m
 	if h.Facts.Connected && h.Facts.Address == says.Address && key(&h.Facts) == key(&says) { // compared before: facts come every second
 		return ""
 	}
+	if k := key(&says); k != "" && !wellFormed(k) {
+		return fmt.Sprintf("%s says that its WireGuard key is %q, which is none: remove wireguard.key from the agent's folder of state, and start the agent again", h.ID, k)
+	}
 	if other := keyed(h.ID, key(&says), hosts); other != "" {
 		return fmt.Sprintf("%s says that its WireGuard key is that of host %s: if this is a copy of its disk, remove wireguard.key from the agent's folder of state, and start the agent again", h.ID, other)
 	}
@@ -259,6 +263,13 @@ func key(says *fleet.Facts) string {
 		return ""
 	}
 	return says.WireGuard.Key
+}
+
+// wellFormed reports whether a text is a public key as WireGuard's tools print it. Each key has one such
+// text, so texts can be compared.
+func wellFormed(key string) bool {
+	bytes, err := base64.StdEncoding.Strict().DecodeString(key)
+	return err == nil && len(bytes) == 32 && base64.StdEncoding.EncodeToString(bytes) == key
 }
 
 // keyed is another host with a WireGuard key, now or when it last called. Who could pass off

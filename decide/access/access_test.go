@@ -1,6 +1,8 @@
 package access
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"slices"
 	"strings"
 	"testing"
@@ -161,7 +163,7 @@ func TestClaims(t *testing.T) {
 		return fleet.Host{ID: id, Address: address, Facts: fleet.Facts{Connected: true, Address: address, Machine: machine}}
 	}
 	silent := up("silent", "10.0.0.3", "m3")
-	silent.Facts.Connected, silent.WireGuard.Key = false, "of silent"
+	silent.Facts.Connected, silent.WireGuard.Key = false, keyOf("silent")
 	has := func(key string) *fleet.WireGuardFacts {
 		return &fleet.WireGuardFacts{WireGuardEnd: fleet.WireGuardEnd{Key: key}}
 	}
@@ -188,12 +190,29 @@ func TestClaims(t *testing.T) {
 		{root, fleet.Host{ID: "node"}, fleet.Facts{Machine: "m4", Address: "10.0.0.4"}, "", ""},
 		{root, joined, fleet.Facts{Machine: "m1"}, "", "--credentials"},
 		// Nor one WireGuard key, also where one does not call.
-		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has("of office")}, "10.0.0.1", ""},
-		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has("of silent")}, "10.0.0.1", "its WireGuard key is that of host silent"},
-		{root, fleet.Host{ID: "node"}, fleet.Facts{Machine: "m4", Address: "10.0.0.4", WireGuard: has("of silent")}, "", "its WireGuard key is that of host silent"},
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has(keyOf("office"))}, "10.0.0.1", ""},
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has(keyOf("silent"))}, "10.0.0.1", "its WireGuard key is that of host silent"},
+		{root, fleet.Host{ID: "node"}, fleet.Facts{Machine: "m4", Address: "10.0.0.4", WireGuard: has(keyOf("silent"))}, "", "its WireGuard key is that of host silent"},
+		// A key has one text, so another's cannot be said in other words; and nobody gets what is no key.
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has("mine")}, "10.0.0.1", "which is none"},
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has(respelled(keyOf("silent")))}, "10.0.0.1", "which is none"},
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has(keyOf("silent")[:20] + "\n" + keyOf("silent")[20:])}, "10.0.0.1", "which is none"},
 	} {
 		if why := MayBe(c.by, c.h, c.says, c.from, hosts); (why == "") != (c.words == "") || !strings.Contains(why, c.words) {
 			t.Errorf("%+v: %q", c, why)
 		}
 	}
+}
+
+// keyOf is a host's WireGuard key.
+func keyOf(id string) string {
+	key := sha256.Sum256([]byte(id))
+	return base64.StdEncoding.EncodeToString(key[:])
+}
+
+// respelled is a text of the same key to who is not strict: it differs in bits that are not used.
+func respelled(key string) string {
+	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	last := len(key) - 2 // before the "="
+	return key[:last] + string(digits[strings.IndexByte(digits, key[last])^1]) + "="
 }

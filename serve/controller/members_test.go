@@ -125,7 +125,7 @@ func TestKeysOfOtherHosts(t *testing.T) {
 		t.Errorf("its key as that of host1: %v", err)
 	}
 	const taken = "its WireGuard key is that of host host1"
-	if _, err := rogue.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts("key of host1")}); err == nil || !strings.Contains(err.Error(), taken) {
+	if _, err := rogue.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts(keyOf("host1"))}); err == nil || !strings.Contains(err.Error(), taken) {
 		t.Errorf("the key of host1 as its own: %v", err)
 	}
 	s, err := rogue.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts("the rogue's")})
@@ -133,14 +133,14 @@ func TestKeysOfOtherHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	later := facts("key of host1")
+	later := facts(keyOf("host1"))
 	if err := s.Send(r.ctx, wire.Up{Facts: &later}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.overAfter(s); !strings.Contains(err.Error(), taken) {
 		t.Errorf("the key of host1, later: %v", err)
 	}
-	if key := r.until("host1's key to be stored", func(s fleet.Snapshot) bool { return s.Hosts["host1"].WireGuard.Key != "" }).Hosts["host1"].WireGuard.Key; key != "key of host1" {
+	if key := r.until("host1's key to be stored", func(s fleet.Snapshot) bool { return s.Hosts["host1"].WireGuard.Key != "" }).Hosts["host1"].WireGuard.Key; key != keyOf("host1") {
 		t.Errorf("host1 has the key %q", key)
 	}
 }
@@ -156,7 +156,7 @@ func TestPeersFollowHosts(t *testing.T) {
 	job := r.submit(2)
 	knows := func(host fleet.HostID) func(wire.Down) bool {
 		return func(d wire.Down) bool {
-			return d.Wanted != nil && d.Wanted.WireGuard != nil && len(d.Wanted.WireGuard.Peers) == 1 && d.Wanted.WireGuard.Peers[0].Key == "key of "+string(host)
+			return d.Wanted != nil && d.Wanted.WireGuard != nil && len(d.Wanted.WireGuard.Peers) == 1 && d.Wanted.WireGuard.Peers[0].Key == keyOf(host)
 		}
 	}
 	r.until("the job to run", running(job))

@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -181,7 +183,7 @@ func (r *rig) facts(id fleet.HostID) fleet.Facts {
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: "tcg"}},
 		Topology:  &fleet.Topology{Nodes: []fleet.Node{{Cores: []fleet.Core{{CPUs: []int{0}}, {CPUs: []int{1}}, {CPUs: []int{2}}}}}},
 		Isolation: &fleet.Isolation{},
-		WireGuard: &fleet.WireGuardFacts{WireGuardEnd: fleet.WireGuardEnd{Key: "key of " + string(id), Port: 7462}},
+		WireGuard: &fleet.WireGuardFacts{WireGuardEnd: fleet.WireGuardEnd{Key: keyOf(id), Port: 7462}},
 	}
 }
 
@@ -358,4 +360,10 @@ func (r *rig) now() fleet.Snapshot {
 		r.t.Fatal(err)
 	}
 	return s
+}
+
+// keyOf is a host's WireGuard key.
+func keyOf(id fleet.HostID) string {
+	key := sha256.Sum256([]byte(id))
+	return base64.StdEncoding.EncodeToString(key[:])
 }

@@ -65,11 +65,15 @@ func (j Jail) enter(files int) error {
 	return fmt.Errorf("run %s: %w", j.Program[0], syscall.Exec(j.Program[0], j.Program, j.Env))
 }
 
+// noDumps is a limit of memory dumps that also keeps the host's handler of dumps (core_pattern with a pipe), which
+// runs as root, from being started; 0 does not (core(5)).
+const noDumps = 1
+
 // limit sets the limits. A write beyond the largest file fails and does not end the program: it
 // ignores the signal, since this process does.
 func (j Jail) limit() error {
 	signal.Ignore(unix.SIGXFSZ)
-	for resource, most := range map[int]uint64{unix.RLIMIT_FSIZE: j.FileBytes, unix.RLIMIT_NOFILE: j.OpenFiles, unix.RLIMIT_CORE: 0} {
+	for resource, most := range map[int]uint64{unix.RLIMIT_FSIZE: j.FileBytes, unix.RLIMIT_NOFILE: j.OpenFiles, unix.RLIMIT_CORE: noDumps} {
 		if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
 			return fmt.Errorf("limit resource %d: %w", resource, err)
 		}

@@ -173,7 +173,7 @@ func TestRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"Max file size": "4096", "Max open files": "64", "Max core file size": "0"} {
+	for name, want := range map[string]string{"Max file size": "4096", "Max open files": "64", "Max core file size": "1"} {
 		_, after, _ := strings.Cut(string(limits), name)
 		if f := strings.Fields(after); len(f) < 2 || f[0] != want || f[1] != want {
 			t.Errorf("%s is not %s: %s", name, want, limits)
