@@ -121,14 +121,14 @@ func TestKeysOfOtherHosts(t *testing.T) {
 		f.Machine, f.WireGuard = "m7", &fleet.WireGuardFacts{WireGuardEnd: fleet.WireGuardEnd{Key: key, Port: 7462}}
 		return f
 	}
-	if _, err := rogue.Attach(r.ctx, wire.Hello{Host: "host1", Facts: facts("the rogue's")}); err == nil || !strings.Contains(err.Error(), "says that it is host1") {
+	if _, err := rogue.Attach(r.ctx, wire.Hello{Host: "host1", Facts: facts(keyOf("host7"))}); err == nil || !strings.Contains(err.Error(), "says that it is host1") {
 		t.Errorf("its key as that of host1: %v", err)
 	}
 	const taken = "its WireGuard key is that of host host1"
 	if _, err := rogue.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts(keyOf("host1"))}); err == nil || !strings.Contains(err.Error(), taken) {
 		t.Errorf("the key of host1 as its own: %v", err)
 	}
-	s, err := rogue.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts("the rogue's")})
+	s, err := rogue.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts(keyOf("host7"))})
 	if err != nil {
 		t.Fatal(err)
 	}
