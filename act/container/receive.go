@@ -425,7 +425,11 @@ func (t *target) adoptProcesses(pid int) error {
 	deliver := func(packet []byte) error {
 		return d.atHost(func() error { return r.Port.Deliver(packet) })
 	}
-	if err := errors.Join(sandbox.Confined(all), sandbox.Hide(pid)); err != nil {
+	err = sandbox.Confined(all)
+	if err == nil { // else pid may be in other namespaces than a container's
+		err = sandbox.Hide(pid)
+	}
+	if err != nil {
 		return err
 	}
 	rest, err := kernelstate.Restore(pid, filepath.Join(g.Dir, imagesDir), deliver)

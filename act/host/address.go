@@ -1,7 +1,9 @@
 package host
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync/atomic"
 )
@@ -33,4 +35,15 @@ func (a *Address) Here() netip.Addr {
 		return *now
 	}
 	return netip.Addr{}
+}
+
+// Listen opens a listener for a guest that moves here, and returns where it is. Port 0 stands for any that is free.
+func Listen(ctx context.Context, at netip.AddrPort) (net.Listener, netip.AddrPort, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", at.String())
+	if err != nil {
+		return nil, at, fmt.Errorf("listen for the guest: %w", err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	return l, netip.AddrPortFrom(at.Addr(), uint16(port)), nil
 }

@@ -16,7 +16,7 @@ import (
 // wireguard-go would take the CPUs that are measured.
 func usualLab() []string { return labOf(fleet.NoEncryption) }
 
-// encryptionLab is another one, as each of its rounds makes it anew.
+// encryptionLab is another one: each of its rounds makes it again.
 func encryptionLab() []string { return labOf(fleet.AutoEncryption) }
 
 func labOf(e fleet.Encryption) []string {

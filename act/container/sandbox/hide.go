@@ -30,7 +30,7 @@ var Hidden = []string{
 var fixed = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
 // Hide covers the hidden files of this host for a container that has come from another, given one of
-// its processes, none of which may run. After an error some may not be covered.
+// its processes. They must not run. After an error some may not be covered.
 func Hide(pid int) error {
 	there, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 	if err != nil {

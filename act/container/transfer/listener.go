@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"pagurus/act/container/framing"
+	"pagurus/act/host"
 	"pagurus/fleet"
 )
 
@@ -43,13 +43,11 @@ func Listen(ctx context.Context, address netip.Addr, earlier string, who Hello, 
 			return nil, err
 		}
 	}
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", at.Address.String())
+	l, where, err := host.Listen(ctx, at.Address)
 	if err != nil {
-		return nil, fmt.Errorf("listen for the guest: %w", err)
+		return nil, err
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	at.Address = netip.AddrPortFrom(at.Address.Addr(), uint16(port))
+	at.Address = where
 	return &Listener{Place: at, guest: who.Guest, migration: who.Migration, log: log, listener: l}, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
 // Target is the target of one move.
@@ -57,13 +58,11 @@ func (t Target) Listen(ctx context.Context) (*Listener, error) {
 			return nil, err
 		}
 	}
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", at.Address.String())
+	l, where, err := host.Listen(ctx, at.Address)
 	if err != nil {
-		return nil, fmt.Errorf("listen for the guest: %w", err)
+		return nil, err
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	at.Address = netip.AddrPortFrom(at.Address.Addr(), uint16(port))
+	at.Address = where
 	d := &Listener{Place: at, target: t, listener: l}
 	d.ctx, d.end = context.WithCancel(context.WithoutCancel(ctx))
 	return d, nil
@@ -130,7 +129,7 @@ type set struct {
 
 func (s *set) whole() bool { return s.have == len(s.streams) }
 
-// add takes a connection, and tells the source so. The first of a source that begins anew replaces those before.
+// add takes a connection, and tells the source so. The first of a source that begins again replaces those before.
 func (s *set) add(c numbered) bool {
 	if c.stream == 0 {
 		s.drop()
