@@ -126,6 +126,9 @@ func (c Cluster) Line(j Job) string {
 				}
 			}
 		}
+		if j.Waits != "" {
+			return fmt.Sprintf("%s: waits, because its output finds no room: %s", j.ID, Clean(j.Waits))
+		}
 		return fmt.Sprintf("%s: running %s on %s", j.ID, Count(j.Spec.Ranks, "rank"), orElse(c.homes(j), "no host"))
 	case fleet.JobStopping:
 		return fmt.Sprintf("%s: stopping (%s)", j.ID, Result(j.Job))
