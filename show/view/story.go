@@ -114,7 +114,9 @@ func (m Move) Explain(now time.Time) []string {
 }
 
 // Line says a job's state, for waiting users.
-func (c Cluster) Line(j Job) string {
+func (c Cluster) Line(j Job) string { return Clean(c.line(j)) }
+
+func (c Cluster) line(j Job) string {
 	switch j.State {
 	case fleet.JobStarting:
 		return fmt.Sprintf("%s: starting %s on %s", j.ID, Count(j.Spec.Guests, "guest"), orElse(c.homes(j), "hosts to be found"))

@@ -1,0 +1,216 @@
+package jail
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// become is all that a jail's first process does itself.
+func become(args []string) error {
+	files, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	orders, answer := firstFile+files, firstFile+files+1
+	unix.CloseOnExec(orders)
+	unix.CloseOnExec(answer)
+	said := os.NewFile(uintptr(answer), "answer")
+	fmt.Fprintln(said, readyWord)
+	line, err := bufio.NewReader(os.NewFile(uintptr(orders), "orders")).ReadBytes('\n')
+	if err != nil {
+		os.Exit(1) // the process that started this one has ended
+	}
+	var j Jail
+	if err = json.Unmarshal(line, &j); err == nil {
+		err = j.enter(orders)
+	}
+	fmt.Fprintln(said, strings.ReplaceAll(fmt.Sprint(err), "\n", "; "))
+	os.Exit(1)
+	return nil
+}
+
+// enter makes this process the jail's program, which inherits the descriptors below files. It returns only after an error.
+func (j Jail) enter(files int) error {
+	// Rights are given up per thread, and the program gets those of the thread that calls exec.
+	runtime.LockOSThread()
+	if err := j.furnish(); err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte(j.Hostname)); err != nil {
+		return fmt.Errorf("name the host: %w", err)
+	}
+	if err := unix.CloseRange(uint(files), ^uint(0)>>33, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("close what the program must not have: %w", err)
+	}
+	if err := j.limit(); err != nil {
+		return err
+	}
+	if err := os.Chdir(j.Folder); err != nil {
+		return err
+	}
+	unix.Umask(0o077)
+	if err := j.disarm(); err != nil {
+		return err
+	}
+	return fmt.Errorf("run %s: %w", j.Program[0], syscall.Exec(j.Program[0], j.Program, j.Env))
+}
+
+// noDumps is a limit of memory dumps that also keeps the host's handler of dumps (core_pattern with a pipe), which
+// runs as root, from being started; 0 does not (core(5)).
+const noDumps = 1
+
+// limit sets the limits. A write beyond the largest file fails and does not end the program: it
+// ignores the signal, since this process does.
+func (j Jail) limit() error {
+	signal.Ignore(unix.SIGXFSZ)
+	for resource, most := range map[int]uint64{unix.RLIMIT_FSIZE: j.FileBytes, unix.RLIMIT_NOFILE: j.OpenFiles, unix.RLIMIT_CORE: noDumps} {
+		if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
+			return fmt.Errorf("limit resource %d: %w", resource, err)
+		}
+	}
+	return nil
+}
+
+// disarm gives up root and every capability, for ever: also a file's mode gives none back.
+func (j Jail) disarm() error {
+	for c := 0; c <= unix.CAP_LAST_CAP; c++ {
+		// EINVAL: the kernel does not know the capability.
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil && err != unix.EINVAL {
+			return fmt.Errorf("give up capability %d: %w", c, err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("give up capabilities: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("refuse new rights: %w", err)
+	}
+	id := int(j.UID)
+	if err := syscall.Setgroups(nil); err != nil {
+		return fmt.Errorf("leave root's groups: %w", err)
+	}
+	if err := syscall.Setresgid(id, id, id); err != nil {
+		return fmt.Errorf("become group %d: %w", id, err)
+	}
+	if err := syscall.Setresuid(id, id, id); err != nil { // the last of root's capabilities go with its user
+		return fmt.Errorf("become user %d: %w", id, err)
+	}
+	return nil
+}
+
+const (
+	quiet = unix.MS_NOSUID | unix.MS_NOEXEC
+	// rootSize is enough for mount points and device files, which take none.
+	rootSize = "size=64k,nr_inodes=512,mode=755"
+	// ownProcesses shows the jail's processes and nothing else of the kernel.
+	ownProcesses = "subset=pid,hidepid=2"
+)
+
+// furnish makes the program's root the root: a folder in memory with what the jail names, and
+// nothing else of the host.
+func (j Jail) furnish() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("part from the host's mounts: %w", err)
+	}
+	trees := make([]int, len(j.Files))
+	for i, f := range j.Files {
+		var err error
+		if trees[i], err = unix.OpenTree(unix.AT_FDCWD, f.Path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC); err != nil {
+			return fmt.Errorf("show %s: %w", f.Path, err)
+		}
+	}
+	if err := unix.Mount("pagurus", j.Root, "tmpfs", quiet, rootSize); err != nil {
+		return fmt.Errorf("mount a root on %s: %w", j.Root, err)
+	}
+	if err := os.Chdir(j.Root); err != nil {
+		return err
+	}
+	for i, f := range j.Files {
+		if err := f.show(trees[i]); err != nil {
+			return fmt.Errorf("show %s: %w", f.Path, err)
+		}
+	}
+	for _, d := range j.Devices {
+		if err := d.make(int(j.UID)); err != nil {
+			return fmt.Errorf("make %s: %w", d.Path, err)
+		}
+	}
+	if err := os.Mkdir("proc", 0o555); err != nil {
+		return err
+	}
+	if err := unix.Mount("proc", "proc", "proc", quiet|unix.MS_NODEV, ownProcesses); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("make %s the root: %w", j.Root, err)
+	}
+	// The old root is now on top of the new one.
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("let go of the host's files: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|quiet, ""); err != nil {
+		return fmt.Errorf("make the root read-only: %w", err)
+	}
+	return nil
+}
+
+// show mounts a tree that was opened before, below the working folder.
+func (f File) show(tree int) error {
+	defer unix.Close(tree)
+	at := "." + f.Path
+	if err := place(tree, at); err != nil {
+		return err
+	}
+	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	if !f.Writable {
+		attributes.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	if !f.Runs {
+		attributes.Attr_set |= unix.MOUNT_ATTR_NOEXEC
+	}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attributes); err != nil {
+		return err
+	}
+	return unix.MoveMount(tree, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// place makes the mount point of a tree.
+func place(tree int, at string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(tree, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return os.MkdirAll(at, 0o755)
+	}
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(at, os.O_CREATE|os.O_RDONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// make makes a device file below the working folder.
+func (d Device) make(owner int) error {
+	at := "." + d.Path
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mknod(at, unix.S_IFCHR|0o600, int(d.Number)); err != nil {
+		return err
+	}
+	return os.Chown(at, owner, owner)
+}
