@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
+	"pagurus/internal/testkit"
 )
 
 // An attacker's own words of NFS 4.0 (RFC 7530).
@@ -59,10 +60,12 @@ func (s *testbed) calls(n fleet.Network, uid uint32, operations ...operation) (s
 	call = append(call, slices.Concat(operations...)...)
 	var reply []byte
 	s.guest.Must(func() error {
-		c, err := net.Dial("tcp", netip.AddrPortFrom(n.Subnet.ShareAddr(), nfsPort).String())
-		if err != nil {
-			return err
-		}
+		var c net.Conn
+		testkit.Until(s.t, startLimit, "the server listens", func() (ok bool) {
+			var err error
+			c, err = net.Dial("tcp", netip.AddrPortFrom(n.Subnet.ShareAddr(), nfsPort).String())
+			return err == nil
+		})
 		defer c.Close()
 		if _, err := c.Write(append(words(uint32(len(call))|1<<31), call...)); err != nil {
 			return err
@@ -72,7 +75,7 @@ func (s *testbed) calls(n fleet.Network, uid uint32, operations ...operation) (s
 			return err
 		}
 		reply = make([]byte, binary.BigEndian.Uint32(head)&^(1<<31))
-		_, err = io.ReadFull(c, reply)
+		_, err := io.ReadFull(c, reply)
 		return err
 	})
 	const before = 6 * 4 // transaction, type, accepted, verifier, success

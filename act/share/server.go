@@ -259,6 +259,13 @@ func (v *server) again() error {
 		// It is not wanted yet since this process started. If it is, ensure starts it.
 		return fmt.Errorf("it ended before it was asked for")
 	}
+	text, err := configText(v.network, v.folder)
+	if err == nil {
+		err = v.write(text) // what ended may have been an earlier version's
+	}
+	if err != nil {
+		return err
+	}
 	return v.start(ctx)
 }
 
