@@ -133,7 +133,7 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if err = h.openNetwork(address); err != nil {
 		return nil, err
 	}
-	if h.shares, err = share.Open(share.Config{Run: f.RunDir}); err != nil {
+	if h.shares, err = share.Open(share.Config{Run: f.RunDir, State: f.StateDir, Shim: shim.Program()}); err != nil {
 		return nil, err
 	}
 	if h.clients, err = share.OpenClients(f.RunDir); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/container/shim"
 	"pagurus/act/overlay"
 	"pagurus/act/share"
 	"pagurus/fleet"
@@ -83,7 +84,7 @@ func Files(ctx context.Context, folder string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	shares, err := share.Open(share.Config{Run: folder})
+	shares, err := share.Open(share.Config{Run: folder, Shim: shim.Program()})
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -52,7 +53,8 @@ type Config struct {
 	Spool      string           // folder for the programs' input and output
 	Encryption fleet.Encryption // between hosts, from when no job is there; empty: as it was
 	Reserve    int64            // bytes that those leave free on its disk: the store may be on the same
-	Alive      func()           // called by the main loop, first when it leads; may be nil
+	Limits     fleet.OutputLimits
+	Alive      func() // called by the main loop, first when it leads; may be nil
 	Log        *slog.Logger
 }
 
@@ -105,7 +107,7 @@ func New(c Config) *Controller {
 	if out.Alive == nil {
 		out.Alive = func() {}
 	}
-	out.spool.reserve = c.Reserve
+	out.spool.room.reserve, out.spool.room.limits = c.Reserve, c.Limits
 	out.watching.by = map[chan fleet.Snapshot]bool{}
 	out.stalls.tries, out.trafficQueries.asked = map[fleet.MigrationID]int{}, map[fleet.JobID]time.Duration{}
 	out.asking.replies = map[uint64]question{}
@@ -217,6 +219,8 @@ func (c *Controller) tick(ctx context.Context) {
 		c.noteStoreError(err)
 		c.encrypt(ctx)
 	}
+	c.makeRoom(ctx)
+	c.changed = c.changed || !maps.Equal(c.current.Load().Crowded, c.spool.room.crowded(now()))
 	c.measureStalls(ctx)
 	c.measureTraffic(ctx)
 	if c.changed {
@@ -392,8 +396,11 @@ func (c *Controller) reload(ctx context.Context) error {
 
 // whole is the snapshot with the facts. It may be read at any time.
 func (c *Controller) whole() fleet.Snapshot {
-	c.loop.Index.At(now())
-	return c.loop.Index.Share()
+	at := now()
+	c.loop.Index.At(at)
+	s := c.loop.Index.Share()
+	s.Crowded = c.spool.room.crowded(at)
+	return s
 }
 
 // snap is the same, valid until the next change.
