@@ -31,7 +31,8 @@ type greetings struct {
 type greeting struct {
 	peer  Peer
 	since time.Time
-	from  time.Time // it begins
+	from  time.Time     // it begins, or begins again
+	every time.Duration // the shortest time until it begins again; 0: as soon as the others do
 }
 
 // How long a peer is greeted, and how soon again. The pause varies, or two hosts that begin with each other
@@ -41,7 +42,8 @@ const (
 	greetLater = 500 * time.Millisecond
 	greetLeast = 150 * time.Millisecond
 	greetMore  = 200 * time.Millisecond
-	greetPort  = 9 // discard (RFC 863)
+	greetFar   = 1500 * time.Millisecond // for a peer that is far away: an answer takes a round trip
+	greetPort  = 9                       // discard (RFC 863)
 )
 
 func (g *greetings) open() (err error) {
@@ -66,14 +68,19 @@ func (d *Device) greetPeers(changes []Change, want State) {
 		case removePeer:
 			delete(d.greets.due, c.Key)
 		case setPeer:
+			if c.Peer.Endpoint == "" { // it cannot be called yet
+				continue
+			}
 			from := since
 			if want.Key > c.Key {
 				from = since.Add(greetLater)
 			}
-			d.greets.due[c.Key] = greeting{c.Peer, since, from}
+			d.greets.due[c.Key] = greeting{peer: c.Peer, since: since, from: from}
 		case setKey:
 			for key, p := range want.Peers {
-				d.greets.due[key] = greeting{p, since, since}
+				if p.Endpoint != "" {
+					d.greets.due[key] = greeting{peer: p, since: since, from: since}
+				}
 			}
 		}
 	}
@@ -82,6 +89,11 @@ func (d *Device) greetPeers(changes []Change, want State) {
 			d.greet(due.peer)
 		}
 	}
+	d.greetMeanwhile()
+}
+
+// greetMeanwhile has what is due done in the background.
+func (d *Device) greetMeanwhile() {
 	if len(d.greets.due) > 0 && !d.greets.begun {
 		d.greets.begun = true
 		d.greets.running.Go(d.greetOn)
@@ -127,6 +139,8 @@ func (d *Device) greetAgain() (more bool) {
 			delete(d.greets.due, key)
 		} else if time.Now().After(due.from) {
 			d.remake(key, due.peer)
+			due.from = time.Now().Add(due.every)
+			d.greets.due[key] = due
 		}
 	}
 	d.greets.begun = len(d.greets.due) > 0

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"sync"
@@ -19,6 +21,7 @@ type encryption struct {
 	state     string           // folder
 	device    *wireguard.Device
 	readdress func(tunnels, sockets netip.Addr)
+	paths     *paths // nil: none to other networks
 
 	mu      sync.Mutex // guards the fields below, and is held only for a moment
 	wanted  bool
@@ -62,7 +65,7 @@ func (e *encryption) Encrypt(ctx context.Context, w *fleet.WireGuard) error {
 func (e *encryption) encrypt(ctx context.Context, w *fleet.WireGuard) error {
 	if w == nil {
 		e.readdress(netip.Addr{}, netip.Addr{})
-		return e.device.Remove()
+		return errors.Join(e.lead(nil), e.device.Remove())
 	}
 	own := *w
 	if !own.Address.IsValid() { // the host has no number, and Apply says so
@@ -79,7 +82,22 @@ func (e *encryption) encrypt(ctx context.Context, w *fleet.WireGuard) error {
 		return err
 	}
 	e.readdress(e.device.Local(own), e.device.Numbered(own)) // it may be another link now
-	return nil
+	return e.lead(&own)
+}
+
+// seek begins to look for peers in other networks. server is the controller, which says how it sees the device's port.
+func (e *encryption) seek(own func() netip.Addr, server string, log *slog.Logger) (err error) {
+	at := func() netip.AddrPort { return netip.AddrPortFrom(own(), e.device.End().Port) }
+	e.paths, err = openPaths(e.device, at, server, log)
+	return err
+}
+
+// lead has the peers in other networks looked for.
+func (e *encryption) lead(w *fleet.WireGuard) error {
+	if e.paths == nil {
+		return nil
+	}
+	return e.paths.want(w)
 }
 
 // refusal says that this host may not encrypt; nil: it may.
@@ -102,6 +120,9 @@ func (e *encryption) on() bool {
 
 func (e *encryption) facts() *fleet.WireGuardFacts {
 	f := &fleet.WireGuardFacts{WireGuardEnd: e.device.End(), By: e.device.Protection()}
+	if e.paths != nil {
+		e.paths.report(f)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f.Trouble = e.trouble
@@ -119,4 +140,10 @@ func (e *encryption) sweep() error {
 	return wireguard.Forget(e.state)
 }
 
-func (e *encryption) close() error { return e.device.Close() }
+func (e *encryption) close() error {
+	var err error
+	if e.paths != nil {
+		err = e.paths.close()
+	}
+	return errors.Join(err, e.device.Close())
+}
