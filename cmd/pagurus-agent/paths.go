@@ -63,12 +63,14 @@ func openPaths(device *wireguard.Device, own func() netip.AddrPort, server strin
 		return nil, err
 	}
 	p := &paths{device: device, checks: checks, own: own, server: server, log: log, over: make(chan struct{}), far: map[string]*far{}}
-	for every, do := range map[time.Duration]func(){pathTurn: p.turn, echoEvery: p.measure} {
-		p.ended.Go(func() { p.repeat(every, do) })
-	}
+	p.also(pathTurn, p.turn)
+	p.also(echoEvery, p.measure)
 	p.ended.Go(p.askServer)
 	return p, nil
 }
+
+// also has something else done so often, until the end.
+func (p *paths) also(every time.Duration, do func()) { p.ended.Go(func() { p.repeat(every, do) }) }
 
 func (p *paths) close() error {
 	close(p.over)

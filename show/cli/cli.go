@@ -79,6 +79,7 @@ containers.`,
 		AddNoun(root, n)
 	}
 	AddGroup(root, "Jobs, guests, hosts and moves:", a.explainCommand())
+	AddGroup(root, "Hosts:", a.sitesCommand())
 	AddGroup(root, "Members:", a.auditCommand())
 	root.AddCommand(manCommand(root))
 	return root
