@@ -48,8 +48,9 @@ func (g greeting) again(now time.Time) greeting {
 const (
 	greetFor   = 15 * time.Second
 	greetLater = 500 * time.Millisecond
-	greetPause = 150 * time.Millisecond // the first, and how often answers are looked for
-	greetPort  = 9                      // discard (RFC 863)
+	greetPause = 150 * time.Millisecond  // the first, and how often answers are looked for
+	greetFar   = 1500 * time.Millisecond // the first to a peer that is far away: an answer takes a round trip
+	greetPort  = 9                       // discard (RFC 863)
 )
 
 func (g *greetings) open() (err error) {
@@ -74,6 +75,9 @@ func (d *Device) greetPeers(changes []Change, want State) {
 		case removePeer:
 			delete(d.greets.due, c.Key)
 		case setPeer:
+			if c.Peer.Endpoint == "" { // it cannot be called yet
+				continue
+			}
 			next := since
 			if want.Key > c.Key {
 				next = since.Add(greetLater)
@@ -81,7 +85,9 @@ func (d *Device) greetPeers(changes []Change, want State) {
 			d.greets.due[c.Key] = greeting{c.Peer, since, next, greetPause}
 		case setKey:
 			for key, p := range want.Peers {
-				d.greets.due[key] = greeting{p, since, since, greetPause}
+				if p.Endpoint != "" {
+					d.greets.due[key] = greeting{p, since, since, greetPause}
+				}
 			}
 		}
 	}
@@ -91,6 +97,11 @@ func (d *Device) greetPeers(changes []Change, want State) {
 			d.greets.due[key] = due.again(since)
 		}
 	}
+	d.greetMeanwhile()
+}
+
+// greetMeanwhile has what is due done in the background.
+func (d *Device) greetMeanwhile() {
 	if len(d.greets.due) > 0 && !d.greets.begun {
 		d.greets.begun = true
 		d.greets.running.Go(d.greetOn)

@@ -28,6 +28,7 @@ import (
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
 	"pagurus/act/share"
+	"pagurus/act/siterelay"
 	"pagurus/act/wireguard"
 	"pagurus/cmd/roles"
 	"pagurus/decide/cost"
@@ -202,7 +203,7 @@ func (h *host) openNetwork(address netip.Addr) (err error) {
 	if h.network, err = overlay.Open(overlay.Config{Host: fleet.HostID(h.flags.Name), Address: address}); err != nil {
 		return err
 	}
-	h.guard, err = openEncryption(h.flags, h.readdress)
+	h.guard, err = openEncryption(h.flags, h.log, h.readdress)
 	return err
 }
 
@@ -376,7 +377,7 @@ func (h *host) facts() fleet.Facts {
 const ownerFile = "owner.json"
 
 // kept are the files in a host's run folder that the next agent needs.
-var kept = []string{"guests", "containers", "ended", "container-images", "container-agents", "container-files", share.ClientsFolder, "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile, wireguard.LogFile}
+var kept = []string{"guests", "containers", "ended", "container-images", "container-agents", "container-files", share.ClientsFolder, "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile, wireguard.LogFile, siterelay.LogFile}
 
 // sweep removes everything of Pagurus from the host: guests, file servers, networks, control
 // groups, and the files about its cluster. After an error it goes on, but keeps those files.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"pagurus/decide/lifecycle"
+	"pagurus/decide/ways"
 	"pagurus/fleet"
 )
 
@@ -25,6 +26,8 @@ type State struct {
 	shown  map[fleet.JobID]map[fleet.HostID]bool // hosts that show a job's files to its guests
 	on     map[fleet.JobID][]fleet.HostID        // hosts of a job, in no order
 	told   map[fleet.GuestID][]fleet.HostID      // hosts that have a guest, by their facts; made when a guest is sought
+	envoys map[string]fleet.HostID               // by site; made when a host's peers are asked for
+	relays map[ways.Pair]fleet.HostID            // made then, too
 }
 
 // New groups a snapshot by host.

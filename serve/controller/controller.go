@@ -93,6 +93,7 @@ type Controller struct {
 	told           time.Time      // when watchers were last updated
 	turned         time.Time      // when the loop last turned
 	changed        bool           // facts have come since then
+	stale          bool           // a host left that others may have needed to reach each other
 	trouble        string         // the store's last error, so that it is logged once
 	stalls         stalls
 	trafficQueries trafficQueries
@@ -221,6 +222,10 @@ func (c *Controller) tick(ctx context.Context) {
 	}
 	c.makeRoom(ctx)
 	c.changed = c.changed || !maps.Equal(c.current.Load().Crowded, c.spool.room.crowded(now()))
+	if c.stale {
+		c.stale = false
+		c.sendWanted()
+	}
 	c.measureStalls(ctx)
 	c.measureTraffic(ctx)
 	if c.changed {
