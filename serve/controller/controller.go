@@ -88,6 +88,7 @@ type Controller struct {
 
 	loop           *planner.Loop // nil until it leads
 	hosts          map[fleet.HostID]*host
+	rekeyed        rekeyed
 	heard          []fleet.Report // not yet committed: more are coming, or the store failed
 	failing        bool           // the store refused heard: each tick tries again
 	told           time.Time      // when watchers were last updated
@@ -103,7 +104,7 @@ type Controller struct {
 func New(c Config) *Controller {
 	out := &Controller{
 		Config: c, spool: newSpool(c.Spool), events: make(chan func(context.Context), queue), ready: make(chan struct{}),
-		over: make(chan struct{}), hosts: map[fleet.HostID]*host{},
+		over: make(chan struct{}), hosts: map[fleet.HostID]*host{}, rekeyed: rekeyed{},
 	}
 	if out.Alive == nil {
 		out.Alive = func() {}

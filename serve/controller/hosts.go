@@ -228,7 +228,9 @@ func (c *Controller) enter(r fleet.Report) {
 
 // learn stores facts in memory and reports whether other hosts need the change.
 func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
-	before := c.snap().Hosts[id].Facts
+	h := c.snap().Hosts[id]
+	before := h.Facts
+	f = c.rekeyed.admitKey(h, f, now())
 	moved := before.Address != f.Address || wireGuardEnd(before) != wireGuardEnd(f) || ways.Differ(before, f)
 	f.SeenAt, f.Connected = now(), true
 	if behind := fleet.Behind(fleet.Speaker{Name: "its agent", Protocol: f.Protocol}, fleet.Speaker{Name: "the controller", Protocol: fleet.Protocol()}); behind != "" {
