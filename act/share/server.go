@@ -47,8 +47,8 @@ func (s *Shares) newServer(job fleet.JobID, folder string) *server {
 	return &server{job: job, folder: folder, program: s.config.Program, shim: s.config.Shim, secret: s.secret}
 }
 
-// secretFile is the file of the secret of file handles, in the folder of state.
-const secretFile = "file-handles.key"
+// SecretFile is the file of the secret of file handles, in the folder of state.
+const SecretFile = "file-handles.key"
 
 func (v *server) configPath() string   { return filepath.Join(v.folder, "ganesha.conf") }
 func (v *server) logPath() string      { return filepath.Join(v.folder, "ganesha.log") }

@@ -67,7 +67,7 @@ func Open(c Config) (*Shares, error) {
 	if err != nil {
 		return nil, err
 	}
-	secret, err := loadSecret(filepath.Join(cmp.Or(c.State, c.Run), secretFile))
+	secret, err := loadSecret(filepath.Join(cmp.Or(c.State, c.Run), SecretFile))
 	if err != nil {
 		return nil, err
 	}
