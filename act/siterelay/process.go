@@ -17,7 +17,7 @@ import (
 )
 
 // processName is the name under which a process relays.
-const processName = "pagurus-relay"
+const processName = "pagurus-wgrelay"
 
 // Shims are the processes that this package starts, by name.
 var Shims = map[string]func(args []string) error{processName: serve}

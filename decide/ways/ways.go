@@ -144,19 +144,26 @@ func better(hosts map[fleet.HostID]fleet.Host, near map[[2]string]time.Duration,
 	) < 0
 }
 
-// rank puts first who relays for a pair already, and last by whom nothing came.
+// rank puts first by whom the pair goes already, then who has a port for it, and last by whom nothing came.
 func rank(hosts map[fleet.HostID]fleet.Host, p Pair, r fleet.HostID) int {
+	const used, ready, other, dead = 0, 1, 2, 3
+	now := other
+	if slices.ContainsFunc(hosts[r].Facts.WireGuard.Relayed, func(has fleet.RelayPort) bool { return has.Hosts == p }) {
+		now = ready
+	}
 	for i, id := range p {
-		if w := hosts[id].Facts.WireGuard; w != nil {
-			if path := w.Paths[p[1-i]]; path.Relay == r && path.Dead {
-				return 2
-			}
+		w := hosts[id].Facts.WireGuard
+		if w == nil || w.Paths[p[1-i]].Relay != r {
+			continue
+		}
+		if w.Paths[p[1-i]].Dead {
+			return dead
+		}
+		if now == ready {
+			now = used
 		}
 	}
-	if slices.ContainsFunc(hosts[r].Facts.WireGuard.Relayed, func(has fleet.RelayPort) bool { return has.Hosts == p }) {
-		return 0
-	}
-	return 1
+	return now
 }
 
 // unknownLatency is longer than any between two places on Earth.

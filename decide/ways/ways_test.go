@@ -92,6 +92,9 @@ func TestWhoRelays(t *testing.T) {
 	far := host("far", "F", "198.51.100.2", "198.51.100.2", relays, path("a", fleet.Path{Latency: 50 * time.Millisecond}))
 	has := far
 	has.Facts.WireGuard = &fleet.WireGuardFacts{Relays: true, Relayed: []fleet.RelayPort{{Hosts: pair, Port: 1}}}
+	hasToo := near
+	hasToo.Facts.WireGuard = &fleet.WireGuardFacts{Relays: true, Relayed: has.Facts.WireGuard.Relayed, Paths: near.Facts.WireGuard.Paths}
+	usesFar := host("a", "A", "192.168.1.2", "203.0.113.1", path("b", fleet.Path{NeedsRelay: true, Relay: "far"}))
 	natted, gone, unwilling := near, near, near
 	natted.Facts.From, gone.Facts.Connected = "203.0.113.9", false
 	unwilling.Facts.WireGuard = &fleet.WireGuardFacts{}
@@ -102,6 +105,7 @@ func TestWhoRelays(t *testing.T) {
 	}{
 		"the nearer one":               {cluster(a, b, near, far), "near"},
 		"one that does already":        {cluster(a, b, near, has), "far"},
+		"one that is used":             {cluster(usesFar, b, hasToo, has), "far"},
 		"not one by whom nothing came": {cluster(deadA, b, near, has), "near"},
 		"such a one rather than none":  {cluster(deadA, b, has), "far"},
 		"not one behind NAT":           {cluster(a, b, natted, far), "far"},
