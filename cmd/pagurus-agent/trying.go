@@ -75,7 +75,9 @@ func Files(ctx context.Context, folder string) (err error) {
 	if err := os.Mkdir(files, 0o755); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(files), os.RemoveAll(filepath.Join(folder, "shares")), os.RemoveAll(filepath.Join(folder, share.SecretFile))) }()
+	defer func() {
+		err = errors.Join(err, os.RemoveAll(files), os.RemoveAll(filepath.Join(folder, "shares")), os.RemoveAll(filepath.Join(folder, share.SecretFile)))
+	}()
 	if err := os.WriteFile(filepath.Join(files, name), []byte(text), 0o644); err != nil {
 		return err
 	}

@@ -88,11 +88,15 @@ type Controller struct {
 
 	loop           *planner.Loop // nil until it leads
 	hosts          map[fleet.HostID]*host
+	rekeyed        rekeyed
 	heard          []fleet.Report // not yet committed: more are coming, or the store failed
 	failing        bool           // the store refused heard: each tick tries again
+	unsure         bool           // the store may have made a change that it did not answer for
+	read           time.Time      // when the store was last read again for that
 	told           time.Time      // when watchers were last updated
 	turned         time.Time      // when the loop last turned
 	changed        bool           // facts have come since then
+	stale          bool           // a host left that others may have needed to reach each other
 	trouble        string         // the store's last error, so that it is logged once
 	stalls         stalls
 	trafficQueries trafficQueries
@@ -102,7 +106,7 @@ type Controller struct {
 func New(c Config) *Controller {
 	out := &Controller{
 		Config: c, spool: newSpool(c.Spool), events: make(chan func(context.Context), queue), ready: make(chan struct{}),
-		over: make(chan struct{}), hosts: map[fleet.HostID]*host{},
+		over: make(chan struct{}), hosts: map[fleet.HostID]*host{}, rekeyed: rekeyed{},
 	}
 	if out.Alive == nil {
 		out.Alive = func() {}
@@ -214,6 +218,7 @@ var errOver = errors.New("this controller no longer leads")
 // tick handles reports that the store refused before, then the passing of time, and then
 // updates watchers.
 func (c *Controller) tick(ctx context.Context) {
+	c.reread(ctx)
 	if c.hear(ctx) {
 		_, err := c.step(ctx, fleet.Tick{At: now()})
 		c.noteStoreError(err)
@@ -221,10 +226,29 @@ func (c *Controller) tick(ctx context.Context) {
 	}
 	c.makeRoom(ctx)
 	c.changed = c.changed || !maps.Equal(c.current.Load().Crowded, c.spool.room.crowded(now()))
+	if c.stale {
+		c.stale = false
+		c.sendWanted()
+	}
 	c.measureStalls(ctx)
 	c.measureTraffic(ctx)
 	if c.changed {
 		c.publish()
+	}
+}
+
+// rereadEvery is how soon again the store is read as a whole, which takes a large cluster's a second.
+const rereadEvery = 10 * time.Second
+
+// reread reads the store again when it may have made a change that it did not answer for. The next
+// commit would find out by a conflict, but in a quiet cluster that may be long after.
+func (c *Controller) reread(ctx context.Context) {
+	if !c.unsure || time.Since(c.read) < rereadEvery {
+		return
+	}
+	c.read = time.Now()
+	if c.noteStoreError(c.reload(ctx)) {
+		c.Log.Info("read the store again, since it did not answer for a change")
 	}
 }
 
@@ -309,7 +333,7 @@ func (c *Controller) handleEvent(ctx context.Context, ev fleet.Event) (fleet.Ans
 		switch {
 		case errors.Is(err, fleet.ErrConflict):
 			if err := c.reload(ctx); err != nil {
-				return fleet.Answer{}, &storeError{err}
+				return fleet.Answer{}, err
 			}
 			continue
 		case err == nil && h.committed:
@@ -344,6 +368,7 @@ type hands struct {
 func (h *hands) Commit(from int64, change fleet.Changeset) (int64, error) {
 	revision, err := h.c.Store.Commit(h.ctx, from, change)
 	if err != nil && !errors.Is(err, fleet.ErrConflict) {
+		h.c.unsure = true
 		return 0, &storeError{err}
 	}
 	return revision, err
@@ -351,7 +376,7 @@ func (h *hands) Commit(from int64, change fleet.Changeset) (int64, error) {
 
 // Committed updates everything outside the store after a change.
 func (h *hands) Committed(change fleet.Changeset) {
-	h.committed = true
+	h.committed, h.c.unsure = true, false
 	if h.c.trouble != "" {
 		h.c.trouble = ""
 		h.c.Log.Info("the store takes changes again")
@@ -383,8 +408,9 @@ func (c *Controller) committed(change fleet.Changeset) {
 func (c *Controller) reload(ctx context.Context) error {
 	snap, err := c.Store.Load(ctx)
 	if err != nil {
-		return err
+		return &storeError{err}
 	}
+	c.unsure = false
 	c.loop.Index.Reload(snap)
 	c.sendWanted()
 	for id := range c.hosts {

@@ -116,6 +116,7 @@ type shaky struct {
 	fail    error
 	commits int
 	asked   atomic.Int32 // for commits
+	silent  atomic.Bool  // the next commit is made, and not answered
 }
 
 func (s *shaky) set(err error) {
@@ -132,7 +133,11 @@ func (s *shaky) Commit(ctx context.Context, from int64, c fleet.Changeset) (int6
 		return 0, s.fail
 	}
 	s.commits++
-	return s.Store.Commit(ctx, from, c)
+	revision, err := s.Store.Commit(ctx, from, c)
+	if s.silent.CompareAndSwap(true, false) {
+		return 0, errors.New("no answer")
+	}
+	return revision, err
 }
 
 type images map[string]fleet.Image

@@ -44,6 +44,7 @@ func (c Cluster) HostTable() Table {
 		}
 	}
 	c.encryptionColumn(&t)
+	c.pathColumn(&t)
 	c.ownerColumns(&t)
 	return t
 }

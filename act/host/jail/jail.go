@@ -124,10 +124,12 @@ func Start(shim string, j Jail, log *os.File, files ...*os.File) (_ *First, err 
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a process in namespaces of its own: %w", err), f.release())
 	}
-	f.Process, err = host.Find(cmd.Process.Pid)
-	if err == nil {
+	if f.Process, err = host.Find(cmd.Process.Pid); err == nil {
 		// The agent that watches the process reaps it: this one or the next.
 		err = cmd.Process.Release()
+	} else { // nobody will watch it
+		err = errors.Join(err, cmd.Process.Kill())
+		_ = cmd.Wait() // the error only says that it was killed
 	}
 	// This process's ends are closed, so that the other's end is noticed.
 	if err = errors.Join(err, orders.Close(), answer.Close()); err == nil {

@@ -298,3 +298,21 @@ func TestListed(t *testing.T) {
 		}
 	}
 }
+
+// TestTry: a jail is tried here, and nothing is left; a user who is root cannot be jailed.
+func TestTry(t *testing.T) {
+	testkit.Root(t)
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := Try(t.Context(), "/proc/self/exe", dir, 2_099_999_998); err != nil {
+		t.Error(err)
+	}
+	if err := Try(t.Context(), "/proc/self/exe", t.TempDir(), 0); err == nil || !strings.Contains(err.Error(), "root cannot be jailed") {
+		t.Errorf("got %v", err)
+	}
+	if err := Supported(); err != nil {
+		t.Error(err)
+	}
+}
