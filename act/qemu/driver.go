@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"pagurus/act/host"
-	"pagurus/act/qemu/jail"
+	"pagurus/act/host/jail"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 )

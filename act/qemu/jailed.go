@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"pagurus/act/qemu/jail"
+	"pagurus/act/host/jail"
 	"pagurus/fleet"
 )
 
@@ -47,7 +47,7 @@ func (d *Driver) confine(m machine, pid int) error {
 func (d *Driver) jail(ctx context.Context, m machine) (jail.Jail, error) {
 	dir := d.dir(m.guest)
 	j := jail.Jail{
-		UID: m.uid, Root: d.config.Run, Hostname: string(m.guest), Folder: dir,
+		UID: m.uid, GID: m.uid, Root: d.config.Run, Hostname: string(m.guest), Folder: dir,
 		Program: append([]string{d.binary}, args(m)...), Env: []string{"LC_ALL=C"},
 		FileBytes: largestFile, OpenFiles: openFiles, Network: m.byHand,
 	}

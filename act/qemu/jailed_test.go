@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"pagurus/act/qemu/jail"
+	"pagurus/act/host/jail"
 )
 
 // TestJailOf: a guest's QEMU sees its own folder, what it boots from, and the devices that it uses; nothing but its

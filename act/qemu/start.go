@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/host"
-	"pagurus/act/qemu/jail"
+	"pagurus/act/host/jail"
 	"pagurus/act/qemu/passage"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"

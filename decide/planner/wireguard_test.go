@@ -195,3 +195,63 @@ func TestHostWithoutAKeyIsNotReached(t *testing.T) {
 		t.Errorf("where nothing is encrypted it is told %q", f.Troubles)
 	}
 }
+
+// Hosts in different networks get each other's ways, one host of each site is always connected, and who is not reached
+// directly gets a relay once that says where it relays.
+func TestHostsInDifferentNetworks(t *testing.T) {
+	w := encrypted(t)
+	set := func(id fleet.HostID, site, address, from string, edit func(*fleet.WireGuardFacts)) {
+		h := w.s.Hosts[id]
+		h.Facts.Site, h.Facts.Address, h.Facts.From = site, address, from
+		own := *h.Facts.WireGuard
+		edit(&own)
+		h.Facts.WireGuard = &own
+		w.s.Hosts[id] = h
+	}
+	needs := func(to ...fleet.HostID) func(*fleet.WireGuardFacts) {
+		return func(f *fleet.WireGuardFacts) {
+			f.Mapped, f.Paths = []string{"203.0.113.1:4711"}, map[fleet.HostID]fleet.Path{}
+			for _, id := range to {
+				f.Paths[id] = fleet.Path{NeedsRelay: true}
+			}
+		}
+	}
+	set("host1", "ada", "192.168.1.2", "203.0.113.1", needs())
+	set("host2", "bob", "192.168.1.2", "203.0.113.2", func(*fleet.WireGuardFacts) {})
+	set("host3", "hall", "198.51.100.1", "198.51.100.1", func(f *fleet.WireGuardFacts) { f.Relays = true })
+	peer := func(of, id fleet.HostID) fleet.WireGuardPeer {
+		for _, p := range desired.Wanted(w.s, of).WireGuard.Peers {
+			if p.Host == id {
+				return p
+			}
+		}
+		t.Fatalf("%s has no peer %s", of, id)
+		return fleet.WireGuardPeer{}
+	}
+	if got := strings.Join(peer("host2", "host1").Ways, " "); got != "192.168.1.2:7462 203.0.113.1:4711 203.0.113.1:7462" {
+		t.Errorf("host1 is called at %s", got)
+	}
+	relays := func() []fleet.RelayPair { return desired.Wanted(w.s, "host3").WireGuard.Relays }
+	if peer("host1", "host2").Relay != nil || len(relays()) > 0 {
+		t.Error("somebody relays before it is needed")
+	}
+	set("host1", "ada", "192.168.1.2", "203.0.113.1", needs("host2", "host9", "host1"))
+	want := fleet.RelayPair{Hosts: [2]fleet.HostID{"host1", "host2"}, Keys: [2]string{"key of host1", "key of host2"}}
+	if got := relays(); len(got) != 1 || got[0] != want {
+		t.Errorf("host3 relays for %v", got)
+	}
+	if peer("host1", "host2").Relay != nil {
+		t.Error("a relay counts before it says where it is")
+	}
+	set("host3", "hall", "198.51.100.1", "198.51.100.1", func(f *fleet.WireGuardFacts) {
+		f.Relayed = []fleet.RelayPort{{Hosts: want.Hosts, Port: 7470}, {Hosts: [2]fleet.HostID{"host1", "host3"}, Port: 7471}}
+	})
+	for _, ends := range [][2]fleet.HostID{{"host1", "host2"}, {"host2", "host1"}} {
+		if r := peer(ends[0], ends[1]).Relay; r == nil || r.Host != "host3" || r.Endpoint != "198.51.100.1:7470" {
+			t.Errorf("%s reaches %s by %v", ends[0], ends[1], r)
+		}
+	}
+	if peer("host1", "host3").Relay != nil {
+		t.Error("a host that says so relays for others than it was asked to")
+	}
+}

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func TestRekeyed(t *testing.T) {
 		before := wireGuardEnd(h.Facts)
 		said := *f.WireGuard
 		h.Facts = r.admitKey(h, f, at)
-		if *f.WireGuard != said {
+		if !reflect.DeepEqual(*f.WireGuard, said) {
 			t.Fatal("what the host said was changed in place")
 		}
 		if wireGuardEnd(h.Facts) != before {

@@ -52,7 +52,7 @@ func shell(t *testing.T, script string) Jail {
 		t.Fatal(err)
 	}
 	return Jail{
-		UID: testUID, Root: root, Hostname: "inside", Files: append(files, File{Path: folder, Writable: true}), Devices: []Device{null}, Folder: folder,
+		UID: testUID, GID: testUID, Root: root, Hostname: "inside", Files: append(files, File{Path: folder, Writable: true}), Devices: []Device{null}, Folder: folder,
 		Program: []string{"/bin/dash", "-c", script}, FileBytes: 4096, OpenFiles: 64,
 	}
 }
