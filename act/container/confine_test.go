@@ -21,6 +21,7 @@ var attempts = []string{
 	"mknod /tmp/disk b 254 0", "mknod /tmp/null c 1 3", "echo x >/proc/sysrq-trigger", "echo x >/proc/sys/kernel/hostname",
 	"echo 1 >/proc/sys/vm/drop_caches", "head -c 1 /proc/kcore | grep -q .", "grep -q . /proc/keys", "grep -q . /proc/timer_list",
 	"date -s 2020-01-01", "hostname other", "unshare -U true", "unshare -m true", "unshare -n true", "nsenter -t 1 -m true",
+	`find /sys/ -type f \( -name serial -o -name serial_number -o -name wwid -o -name 'vpd_pg8*' -o -name '*_serial' -o -name '*_uuid' -o -name uuid -o -name edid -o -name cid \) -exec cat {} + | grep -qa .`,
 	"dmesg", "chroot /proc/1/root/.. ls /containers", "mkdir /sys/x", "mkdir /dev/x", "kill -0 2147483647", "touch /run/pagurus/pagurus-guest", "chmod 0 /run/pagurus/pagurus-guest", "rm /run/pagurus/pagurus-guest",
 	"perl -e 'exit(syscall(321, 0, 0, 0) >= 0 ? 0 : 1)'",                           // bpf
 	"perl -e 'exit(syscall(323, 0) >= 0 ? 0 : 1)'",                                 // userfaultfd
@@ -32,6 +33,7 @@ var attempts = []string{
 	"perl -e 'exit(socket(S, 40, 1, 0) ? 0 : 1)'",                                  // the machine's own host (AF_VSOCK)
 	"perl -e 'exit(socket(S, 38, 5, 0) ? 0 : 1)'",                                  // the kernel's ciphers (AF_ALG)
 	"perl -e 'exit(socket(S, 2, 1, 132) ? 0 : 1)'",                                 // SCTP
+	"perl -e 'exit(socket(S, 16, 3, 16) ? 0 : 1)'",                                 // generic netlink, which loads modules by name
 	"perl -e 'exit(socketpair(A, B, 30, 1, 0) ? 0 : 1)'",                           // TIPC
 	"perl -e 'exit(syscall(135, 0x400000) >= 0 ? 0 : 1)'",                          // personality: all memory executable
 }

@@ -367,7 +367,7 @@ func (d *Driver) prepareDump(s dumpPoint) (*criu.Dumping, error) {
 	}
 	var skip []string
 	if r.Copy.Hides {
-		skip = sandbox.Hidden
+		skip = sandbox.HiddenHere()
 	}
 	return d.criu.PrepareDump(criu.DumpSpec{
 		PID: r.Process.PID, Images: s.images, Mounts: mounts, Skip: skip, Running: true, Freezer: freezer, GhostBytes: ghostBytes(r), Copied: s.out.Copied(),

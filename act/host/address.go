@@ -49,6 +49,7 @@ func Again(earlier netip.AddrPort, here netip.Addr) netip.AddrPort {
 // Listen opens a listener for a guest that moves here, and returns where it is. Port 0 stands for any that is free.
 func Listen(ctx context.Context, at netip.AddrPort) (net.Listener, netip.AddrPort, error) {
 	var config net.ListenConfig
+	config.SetMultipathTCP(false) // a connection has one other end
 	l, err := config.Listen(ctx, "tcp", at.String())
 	if err != nil {
 		return nil, at, fmt.Errorf("listen for the guest: %w", err)

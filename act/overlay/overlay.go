@@ -2,7 +2,8 @@
 // the networks of the jobs on this host. Each network has a bridge, a VXLAN tunnel to the
 // other hosts, a TAP link for each virtual machine, a pair of links for each container,
 // and one to the job's file server. Nothing is learnt or flooded: the controller provides
-// all addresses. No frame of a guest reaches the host itself or another job.
+// all addresses. No frame of a guest reaches the host itself or another job, and none comes from a host without a part
+// of the job (gate.go).
 //
 // It must not know why a network is as it is, how a guest runs, or when it moves: callers
 // say when to forward frames. It works in the network namespace in which it is opened.

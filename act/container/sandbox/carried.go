@@ -88,9 +88,11 @@ var internet = choice{argument: 2, wrong: unix.EPROTONOSUPPORT, among: []uint32{
 }}
 
 // netlink are the parts of the kernel that programs ask by netlink: about links and addresses, sockets
-// and devices. Others take a privilege, or nobody in a container needs them.
+// and devices. Others take a privilege, or nobody in a container needs them. Whoever asks for a family of NETLINK_GENERIC has the kernel load
+// the module that bears its name, without any privilege. The kernel loads what lists sockets (NETLINK_SOCK_DIAG) only
+// for families and protocols that it has.
 var netlink = choice{argument: 2, wrong: unix.EPROTONOSUPPORT, among: []uint32{
-	unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG, unix.NETLINK_KOBJECT_UEVENT, unix.NETLINK_GENERIC,
+	unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG, unix.NETLINK_KOBJECT_UEVENT,
 }}
 
 // personalities are the bits of personality(2) that a program may set: Linux's own with 64 and

@@ -120,6 +120,7 @@ func TestChoices(t *testing.T) {
 		{unix.SYS_SOCKET, []uint32{unix.AF_UNIX, 1, 0}, answerAllow},
 		{unix.SYS_SOCKET, []uint32{unix.AF_NETLINK, 3, 4}, answerAllow},
 		{unix.SYS_SOCKET, []uint32{unix.AF_NETLINK, 3, unix.NETLINK_ROUTE}, answerAllow},
+		{unix.SYS_SOCKET, []uint32{unix.AF_NETLINK, 3, unix.NETLINK_GENERIC}, answerOf(unix.EPROTONOSUPPORT)},
 		{unix.SYS_SOCKET, []uint32{unix.AF_NETLINK, 3, unix.NETLINK_NETFILTER}, answerOf(unix.EPROTONOSUPPORT)},
 		{unix.SYS_SOCKET, []uint32{unix.AF_NETLINK, 3, unix.NETLINK_CRYPTO}, answerOf(unix.EPROTONOSUPPORT)},
 		{unix.SYS_SOCKET, []uint32{unix.AF_INET, 1, unix.IPPROTO_TCP}, answerAllow},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,13 +17,18 @@ import (
 // Hidden lists files and folders of the kernel that reveal the host's state or change it: those
 // that container engines hide, and what only the host's root may read, whom the container's root
 // equals for the kernel. Kernels and machines differ in which they have. So each host hides its
-// own, also for a container that comes to it (Hide), and a dump leaves these mounts out.
+// own, also for a container that comes to it (Hide), and a dump leaves these mounts out. A star stands for the rest of a name.
 var Hidden = []string{
 	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug",
 	"/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
 	"/proc/allocinfo", "/proc/dynamic_debug", "/proc/kallsyms", "/proc/key-users", "/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount",
 	"/proc/kpageflags", "/proc/mtrr", "/proc/pagetypeinfo", "/proc/profile", "/proc/slabinfo", "/proc/vmallocinfo", "/proc/xen",
-	"/sys/devices/virtual/dmi", "/sys/kernel/boot_params", "/sys/kernel/debug", "/sys/kernel/slab", "/sys/kernel/tracing", "/sys/kernel/vmcoreinfo",
+	"/sys/devices/virtual/dmi", "/sys/kernel/boot_params",
+	// Serial numbers of disks, controllers, batteries, USB devices and file systems are anybody's to read. They name the
+	// machine. Its devices are no container's; its processors and NUMA nodes are below system, its own link below virtual.
+	"/sys/devices/pci*", "/sys/devices/platform", "/sys/devices/LNXSYSTM*", "/sys/devices/pnp*", "/sys/devices/virtio-mmio*", "/sys/devices/vio*", "/sys/devices/css*",
+	"/sys/devices/ap", "/sys/devices/xen*", "/sys/devices/isa", "/sys/devices/eisa", "/sys/devices/virtual/block", "/sys/bus/pci/devices", "/sys/fs/btrfs", "/sys/fs/bcache", "/sys/hypervisor",
+	"/sys/kernel/debug", "/sys/kernel/slab", "/sys/kernel/tracing", "/sys/kernel/vmcoreinfo",
 }
 
 // fixed lists those that are read-only, as in the specification of the Open Container Initiative.
@@ -59,9 +65,24 @@ func Hide(pid int) error {
 	})
 }
 
+// HiddenHere lists the paths of Hidden on this machine, those with a star by their names. Others it lists whether they exist or not.
+func HiddenHere() []string { return named(Hidden) }
+
+func named(paths []string) (all []string) {
+	for _, path := range paths {
+		if !strings.Contains(path, "*") {
+			all = append(all, path)
+			continue
+		}
+		found, _ := filepath.Glob(path) // constant patterns are well-formed
+		all = append(all, found...)
+	}
+	return all
+}
+
 // hide covers paths that exist and are not covered yet, in this thread's mount namespace.
 func hide(paths []string, covered map[string]bool) error {
-	for _, path := range paths {
+	for _, path := range named(paths) {
 		st, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) || covered[path] {
 			continue
@@ -96,6 +117,7 @@ func fix() error {
 // HiddenInUse says, for people, which of these processes has a hidden file open. It cannot move so,
 // because the file would not be found.
 func HiddenInUse(pids []int, nameOf func(pid int) string) (found []string) {
+	hidden := HiddenHere()
 	for _, pid := range pids {
 		paths := []string{fmt.Sprintf("/proc/%d/cwd", pid), fmt.Sprintf("/proc/%d/root", pid)}
 		open, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
@@ -103,7 +125,7 @@ func HiddenInUse(pids []int, nameOf func(pid int) string) (found []string) {
 			paths = append(paths, fmt.Sprintf("/proc/%d/fd/%s", pid, e.Name()))
 		}
 		for _, path := range paths {
-			if what, err := os.Readlink(path); err == nil && slices.Contains(Hidden, what) {
+			if what, err := os.Readlink(path); err == nil && slices.Contains(hidden, what) {
 				found = append(found, fmt.Sprintf("%s has %s open, which is empty because it is the host's: let it close it", nameOf(pid), what))
 			}
 		}
