@@ -8,8 +8,11 @@ const (
 	SiteFlag = "site"       // of an agent: its host's site
 	UIDsFlag = "guest-uids" // of an agent: the user IDs of its virtual machines
 
-	EncryptionFlag    = "encryption"     // of an agent and a controller: how traffic between hosts is protected
-	WireGuardPortFlag = "wireguard-port" // of an agent
+	EncryptionFlag     = "encryption"      // of an agent and a controller: how traffic between hosts is protected
+	WireGuardPortFlag  = "wireguard-port"  // of an agent
+	RelayFlag          = "relay"           // of an agent: whether its host relays for others
+	RelayPortFlag      = "relay-port"      // of an agent: the first port to relay at
+	RelayBandwidthFlag = "relay-bandwidth" // of an agent
 
 	CapFlag     = "cap"      // of run and host policy: a share of the CPUs
 	ExportFlag  = "export"   // of run: the directory that guests share

@@ -79,6 +79,7 @@ type Facts struct {
 	Protocol    int                      `json:"protocol,omitempty"` // what the agent speaks, as Protocol
 	Machine     string                   `json:"machine,omitempty"`  // hosts with the same Machine share files: /etc/machine-id or its substitute
 	Address     string                   `json:"address,omitempty"`  // the host's IP on the network between hosts
+	From        string                   `json:"from,omitempty"`     // the IP that the controller sees it call from; another one than Address: it is behind NAT, or has several; empty: from the controller's own machine
 	Boot        string                   `json:"boot,omitempty"`     // names this boot of its machine; empty: older agents
 	Site        string                   `json:"site,omitempty"`     // where the host is: a room, a rack
 	Capacity    Resources                `json:"capacity"`

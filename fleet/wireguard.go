@@ -86,6 +86,11 @@ type WireGuardFacts struct {
 	WireGuardEnd
 	By      Protection `json:"by,omitempty"`      // what the device is; empty: there is none now
 	Trouble string     `json:"trouble,omitempty"` // why the host cannot encrypt, and what to do, for people
+
+	Mapped  []string        `json:"mapped,omitempty"`  // the device's port as others see it behind NAT, IP:port
+	Relays  bool            `json:"relays,omitempty"`  // the host relays for others, if it is asked to
+	Relayed []RelayPort     `json:"relayed,omitempty"` // where it does
+	Paths   map[HostID]Path `json:"paths,omitempty"`   // to peers in other networks
 }
 
 // WireGuard is what a host's WireGuard device should be.
@@ -94,6 +99,7 @@ type WireGuard struct {
 	MTU        int             `json:"mtu"`
 	KernelOnly bool            `json:"kernel_only,omitempty"` // wireguard-go is not good enough
 	Peers      []WireGuardPeer `json:"peers,omitempty"`       // hosts to exchange packets with, sorted by Host
+	Relays     []RelayPair     `json:"relays,omitempty"`      // for whom this host relays
 }
 
 // WireGuardPeer is another host.
@@ -102,6 +108,9 @@ type WireGuardPeer struct {
 	Key      string     `json:"key"`
 	Address  netip.Addr `json:"address"`            // inside; packets with another are dropped
 	Endpoint string     `json:"endpoint,omitempty"` // where it is called, IP:port; may change; empty: unknown, it calls
+
+	Ways  []string        `json:"ways,omitempty"`  // of one in another network: where it may be reached, best first; the agent finds out which of them works
+	Relay *WireGuardRelay `json:"relay,omitempty"` // by whom it is reached, if by none of these; nil: nobody relays
 }
 
 // WireGuardAddr is a host's address inside, which follows from its number. It is a link-local

@@ -1,5 +1,5 @@
 // Package badlink impairs a network link, to test how programs handle it: it drops some
-// incoming packets, and delays outgoing ones.
+// incoming packets, and delays outgoing ones or passes fewer of them.
 //
 // It must not know whose link it is. Its tests use links between their own namespaces.
 package badlink
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf/asm"
@@ -16,19 +17,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Impairment is loss and delay of a link.
+// Impairment is loss and delay of a link, and what it carries.
 type Impairment struct {
 	// Loss is the share of incoming packets to drop. A packet is what the kernel passes
 	// at once, up to 64 KiB of a stream.
-	Loss float64
+	Loss float64 `json:"loss,omitempty"`
 	// Delay is added to all outgoing packets.
-	Delay time.Duration
+	Delay time.Duration `json:"delay_ns,omitempty"`
+	// BytesPerSecond is the most that goes out; 0: no limit.
+	BytesPerSecond int64 `json:"bytes_per_second,omitempty"`
 }
 
 // Upper limits; beyond them nothing would work.
 const (
 	mostLoss  = 0.5
 	mostDelay = 2 * time.Second
+	leastRate = 10_000 // bytes a second
 )
 
 // Check says what is wrong with an impairment.
@@ -39,20 +43,30 @@ func (t Impairment) Check() error {
 	if t.Delay < 0 || t.Delay > mostDelay {
 		return fmt.Errorf("a delay has to be between 0 and %s", mostDelay)
 	}
+	if t.BytesPerSecond != 0 && t.BytesPerSecond < leastRate {
+		return fmt.Errorf("a link has to pass %d bytes a second or more", leastRate)
+	}
 	return nil
 }
 
 // String describes it for people.
 func (t Impairment) String() string {
+	var said []string
 	switch {
 	case t.Loss > 0 && t.Delay > 0:
-		return fmt.Sprintf("%g %% loss, %s delay", 100*t.Loss, t.Delay)
+		said = append(said, fmt.Sprintf("%g %% loss, %s delay", 100*t.Loss, t.Delay))
 	case t.Loss > 0:
-		return fmt.Sprintf("%g %% lost", 100*t.Loss)
+		said = append(said, fmt.Sprintf("%g %% lost", 100*t.Loss))
 	case t.Delay > 0:
-		return fmt.Sprintf("%s delay", t.Delay)
+		said = append(said, fmt.Sprintf("%s delay", t.Delay))
 	}
-	return "nothing lost"
+	if t.BytesPerSecond > 0 {
+		said = append(said, fmt.Sprintf("at most %g MB/s", float64(t.BytesPerSecond)/1e6))
+	}
+	if len(said) == 0 {
+		return "nothing lost"
+	}
+	return strings.Join(said, ", ")
 }
 
 // Set gives a link of this network namespace its trouble, in place of what it had; the
@@ -65,7 +79,7 @@ func Set(name string, t Impairment) error {
 	if err := Lose(name, t.Loss); err != nil {
 		return err
 	}
-	return with(name, "wait", func(link netlink.Link) error { return delay(link, t.Delay) })
+	return with(name, "wait", func(link netlink.Link) error { return queue(link, t) })
 }
 
 // Lose sets only the loss, as Set does, and keeps the delay.
@@ -137,16 +151,24 @@ func lose(link netlink.Link, share float64) error {
 // kernel's largest packets.
 const queued = 100_000
 
-// delay delays outgoing packets.
-func delay(link netlink.Link, d time.Duration) error {
+// queue delays outgoing packets, and lets no more pass than the link carries.
+func queue(link netlink.Link, t Impairment) error {
 	attrs := netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
-	if d == 0 {
-		if err := absent(netlink.QdiscDel(&netlink.Netem{QdiscAttrs: attrs})); err != nil {
-			return fmt.Errorf("having it wait for nothing: %w", err)
-		}
+	if err := absent(netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: attrs})); err != nil {
+		return fmt.Errorf("having it wait for nothing: %w", err)
+	}
+	var q netlink.Qdisc
+	switch {
+	case t.Delay > 0:
+		q = netlink.NewNetem(attrs, netlink.NetemQdiscAttrs{Latency: uint32(t.Delay.Microseconds()), Limit: queued, Rate64: uint64(t.BytesPerSecond)})
+	case t.BytesPerSecond > 0:
+		rate := uint64(t.BytesPerSecond)
+		burst := uint32(max(rate/100, mostAtOnce))
+		q = &netlink.Tbf{QdiscAttrs: attrs, Rate: rate, Buffer: netlink.Xmittime(rate, burst), Limit: burst + uint32(rate/20)} // 50 ms of it may wait
+	default:
 		return nil
 	}
-	err := netlink.QdiscReplace(netlink.NewNetem(attrs, netlink.NetemQdiscAttrs{Latency: uint32(d.Microseconds()), Limit: queued}))
+	err := netlink.QdiscAdd(q)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errors.New("the kernel has no netem (CONFIG_NET_SCH_NETEM), which delays need")
 	}
@@ -155,3 +177,6 @@ func delay(link netlink.Link, d time.Duration) error {
 	}
 	return nil
 }
+
+// mostAtOnce is the largest packet that the kernel passes at once.
+const mostAtOnce = 64 << 10

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -16,6 +17,10 @@ import (
 
 	"pagurus/fleet"
 )
+
+// keepEvery is how often something is sent to a peer behind NAT: most forget a port that is silent for half a minute. Agents' checks
+// do it more often, and this while there is no agent.
+const keepEvery = 20 * time.Second
 
 // kernelType is the kernel's type of its own WireGuard links.
 const kernelType = "wireguard"
@@ -81,6 +86,7 @@ func known(p wgtypes.Peer) (out Peer) {
 			out.Address, _ = netip.AddrFromSlice(p.AllowedIPs[0].IP)
 		}
 	}
+	out.Keep = p.PersistentKeepaliveInterval > 0
 	if p.Endpoint != nil {
 		at := p.Endpoint.AddrPort()
 		out.Endpoint = netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String()
@@ -114,6 +120,11 @@ func (d *Device) configurePeer(c Change, remove bool) error {
 	p := wgtypes.PeerConfig{PublicKey: key, Remove: remove}
 	if !remove {
 		p.ReplaceAllowedIPs = true
+		var keep time.Duration
+		if c.Peer.Keep {
+			keep = keepEvery
+		}
+		p.PersistentKeepaliveInterval = &keep
 		p.AllowedIPs = []net.IPNet{{IP: c.Peer.Address.AsSlice(), Mask: net.CIDRMask(128, 128)}}
 		if at, err := netip.ParseAddrPort(c.Peer.Endpoint); err == nil {
 			p.Endpoint = net.UDPAddrFromAddrPort(at)

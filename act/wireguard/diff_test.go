@@ -39,7 +39,8 @@ func state(t *testing.T, w fleet.WireGuard, edit ...func(*State)) State {
 
 func TestDiff(t *testing.T) {
 	b, c := peer("b", keyB, 2, "198.18.0.2:7462"), peer("c", keyC, 3, "198.18.0.3:7462")
-	moved, calls := b, b
+	moved, calls, far := b, b, b
+	far.Ways = []string{b.Endpoint}
 	moved.Endpoint, calls.Endpoint = "198.18.9.2:7462", ""
 	for name, each := range map[string]struct {
 		have State
@@ -51,11 +52,13 @@ func TestDiff(t *testing.T) {
 		"a peer comes":     {state(t, wanted(b)), wanted(b, c), "set peer " + keyC + " fe80::3 at 198.18.0.3:7462"},
 		"a peer goes":      {state(t, wanted(b, c)), wanted(b), "remove peer " + keyC},
 		"a peer has moved": {state(t, wanted(b)), wanted(moved), "set peer " + keyB + " fe80::2 at 198.18.9.2:7462"},
+		"a peer is far":    {state(t, wanted(b)), wanted(far), "set peer " + keyB + " fe80::2 at "},
+		"it stays far":     {state(t, wanted(far), func(s *State) { s.Peers[keyB] = Peer{fleet.WireGuardAddr(2), "203.0.113.1:9", true} }), wanted(far), ""},
 		"a peer calls":     {state(t, wanted(b)), wanted(calls), ""},
 		"a peer's new key": {state(t, wanted(peer("b", keyC, 2, b.Endpoint))), wanted(b), "remove peer " + keyC + "; set peer " + keyB + " fe80::2 at 198.18.0.2:7462"},
 		"another own key":  {state(t, wanted(b), func(s *State) { s.Key = keyC }), wanted(b), "set the key"},
 		"it is down":       {state(t, wanted(b), func(s *State) { s.Up = false }), wanted(b), "set the link"},
-		"a peer may send from more": {state(t, wanted(b), func(s *State) { s.Peers[keyB] = Peer{netip.Addr{}, b.Endpoint} }), wanted(b),
+		"a peer may send from more": {state(t, wanted(b), func(s *State) { s.Peers[keyB] = Peer{Endpoint: b.Endpoint} }), wanted(b),
 			"set peer " + keyB + " fe80::2 at 198.18.0.2:7462"},
 	} {
 		var said []string

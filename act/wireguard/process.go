@@ -146,11 +146,11 @@ func discard(path string) error {
 var urgent = unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Nice: -19, Runtime: uint64(100 * time.Microsecond)}
 
 // beginUrgent begins this process again, with the same number, so that all its threads are urgent: they have what
-// made them.
+// made them. It keeps the capabilities to make the link, to have large buffers, and to have a port below 1024.
 func beginUrgent(args []string) error {
-	runtime.LockOSThread()
+	runtime.LockOSThread()               // BecomeWith goes on with this thread
 	_ = unix.SchedSetAttr(0, &urgent, 0) // who may not do that is as fast as others
-	return unix.Exec("/proc/self/exe", slices.Concat([]string{processName}, args, []string{"urgent"}), os.Environ())
+	return host.BecomeWith(slices.Concat([]string{processName}, args, []string{"urgent"}), unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE)
 }
 
 // serve is wireguard-go: a TUN link, and a socket by which it is configured. It goes on until the

@@ -25,7 +25,8 @@ type State struct {
 // Peer is another host as the device knows it.
 type Peer struct {
 	Address  netip.Addr // the only one that it may send from
-	Endpoint string     // where it is called
+	Endpoint string     // where it is called; empty: it calls, or Call says where
+	Keep     bool       // packets are sent to it now and then, so that NAT lets it answer
 }
 
 // Verb is the kind of a Change.
@@ -77,7 +78,11 @@ func Want(w fleet.WireGuard, end fleet.WireGuardEnd) (State, error) {
 		case !p.Address.IsLinkLocalUnicast():
 			return State{}, fmt.Errorf("host %s has the unusable address %q", p.Host, p.Address)
 		}
-		s.Peers[key.String()] = Peer{p.Address, p.Endpoint}
+		own := Peer{Address: p.Address, Endpoint: p.Endpoint}
+		if len(p.Ways) > 0 {
+			own.Endpoint, own.Keep = "", true
+		}
+		s.Peers[key.String()] = own
 	}
 	return s, nil
 }

@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"pagurus/act/container/shim"
+	"pagurus/act/siterelay"
 	"pagurus/act/wireguard"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
@@ -19,13 +23,17 @@ type encryption struct {
 	state     string           // folder
 	device    *wireguard.Device
 	readdress func(tunnels, sockets netip.Addr)
+	paths     *paths           // nil: none to other networks
+	relay     *siterelay.Relay // nil: this host does not relay
+	log       *slog.Logger
 
 	mu      sync.Mutex // guards the fields below, and is held only for a moment
 	wanted  bool
 	trouble string // why the host does not encrypt, though it should
+	relayed []fleet.RelayPair
 }
 
-func openEncryption(f roles.Agent, readdress func(tunnels, sockets netip.Addr)) (*encryption, error) {
+func openEncryption(f roles.Agent, log *slog.Logger, readdress func(tunnels, sockets netip.Addr)) (*encryption, error) {
 	run, err := filepath.Abs(f.RunDir)
 	if err != nil {
 		return nil, err
@@ -38,8 +46,15 @@ func openEncryption(f roles.Agent, readdress func(tunnels, sockets netip.Addr)) 
 	if err != nil {
 		return nil, err
 	}
-	return &encryption{choice: f.Encryption, state: f.StateDir, device: device, readdress: readdress}, nil
+	e := &encryption{choice: f.Encryption, state: f.StateDir, device: device, readdress: readdress, log: log}
+	if f.Relay != fleet.RelayOff {
+		e.relay, err = siterelay.Open(siterelay.Config{Run: run, Program: program, FirstPort: f.RelayPort, BytesPerSecond: f.RelayBandwidth})
+	}
+	return e, err
 }
+
+// relayEvery is how often it is looked after whether the relay runs.
+const relayEvery = 5 * time.Second
 
 // nowhere is an address that no host has.
 var nowhere = netip.MustParseAddr("fe80::")
@@ -62,7 +77,7 @@ func (e *encryption) Encrypt(ctx context.Context, w *fleet.WireGuard) error {
 func (e *encryption) encrypt(ctx context.Context, w *fleet.WireGuard) error {
 	if w == nil {
 		e.readdress(netip.Addr{}, netip.Addr{})
-		return e.device.Remove()
+		return errors.Join(e.lead(nil), e.device.Remove())
 	}
 	own := *w
 	if !own.Address.IsValid() { // the host has no number, and Apply says so
@@ -79,7 +94,37 @@ func (e *encryption) encrypt(ctx context.Context, w *fleet.WireGuard) error {
 		return err
 	}
 	e.readdress(e.device.Local(own), e.device.Numbered(own)) // it may be another link now
+	return e.lead(&own)
+}
+
+// seek begins to look for peers in other networks. server is the controller, which says how it sees the device's port.
+func (e *encryption) seek(own func() netip.Addr, server string, log *slog.Logger) (err error) {
+	at := func() netip.AddrPort { return netip.AddrPortFrom(own(), e.device.End().Port) }
+	if e.paths, err = openPaths(e.device, at, server, log); err != nil {
+		return err
+	}
+	if e.relay != nil {
+		e.paths.also(relayEvery, e.keepRelay)
+	}
 	return nil
+}
+
+// lead has the peers in other networks looked for, and relays for others. This host's own traffic does not wait for that.
+func (e *encryption) lead(w *fleet.WireGuard) error {
+	if e.relay != nil {
+		var pairs []fleet.RelayPair
+		if w != nil {
+			pairs = w.Relays
+		}
+		e.mu.Lock()
+		e.relayed = pairs
+		e.mu.Unlock()
+		e.keepRelay()
+	}
+	if e.paths == nil {
+		return nil
+	}
+	return e.paths.want(w)
 }
 
 // refusal says that this host may not encrypt; nil: it may.
@@ -102,6 +147,12 @@ func (e *encryption) on() bool {
 
 func (e *encryption) facts() *fleet.WireGuardFacts {
 	f := &fleet.WireGuardFacts{WireGuardEnd: e.device.End(), By: e.device.Protection()}
+	if e.paths != nil {
+		e.paths.report(f)
+	}
+	if e.relay != nil && e.on() {
+		f.Relays, f.Relayed = true, e.relay.Ports()
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f.Trouble = e.trouble
@@ -111,12 +162,32 @@ func (e *encryption) facts() *fleet.WireGuardFacts {
 	return f
 }
 
-// sweep removes the device and the key.
+// keepRelay has the relay do what is wanted now.
+func (e *encryption) keepRelay() {
+	e.mu.Lock()
+	pairs := e.relayed
+	e.mu.Unlock()
+	if err := e.relay.Apply(pairs, time.Now()); err != nil {
+		e.log.Warn("this host does not relay as it should", "cause", err)
+	}
+}
+
+// sweep removes the device, the relay and the key.
 func (e *encryption) sweep() error {
-	if err := e.device.Remove(); err != nil {
+	var err error
+	if e.relay != nil {
+		err = e.relay.Remove()
+	}
+	if err := errors.Join(err, e.device.Remove()); err != nil {
 		return err
 	}
 	return wireguard.Forget(e.state)
 }
 
-func (e *encryption) close() error { return e.device.Close() }
+func (e *encryption) close() error {
+	var err error
+	if e.paths != nil {
+		err = e.paths.close()
+	}
+	return errors.Join(err, e.device.Close())
+}

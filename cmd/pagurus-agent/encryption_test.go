@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 // A host that may not encrypt says so, and listens nowhere in clear.
 func TestHostThatMayNotEncrypt(t *testing.T) {
 	var sockets netip.Addr
-	e, err := openEncryption(roles.Agent{RunDir: t.TempDir(), StateDir: t.TempDir(), Encryption: fleet.NoEncryption, WireGuardPort: 1}, func(_, at netip.Addr) { sockets = at })
+	e, err := openEncryption(roles.Agent{RunDir: t.TempDir(), StateDir: t.TempDir(), Encryption: fleet.NoEncryption, WireGuardPort: 1}, slog.New(slog.DiscardHandler), func(_, at netip.Addr) { sockets = at })
 	if err != nil {
 		t.Fatal(err)
 	}

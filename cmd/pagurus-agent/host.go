@@ -28,6 +28,7 @@ import (
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
 	"pagurus/act/share"
+	"pagurus/act/siterelay"
 	"pagurus/act/wireguard"
 	"pagurus/cmd/roles"
 	"pagurus/decide/cost"
@@ -78,6 +79,7 @@ type host struct {
 	container    *container.Driver
 	processor    string // the CPU features that programs of containers can see
 	containerErr string // why container is nil
+	unlimited    string // why guests' memory has no limit here; empty: it has
 	network      *overlay.Overlay
 	guard        *encryption
 	shares       *share.Shares
@@ -133,7 +135,7 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if err = h.openNetwork(address); err != nil {
 		return nil, err
 	}
-	if h.shares, err = share.Open(share.Config{Run: f.RunDir}); err != nil {
+	if h.shares, err = share.Open(share.Config{Run: f.RunDir, State: f.StateDir, Shim: shim.Program()}); err != nil {
 		return nil, err
 	}
 	if h.clients, err = share.OpenClients(f.RunDir); err != nil {
@@ -202,7 +204,7 @@ func (h *host) openNetwork(address netip.Addr) (err error) {
 	if h.network, err = overlay.Open(overlay.Config{Host: fleet.HostID(h.flags.Name), Address: address}); err != nil {
 		return err
 	}
-	h.guard, err = openEncryption(h.flags, h.readdress)
+	h.guard, err = openEncryption(h.flags, h.log, h.readdress)
 	return err
 }
 
@@ -213,6 +215,9 @@ func (h *host) openGroups() (err error) {
 		return err
 	}
 	h.groups.Slice = f.Slice
+	if h.unlimited = cgroup.Unlimited(); h.unlimited != "" {
+		h.log.Warn("guests' memory is not limited here", "cause", h.unlimited)
+	}
 	h.sensors, err = owner.Open(owner.Config{
 		Scope: owner.Scope(f.OwnerCPU), Group: f.Group, Used: h.groups.Used, Run: f.RunDir, Programs: ours(),
 	})
@@ -357,6 +362,9 @@ func (h *host) facts() fleet.Facts {
 	var troubles []string
 	f.Shared, troubles = h.common.last()
 	f.Troubles = append(h.shares.Troubles(), troubles...)
+	if h.unlimited != "" {
+		f.Troubles = append(f.Troubles, h.unlimited)
+	}
 	if h.vm != nil {
 		f.Abilities[fleet.VM] = h.vm.Abilities()
 	}
@@ -376,7 +384,7 @@ func (h *host) facts() fleet.Facts {
 const ownerFile = "owner.json"
 
 // kept are the files in a host's run folder that the next agent needs.
-var kept = []string{"guests", "containers", "ended", "container-images", "container-agents", "container-files", share.ClientsFolder, "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile, wireguard.LogFile}
+var kept = []string{"guests", "containers", "ended", "container-images", "container-agents", "container-files", share.ClientsFolder, "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile, wireguard.LogFile, siterelay.LogFile}
 
 // sweep removes everything of Pagurus from the host: guests, file servers, networks, control
 // groups, and the files about its cluster. After an error it goes on, but keeps those files.

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,7 +59,11 @@ func be(cmd *cobra.Command, f roles.Agent, sweep bool) error {
 	}
 	ctx, stop := roles.Until(cmd.Context())
 	defer stop()
-	return runAgent(ctx, f, client, leased, log)
+	from := calling{leased: leased, server: at.Address}
+	if strings.HasPrefix(at.Address, "unix:") {
+		from.server = ""
+	}
+	return runAgent(ctx, f, client, from, log)
 }
 
 // controllerOf says where the controller is. A host that has joined is called what it
@@ -110,15 +115,23 @@ func renew(ctx context.Context, client *wire.Client, log *slog.Logger) {
 	}
 }
 
-// runAgent is a host until ctx ends. leased: its address is the one that it calls the
-// controller from, also when that changes.
-func runAgent(ctx context.Context, f roles.Agent, client *wire.Client, leased bool, log *slog.Logger) error {
+// calling is how a host calls the controller.
+type calling struct {
+	leased bool   // its address is the one that it calls from, also when that changes
+	server string // where the controller says how it sees this host, host:port; empty: nowhere
+}
+
+// runAgent is a host until ctx ends.
+func runAgent(ctx context.Context, f roles.Agent, client *wire.Client, from calling, log *slog.Logger) error {
 	h, err := openHost(ctx, f, log)
 	if err != nil {
 		return err
 	}
-	if leased {
+	if from.leased {
 		h.calls = client.Here
+	}
+	if err := h.guard.seek(h.address, from.server, log); err != nil {
+		return errors.Join(err, h.close(), client.Close())
 	}
 	log.Info("agent begins", "host", f.Name, "address", f.Address, "version", version)
 	go stayLean(ctx, log)

@@ -15,6 +15,7 @@ import (
 	"pagurus/act/image"
 	"pagurus/act/machine"
 	"pagurus/cmd/roles"
+	"pagurus/decide/planner"
 	"pagurus/serve/controller"
 	"pagurus/serve/identity"
 	"pagurus/serve/wire"
@@ -62,17 +63,10 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
-	c := controller.New(controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log})
+	c := controller.New(controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Limits: f.Output, Planner: planner.Planner{KeepJobs: f.Output.Keep}, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	anew := make(chan struct{})
-	go func() {
-		if store.RoomAgain(ctx) == nil {
-			log.Warn("the store's disk has room again; the controller restarts")
-			close(anew)
-			stop()
-		}
-	}()
+	anew := stopWithRoom(ctx, store, stop, log)
 	kept, err := audit.Open(filepath.Join(f.StateDir, "audit"))
 	if err != nil {
 		return err
@@ -80,9 +74,10 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	defer func() { err = errors.Join(err, kept.Close()) }()
 	saves := &saving{flags: f, store: store, images: images, authority: authority, state: c.Snapshot, log: log}
 	ended := make(chan error, 2)
+	go tellHosts(ctx, f.Listen, log)
 	go func() { ended <- c.Run(ctx) }()
 	go func() {
-		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log})
+		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Output: c.Output, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log})
 	}()
 	select {
 	case <-c.Ready():
@@ -101,6 +96,19 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	default:
 		return err
 	}
+}
+
+// stopWithRoom stops the controller when its store's disk is no longer full; then the channel is closed.
+func stopWithRoom(ctx context.Context, store *etcd.Store, stop func(), log *slog.Logger) <-chan struct{} {
+	anew := make(chan struct{})
+	go func() {
+		if store.RoomAgain(ctx) == nil {
+			log.Warn("the store's disk has room again; the controller restarts")
+			close(anew)
+			stop()
+		}
+	}()
+	return anew
 }
 
 // errAnew requests a restart of this process.

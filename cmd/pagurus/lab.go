@@ -49,7 +49,7 @@ type lab struct {
 	CPUList        map[fleet.HostID]fleet.CPUSet `json:"cpu_list,omitempty"`        // of hosts that do not have all CPUs
 	CPUsAltogether float64                       `json:"cpus_altogether,omitempty"` // of a host, for guests and `lab exec` together; 0: no limit
 	MemoryPerHost  int64                         `json:"memory_per_host_bytes"`
-	Sites          int                           `json:"sites,omitempty"`       // to which hosts belong in turn; 0: none
+	Sites          *labSites                     `json:"sites,omitempty"`       // nil: one network
 	Accelerator    string                        `json:"accelerator,omitempty"` // of the guests, or of the machines; empty: each agent finds out
 	Encryption     fleet.Encryption              `json:"encryption,omitempty"`  // between the hosts
 	Machines       *machines                     `json:"machines,omitempty"`    // what the hosts are; nil: network namespaces
@@ -82,6 +82,7 @@ Machines can be switched off, cut off, suspended and more.`,
 
 func labUpCommand(std streams) *cobra.Command {
 	l, lists, m := lab{MemoryPerHost: 4 << 30, Encryption: fleet.AutoEncryption}, []string{}, newMachines()
+	sites, nats := &labSites{}, []string{}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a lab, or its missing parts",
@@ -89,11 +90,19 @@ func labUpCommand(std streams) *cobra.Command {
   pagurus lab up --hosts 4 --cpus-per-host 0.5 --mem-per-host 2G
   pagurus lab up --hosts 2 --cpu-list host2=0    # hosts that differ
   pagurus lab up --encryption none               # to see what WireGuard costs
+  pagurus lab up --sites 3 --nat cone,cone,none  # networks of their own behind routers
   pagurus lab up --machines 3                    # with kernels of their own
   pagurus lab up --machines 2 --suite trixie,bookworm`,
 		Args: cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			asked := cmd.Flags().Changed
+			none, err := sites.complete(asked, nats)
+			if err != nil {
+				return err
+			}
+			if !none {
+				l.Sites = sites
+			}
 			if asked(machinesFlag) {
 				l.Machines, l.Hosts = m, m.number
 				err = errors.Join(l.checkMachines(asked), m.complete())
@@ -113,7 +122,7 @@ func labUpCommand(std streams) *cobra.Command {
 	cmd.Flags().Float64Var(&l.CPUsAltogether, cpusAltogetherFlag, 0, "CPUs that a host has for guests and for what its owner runs there with lab exec (default: no limit)")
 	cmd.Flags().StringArrayVar(&lists, cpuListFlag, nil, "HOST=CPUS: the only CPUs of this machine that a host's agent and guests may use, like host2=0-3; once for each such host (default: all)")
 	cli.Size(cmd.Flags(), &l.MemoryPerHost, memPerHostFlag, "memory that each host has for guests")
-	cmd.Flags().IntVar(&l.Sites, sitesFlag, 0, "sites that the hosts belong to in turn: site1, site2 (default: none)")
+	sites.addFlags(cmd.Flags(), &nats)
 	roles.AddEncryption(cmd.Flags(), &l.Encryption)
 	m.addFlags(cmd.Flags())
 	return cmd
@@ -134,9 +143,6 @@ func (l *lab) checkNamespaces(asked func(flag string) bool, lists []string) (err
 	}
 	if l.CPUList, err = cpuLists(lists, l.Hosts); err != nil {
 		return fmt.Errorf("--"+cpuListFlag+" %w", err)
-	}
-	if l.Sites < 0 {
-		return errors.New("--" + sitesFlag + " must not be negative")
 	}
 	return nil
 }
@@ -437,11 +443,12 @@ func (l lab) agent(n int) daemon.Daemon {
 	name := string(hostName(n))
 	run := l.run(n)
 	args := []string{beside(roles.AgentProgram), roles.NoConfig, "--host", string(l.member(n)), "--controller", l.endpoint(),
-		"--state", filepath.Join(labState, name), "--run", run, "--images", roles.Images, "--address", labnet.Addr(n).String(),
+		"--state", filepath.Join(labState, name), "--run", run, "--images", roles.Images, "--address", l.addr(n).String(),
 		"--group", l.group(n), "--owner-cpu", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator,
 		"--first-core", strconv.Itoa(l.firstCore(n)), "--" + fleet.UIDsFlag, guestUIDs(n).String()}
-	if l.Sites > 0 {
-		args = append(args, "--site", fmt.Sprintf("site%d", (n-1)%l.Sites+1))
+	if l.Sites != nil {
+		s, _ := l.site(n)
+		args = append(args, "--site", siteName(s.Number))
 	}
 	if l.CPUsPerHost > 0 {
 		args = append(args, "--cpus", strconv.FormatFloat(l.CPUsPerHost, 'g', -1, 64))

@@ -420,7 +420,7 @@ func (l lab) startHere(ctx context.Context) error {
 
 // checkMachines says what is wrong with what is asked for.
 func (l lab) checkMachines(asked func(flag string) bool) error {
-	for _, flag := range []string{hostsFlag, cpusPerHostFlag, cpusAltogetherFlag, cpuListFlag, sitesFlag, memPerHostFlag, fleet.EncryptionFlag} {
+	for _, flag := range []string{hostsFlag, cpusPerHostFlag, cpusAltogetherFlag, cpuListFlag, sitesFlag, natFlag, siteDelayFlag, siteLossFlag, siteBandwidthFlag, memPerHostFlag, fleet.EncryptionFlag} {
 		if asked(flag) {
 			return errors.New("--" + flag + " is for hosts that are not machines; with --" + machinesFlag + " there are --" + suiteFlag + ", --" + machineCPUsFlag + " and --" + machineMemFlag)
 		}

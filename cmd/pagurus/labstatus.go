@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 
-	"pagurus/cmd/pagurus/labnet"
 	"pagurus/show/cli"
 	"pagurus/show/view"
 )
@@ -42,7 +41,7 @@ func status(ctx context.Context, std streams, asJSON bool) error {
 		p, ok := d.Running()
 		address, name := l.endpoint(), "controller"
 		if i > 0 {
-			address, name = labnet.Addr(i).String(), string(l.member(i))
+			address, name = l.addr(i).String(), string(l.member(i))
 		}
 		row := part{Name: name, Running: ok, Address: address, Log: d.LogFile}
 		state, pid := "gone", "-"

@@ -116,7 +116,7 @@ func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
 		asked("cpus-altogether") && had.CPUsAltogether != l.CPUsAltogether ||
 		asked("cpu-list") && !reflect.DeepEqual(had.CPUList, l.CPUList) ||
 		asked("cpus-per-host") && had.CPUsPerHost != l.CPUsPerHost ||
-		asked("sites") && had.Sites != l.Sites ||
+		(asked(sitesFlag) || slices.ContainsFunc(siteFlags, asked)) && !reflect.DeepEqual(had.Sites, l.Sites) ||
 		asked(fleet.EncryptionFlag) && had.Encryption != l.Encryption ||
 		asked("mem-per-host") && had.MemoryPerHost != l.MemoryPerHost
 }
@@ -161,11 +161,14 @@ func (l lab) bringUp(ctx context.Context, std streams) (err error) {
 	if err := labnet.EnsureBridge(); err != nil {
 		return err
 	}
+	if err := l.bringUpSites(std); err != nil {
+		return err
+	}
 	for n := 1; n <= l.Hosts; n++ {
 		if err := l.namespace(n).Ensure(); err != nil {
 			return err
 		}
-		if err := errors.Join(labnet.EnsureUplink(n, l.namespace(n)), l.enclose(n)); err != nil {
+		if err := errors.Join(l.ensureUplink(n), l.enclose(n)); err != nil {
 			return err
 		}
 	}
@@ -357,7 +360,7 @@ func (l lab) sweep(ctx context.Context, n int) error {
 	defer stop()
 	var said strings.Builder
 	err := l.agent(n).Once(ctx, &said, beside(roles.AgentProgram), roles.NoConfig, "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
-		"--state", filepath.Join(labState, string(hostName(n))), "--images", roles.Images, "--address", labnet.Addr(n).String(),
+		"--state", filepath.Join(labState, string(hostName(n))), "--images", roles.Images, "--address", l.addr(n).String(),
 		"--group", l.group(n))
 	if err != nil {
 		return fmt.Errorf("ending the guests of %s: %w: %s", hostName(n), err, strings.TrimSpace(said.String()))

@@ -70,6 +70,10 @@ type Agent struct {
 
 	Encryption    fleet.Encryption // what this host may use of what the cluster wants
 	WireGuardPort uint16
+
+	Relay          fleet.Relaying // for hosts that do not reach each other
+	RelayPort      uint16         // the first
+	RelayBandwidth int64          // bytes a second
 }
 
 // Add defines the flags of an agent.
@@ -97,9 +101,28 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.GuestUIDs, fleet.UIDsFlag, host.UsualUIDs.String(), "user IDs that virtual machines run as, one each, which nobody else may have; as many guests as IDs can be here")
 	encryption(flags, &f.Encryption, "auto, wireguard or none: how this host may encrypt traffic between hosts, if its cluster does: as the cluster wants, by the kernel's WireGuard alone, or not at all")
 	flags.Uint16Var(&f.WireGuardPort, fleet.WireGuardPortFlag, fleet.WireGuardPort, "UDP port at which other hosts reach this one's WireGuard device")
+	f.addRelay(flags)
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, "accelerator", GroupFlag)
+}
+
+// usualRelayBandwidth is 100 Mbit/s.
+const usualRelayBandwidth = 12_500_000
+
+// addRelay defines the flags about relaying for others.
+func (f *Agent) addRelay(flags *pflag.FlagSet) {
+	relay := string(fleet.RelayOn)
+	f.Relay, f.RelayBandwidth = fleet.RelayOn, usualRelayBandwidth
+	flags.StringVar((*string)(&f.Relay), fleet.RelayFlag, relay, "on or off: whether this host, if it is not behind NAT, relays for hosts that do not reach each other directly; it cannot read what it relays")
+	cli.Judge(flags, fleet.RelayFlag, func(s string) error {
+		if reason := fleet.Relaying(s).Refused(); reason != "" {
+			return errors.New(reason)
+		}
+		return nil
+	})
+	flags.Uint16Var(&f.RelayPort, fleet.RelayPortFlag, fleet.RelayFirstPort, fmt.Sprintf("first of the %d UDP ports at which this host relays", fleet.MostRelayed))
+	cli.Rate(flags, &f.RelayBandwidth, fleet.RelayBandwidthFlag, "relay at most this many bytes a second, like 10M")
 }
 
 // encryption defines the flag that chooses how traffic between hosts is protected.
@@ -150,6 +173,12 @@ func (f *Agent) Finish() error {
 	}
 	if f.WireGuardPort == 0 {
 		return errors.New("--" + fleet.WireGuardPortFlag + " must be a port: other hosts have to know it")
+	}
+	if f.RelayPort < 1024 || f.RelayPort > 65536-fleet.MostRelayed || f.RelayPort <= f.WireGuardPort && f.WireGuardPort < f.RelayPort+fleet.MostRelayed {
+		return fmt.Errorf("--"+fleet.RelayPortFlag+" must be the first of %d ports from 1024 on, without that of --"+fleet.WireGuardPortFlag, fleet.MostRelayed)
+	}
+	if f.RelayBandwidth <= 0 {
+		return errors.New("--" + fleet.RelayBandwidthFlag + " must be more than 0: --" + fleet.RelayFlag + " off relays nothing")
 	}
 	if f.Snapshots < 0 {
 		return errors.New("--" + snapshotsFlag + " must not be negative")

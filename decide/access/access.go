@@ -26,6 +26,7 @@ const (
 var requests = map[fleet.RequestVerb]right{
 	fleet.Submit:     member,
 	fleet.Cancel:     ownJob,
+	fleet.RemoveJob:  ownJob,
 	fleet.SendSignal: ownJob,
 	fleet.Migrate:    moveGuest,
 	fleet.CancelMove: moveGuest,
@@ -61,6 +62,7 @@ const (
 	PassStream  Call = "pass streams"     // MayPass says which
 	BackUp      Call = "back up the cluster"
 	ReadAudit   Call = "read the audit"
+	ReadOutput  Call = "read how much output is kept" // VisibleOutput says whose
 )
 
 // calls says which roles may make a call. A call that is not here is refused.
@@ -74,6 +76,7 @@ var calls = map[Call]map[fleet.Role]bool{
 	PassStream:  {fleet.AdminRole: true, fleet.UserRole: true, fleet.HostRole: true},
 	BackUp:      {fleet.AdminRole: true},
 	ReadAudit:   {fleet.AdminRole: true},
+	ReadOutput:  {fleet.AdminRole: true, fleet.UserRole: true},
 }
 
 // RoleOf is the role of a caller.
@@ -189,6 +192,7 @@ func (v View) jobs(by fleet.Caller, verb fleet.RequestVerb, ids ...fleet.JobID) 
 
 var doing = map[fleet.RequestVerb]string{
 	fleet.Cancel:     "cancel",
+	fleet.RemoveJob:  "remove",
 	fleet.SendSignal: "send signals to",
 	fleet.Migrate:    "move",
 	fleet.CancelMove: "stop moving",
@@ -225,12 +229,13 @@ func MayPass(by fleet.Caller, s Stream, write bool) string {
 	return ""
 }
 
-// MayBe says why an agent may not be what it says that it is; empty: it may. from is the
+// MayBe says why an agent may not be what it says that it is; empty: it may. says.From is the
 // IP address that its connection comes from. Root on the controller's own machine
 // (by.Host is empty) is believed, as long as no host has joined by that name. Nobody has the
-// address that a host of another machine uses now.
-func MayBe(by fleet.Caller, h fleet.Host, says fleet.Facts, from string, hosts map[fleet.HostID]fleet.Host) string {
-	c := h.Credential
+// address that a host of another machine uses now. Where a cluster encrypts, keys say who is who, and a host behind NAT has
+// an address that only its own network knows, and that others have in theirs.
+func MayBe(by fleet.Caller, h fleet.Host, says fleet.Facts, hosts map[fleet.HostID]fleet.Host, encryption fleet.Encryption) string {
+	c, from := h.Credential, says.From
 	switch {
 	case by.Host == "" && c.Key != "":
 		return fmt.Sprintf("host %s has joined with a certificate of its own: give its agent the folder of it with --credentials", h.ID)
@@ -239,8 +244,8 @@ func MayBe(by fleet.Caller, h fleet.Host, says fleet.Facts, from string, hosts m
 		return fmt.Sprintf("the agent of %s says that it is %s; `pagurus join` gives a machine its name", by.Host, h.ID)
 	case says.Machine != c.Machine:
 		return fmt.Sprintf("%s joined with another machine identity: if its system was installed again or this is a copy of its disk, remove the host or join under another name", h.ID)
-	case says.Address != from && says.Address != c.Address:
-		return fmt.Sprintf("%s calls from %s and says that its address is %s: join again with --address %s if that is right", h.ID, from, says.Address, says.Address)
+	case says.Address != from && says.Address != c.Address && !encryption.On():
+		return fmt.Sprintf("%s calls from %s and says that its address is %s: join again with --address %s if that is right; a host behind NAT needs a cluster that encrypts", h.ID, from, says.Address, says.Address)
 	}
 	if h.Facts.Connected && h.Facts.Address == says.Address && key(&h.Facts) == key(&says) { // compared before: facts come every second
 		return ""
@@ -250,6 +255,9 @@ func MayBe(by fleet.Caller, h fleet.Host, says fleet.Facts, from string, hosts m
 	}
 	if other := keyed(h.ID, key(&says), hosts); other != "" {
 		return fmt.Sprintf("%s says that its WireGuard key is that of host %s: if this is a copy of its disk, remove wireguard.key from the agent's folder of state, and start the agent again", h.ID, other)
+	}
+	if encryption.On() && says.Address != from && from != "" {
+		return ""
 	}
 	if other := sharing(h.ID, says, hosts); other != "" {
 		return fmt.Sprintf("%s says that its address is %s, which host %s uses: guests' networks would lead to one of the two. Remove the one that does not have the address with `pagurus host rm`, and join it again with its own", h.ID, says.Address, other)
@@ -285,11 +293,12 @@ func keyed(id fleet.HostID, with string, hosts map[fleet.HostID]fleet.Host) (oth
 
 // sharing is a host of another machine that uses the same address now. Hosts of one machine, as in
 // a lab, may: only an administrator lets several join. One that does not call is no hindrance,
-// because addresses are given out again; it is compared when it comes back.
+// because addresses are given out again; it is compared when it comes back. Nor is one that calls from elsewhere: it is behind
+// NAT, and its address is another network's.
 func sharing(id fleet.HostID, says fleet.Facts, hosts map[fleet.HostID]fleet.Host) (other fleet.HostID) {
 	for _, o := range hosts {
 		f := &o.Facts
-		if o.ID != id && f.Connected && f.Address == says.Address && f.Machine != says.Machine && says.Address != "" && (other == "" || o.ID < other) {
+		if o.ID != id && f.Connected && f.Address == says.Address && (f.From == "" || f.From == f.Address) && f.Machine != says.Machine && says.Address != "" && (other == "" || o.ID < other) {
 			other = o.ID
 		}
 	}

@@ -48,6 +48,8 @@ func TestEveryRequest(t *testing.T) {
 		{fleet.Request{Verb: fleet.Cancel, Job: "j1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Cancel, Job: "j2"}, []string{"root", "grace"}},
 		{fleet.Request{Verb: fleet.Cancel, Job: "none"}, users}, // the answer says that there is none
+		{fleet.Request{Verb: fleet.RemoveJob, Job: "j1"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.RemoveJob, Job: "j2"}, []string{"root", "grace"}},
 		{fleet.Request{Verb: fleet.SendSignal, Job: "j1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Migrate, Job: "j1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"}, []string{"root", "ada"}},
@@ -105,7 +107,7 @@ func TestEveryCall(t *testing.T) {
 	for what := range calls {
 		for _, by := range []fleet.Caller{root, ada, agent, rogue} {
 			host, isRoot := by.Host != "", by.Host == "" && by.Admin
-			want := map[Call]bool{ReadCluster: !host, ReadTrace: !host, Ask: !host, ReadImage: true, Renew: true, PassStream: true, Attach: host || isRoot, BackUp: isRoot, ReadAudit: isRoot}[what]
+			want := map[Call]bool{ReadCluster: !host, ReadTrace: !host, ReadOutput: !host, Ask: !host, ReadImage: true, Renew: true, PassStream: true, Attach: host || isRoot, BackUp: isRoot, ReadAudit: isRoot}[what]
 			if why := MayCall(by, what); (why == "") != want {
 				t.Errorf("%+v calls %q: %q", by, what, why)
 			}
@@ -198,7 +200,8 @@ func TestClaims(t *testing.T) {
 		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has(respelled(keyOf("silent")))}, "10.0.0.1", "which is none"},
 		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has(keyOf("silent")[:20] + "\n" + keyOf("silent")[20:])}, "10.0.0.1", "which is none"},
 	} {
-		if why := MayBe(c.by, c.h, c.says, c.from, hosts); (why == "") != (c.words == "") || !strings.Contains(why, c.words) {
+		c.says.From = c.from
+		if why := MayBe(c.by, c.h, c.says, hosts, fleet.NoEncryption); (why == "") != (c.words == "") || !strings.Contains(why, c.words) {
 			t.Errorf("%+v: %q", c, why)
 		}
 	}
@@ -215,4 +218,40 @@ func respelled(key string) string {
 	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 	last := len(key) - 2 // before the "="
 	return key[:last] + string(digits[strings.IndexByte(digits, key[last])^1]) + "="
+}
+
+// Where a cluster encrypts, a host behind NAT may say an address that it does not call from, and which another has
+// in its own network. It takes nobody's place: an address that a host really calls from is its own.
+func TestHostsBehindNAT(t *testing.T) {
+	natted := func(id fleet.HostID, machine string) fleet.Host {
+		return fleet.Host{ID: id, Facts: fleet.Facts{Connected: true, Address: "192.168.1.5", From: "203.0.113.1", Machine: machine}}
+	}
+	hosts := map[fleet.HostID]fleet.Host{
+		"home": natted("home", "m1"),
+		"node": {ID: "node", Facts: fleet.Facts{Connected: true, Address: "10.0.0.4", From: "10.0.0.4", Machine: "m4"}},
+	}
+	joined := fleet.Host{ID: "office", Credential: fleet.Credential{Key: "k", Machine: "m2"}}
+	for _, c := range []struct {
+		encryption    fleet.Encryption
+		address, from string
+		words         string
+	}{
+		{fleet.AutoEncryption, "192.168.1.5", "203.0.113.9", ""},
+		{fleet.AutoEncryption, "192.168.1.5", "203.0.113.1", ""}, // even behind the same one: the other key is called there in vain
+		{fleet.AutoEncryption, "192.168.1.5", "192.168.1.5", ""}, // the controller's own network has the address, too
+		{fleet.AutoEncryption, "10.0.0.4", "10.0.0.4", "which host node uses"},
+		{fleet.AutoEncryption, "10.0.0.4", "203.0.113.9", ""}, // node is not moved by that
+		{fleet.NoEncryption, "192.168.1.5", "203.0.113.9", "needs a cluster that encrypts"},
+		{"", "192.168.1.5", "203.0.113.9", "needs a cluster that encrypts"},
+	} {
+		says := fleet.Facts{Machine: "m2", Address: c.address, From: c.from}
+		if why := MayBe(agent, joined, says, hosts, c.encryption); (why == "") != (c.words == "") || !strings.Contains(why, c.words) {
+			t.Errorf("%+v: %q", c, why)
+		}
+	}
+	// A claim does not keep the one out that has the address.
+	claimed := map[fleet.HostID]fleet.Host{"rogue": {ID: "rogue", Facts: fleet.Facts{Connected: true, Address: "10.0.0.4", From: "203.0.113.9", Machine: "m9"}}}
+	if why := MayBe(agent, joined, fleet.Facts{Machine: "m2", Address: "10.0.0.4", From: "10.0.0.4"}, claimed, fleet.AutoEncryption); why != "" {
+		t.Errorf("a host that says so takes another's address: %q", why)
+	}
 }

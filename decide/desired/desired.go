@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"pagurus/decide/lifecycle"
+	"pagurus/decide/ways"
 	"pagurus/fleet"
 )
 
@@ -25,6 +26,8 @@ type State struct {
 	shown  map[fleet.JobID]map[fleet.HostID]bool // hosts that show a job's files to its guests
 	on     map[fleet.JobID][]fleet.HostID        // hosts of a job, in no order
 	told   map[fleet.GuestID][]fleet.HostID      // hosts that have a guest, by their facts; made when a guest is sought
+	envoys map[string]fleet.HostID               // by site; made when a host's peers are asked for
+	relays map[ways.Pair]fleet.HostID            // made then, too
 }
 
 // New groups a snapshot by host.
@@ -144,8 +147,21 @@ func (a *State) network(j fleet.Job, host fleet.HostID) fleet.Network {
 		n.Share = &fleet.Share{Export: j.Spec.Export, UID: j.Spec.UID, GID: j.Spec.GID, Files: j.Spec.Files}
 	}
 	a.clients(&n, j, host)
+	n.Peers = a.senders(j.ID, host)
 	slices.SortFunc(n.Endpoints, func(a, b fleet.Endpoint) int { return a.Addr.Compare(b.Addr) })
 	return n
+}
+
+// senders are where frames of a job may come from to a host. They are WireGuard's peers for this job, from the same snapshot: so
+// the host that a guest moves to is one before the guest runs there, and that it leaves until the move is over.
+func (a *State) senders(job fleet.JobID, host fleet.HostID) (all []string) {
+	for _, id := range a.on[job] {
+		if at := a.vtep(id); id != host && at != "" {
+			all = append(all, at)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // plugged is the kind of guest for a port; empty for a virtual machine, because older

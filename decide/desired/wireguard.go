@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"pagurus/decide/ways"
 	"pagurus/fleet"
 )
 
@@ -20,30 +21,101 @@ func end(h fleet.Host) fleet.WireGuardEnd {
 }
 
 // wireGuard is what a host's WireGuard device should be; nil: nothing is encrypted. A host without a number gets no
-// address, so that it makes no device, and sends nothing. Its peers are the hosts that have a job with it, also those that a guest moves
-// to or from. Others have nothing to tell it, and the fewer can send to it, the better.
+// address, so that it makes no device, and sends nothing.
 func (a *State) wireGuard(host fleet.HostID) *fleet.WireGuard {
 	e := a.s.Cluster.Encryption
 	if !e.On() {
 		return nil
 	}
-	w := &fleet.WireGuard{Address: fleet.WireGuardAddr(a.s.Hosts[host].Number), MTU: fleet.WireGuardMTU, KernelOnly: e == fleet.WireGuardOnly}
-	with := map[fleet.HostID]bool{}
-	for _, job := range a.jobs[host] {
-		for _, other := range a.on[job] {
-			with[other] = other != host
+	h := a.s.Hosts[host]
+	w := &fleet.WireGuard{Address: fleet.WireGuardAddr(h.Number), MTU: fleet.WireGuardMTU, KernelOnly: e == fleet.WireGuardOnly}
+	a.chooseRelays()
+	for _, id := range a.peers(host) {
+		w.Peers = append(w.Peers, a.peer(h, a.s.Hosts[id]))
+	}
+	for pair, by := range a.relays {
+		if by == host {
+			keys := [2]string{end(a.s.Hosts[pair[0]]).Key, end(a.s.Hosts[pair[1]]).Key}
+			w.Relays = append(w.Relays, fleet.RelayPair{Hosts: pair, Keys: keys})
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(with)) {
-		if h, known := a.s.Hosts[id]; known && with[id] && end(h).Key != "" && h.Number != 0 {
-			w.Peers = append(w.Peers, fleet.WireGuardPeer{Host: id, Key: end(h).Key, Address: fleet.WireGuardAddr(h.Number), Endpoint: endpoint(h)})
-		}
-	}
+	slices.SortFunc(w.Relays, func(a, b fleet.RelayPair) int { return slices.Compare(a.Hosts[:], b.Hosts[:]) })
 	return w
 }
 
+// peers are the hosts that have a job with a host, also those that a guest moves to or from; and if it stands for its site,
+// those that stand for others. Others have nothing to tell it, and the fewer can send to it, the better.
+func (a *State) peers(host fleet.HostID) []fleet.HostID {
+	with := map[fleet.HostID]bool{}
+	for _, job := range a.jobs[host] {
+		for _, other := range a.on[job] {
+			with[other] = true
+		}
+	}
+	if a.envoys == nil {
+		a.envoys = ways.Envoys(a.s.Hosts)
+	}
+	if site := a.s.Hosts[host].Facts.Site; site != "" && a.envoys[site] == host {
+		for _, other := range a.envoys {
+			with[other] = true
+		}
+	}
+	delete(with, host)
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(with)), func(id fleet.HostID) bool {
+		h, known := a.s.Hosts[id]
+		return !known || end(h).Key == "" || h.Number == 0
+	})
+}
+
+// peer is a host as another should know it.
+func (a *State) peer(of, h fleet.Host) fleet.WireGuardPeer {
+	p := fleet.WireGuardPeer{Host: h.ID, Key: end(h).Key, Address: fleet.WireGuardAddr(h.Number), Endpoint: endpoint(h)}
+	if ways.Together(of, h) {
+		return p
+	}
+	p.Ways = ways.To(h, end(h))
+	pair := ways.PairOf(of.ID, h.ID)
+	by, some := a.relays[pair]
+	if w := a.s.Hosts[by].Facts.WireGuard; some && w != nil {
+		at, err := netip.ParseAddr(underlay(a.s.Hosts[by]))
+		for _, has := range w.Relayed {
+			if err == nil && has.Hosts == pair {
+				p.Relay = &fleet.WireGuardRelay{Host: by, Endpoint: netip.AddrPortFrom(at, has.Port).String()}
+			}
+		}
+	}
+	return p
+}
+
+// chooseRelays chooses who relays for the pairs of peers of which one says that it does not reach the other.
+func (a *State) chooseRelays() {
+	if a.relays != nil {
+		return
+	}
+	a.relays = map[ways.Pair]fleet.HostID{}
+	pairs := map[ways.Pair]bool{}
+	for id, h := range a.s.Hosts {
+		if h.Facts.WireGuard == nil || !h.Facts.Connected {
+			continue
+		}
+		var peers []fleet.HostID
+		for other, path := range h.Facts.WireGuard.Paths {
+			if !path.NeedsRelay {
+				continue
+			}
+			if peers == nil {
+				peers = a.peers(id)
+			}
+			if slices.Contains(peers, other) {
+				pairs[ways.PairOf(id, other)] = true
+			}
+		}
+	}
+	maps.Copy(a.relays, ways.Relays(a.s.Hosts, slices.Collect(maps.Keys(pairs))))
+}
+
 // endpoint is where a host's WireGuard device is called: at its address on the network that hosts
-// share. Hosts behind NAT will have others.
+// share. Those in other networks get its ways.
 func endpoint(h fleet.Host) string {
 	at, err := netip.ParseAddr(underlay(h))
 	if err != nil {

@@ -40,6 +40,15 @@ func peers(w *world, of fleet.HostID) string {
 	return strings.Join(said, "; ")
 }
 
+// senders are the addresses from which a host takes frames of its first network.
+func senders(w *world, host fleet.HostID) string {
+	networks := desired.Wanted(w.s, host).Networks
+	if len(networks) == 0 {
+		return "no network"
+	}
+	return strings.Join(networks[0].Peers, " ")
+}
+
 // Hosts are peers while they have a job together, and reach each other inside alone.
 func TestHostsOfAJobArePeers(t *testing.T) {
 	w := encrypted(t)
@@ -84,12 +93,26 @@ func TestHostsOfAJobArePeers(t *testing.T) {
 			t.Errorf("%s of %s is at %s, wanted %s", e.Addr, e.Host, e.VTEP, want)
 		}
 	}
+	for host, want := range map[fleet.HostID]string{"host1": "fe80::2", "host2": "fe80::1", "host3": "no network"} {
+		if got := senders(w, host); got != want {
+			t.Errorf("%s takes frames from %q, wanted %q", host, got, want)
+		}
+	}
 	home := w.s.Guests["j1g1"].Home
 	w.must(fleet.Request{Verb: fleet.Migrate, Guests: []fleet.GuestID{"j1g1"}, To: "host3"})
 	if got := peers(w, "host3"); !strings.Contains(got, string(home)) || !strings.Contains(got, "host1") {
 		t.Errorf("before it takes in a guest, host3 has the peers %q", got)
 	}
+	// Nobody loses a frame of a guest that moves: until the move is over all take frames from both hosts.
+	for host, want := range map[fleet.HostID]string{"host1": "fe80::2 fe80::3", "host2": "fe80::1 fe80::3", "host3": "fe80::1 fe80::2"} {
+		if got := senders(w, host); home == "host2" && got != want {
+			t.Errorf("before the guest moves, %s takes frames from %q, wanted %q", host, got, want)
+		}
+	}
 	w.answerAll()
+	if got := senders(w, "host1"); home == "host2" && got != "fe80::3" {
+		t.Errorf("when a guest has moved from host2 to host3, host1 takes frames from %q", got)
+	}
 	if got := peers(w, "host2"); home == "host2" && got != "" {
 		t.Errorf("when its guest has left, host2 has the peers %q", got)
 	}
@@ -170,5 +193,65 @@ func TestHostWithoutAKeyIsNotReached(t *testing.T) {
 	}
 	if f := desired.Barred(w.s.Hosts["host2"].Facts, fleet.Cluster{}); len(f.Troubles) != 0 {
 		t.Errorf("where nothing is encrypted it is told %q", f.Troubles)
+	}
+}
+
+// Hosts in different networks get each other's ways, one host of each site is always connected, and who is not reached
+// directly gets a relay once that says where it relays.
+func TestHostsInDifferentNetworks(t *testing.T) {
+	w := encrypted(t)
+	set := func(id fleet.HostID, site, address, from string, edit func(*fleet.WireGuardFacts)) {
+		h := w.s.Hosts[id]
+		h.Facts.Site, h.Facts.Address, h.Facts.From = site, address, from
+		own := *h.Facts.WireGuard
+		edit(&own)
+		h.Facts.WireGuard = &own
+		w.s.Hosts[id] = h
+	}
+	needs := func(to ...fleet.HostID) func(*fleet.WireGuardFacts) {
+		return func(f *fleet.WireGuardFacts) {
+			f.Mapped, f.Paths = []string{"203.0.113.1:4711"}, map[fleet.HostID]fleet.Path{}
+			for _, id := range to {
+				f.Paths[id] = fleet.Path{NeedsRelay: true}
+			}
+		}
+	}
+	set("host1", "ada", "192.168.1.2", "203.0.113.1", needs())
+	set("host2", "bob", "192.168.1.2", "203.0.113.2", func(*fleet.WireGuardFacts) {})
+	set("host3", "hall", "198.51.100.1", "198.51.100.1", func(f *fleet.WireGuardFacts) { f.Relays = true })
+	peer := func(of, id fleet.HostID) fleet.WireGuardPeer {
+		for _, p := range desired.Wanted(w.s, of).WireGuard.Peers {
+			if p.Host == id {
+				return p
+			}
+		}
+		t.Fatalf("%s has no peer %s", of, id)
+		return fleet.WireGuardPeer{}
+	}
+	if got := strings.Join(peer("host2", "host1").Ways, " "); got != "192.168.1.2:7462 203.0.113.1:4711 203.0.113.1:7462" {
+		t.Errorf("host1 is called at %s", got)
+	}
+	relays := func() []fleet.RelayPair { return desired.Wanted(w.s, "host3").WireGuard.Relays }
+	if peer("host1", "host2").Relay != nil || len(relays()) > 0 {
+		t.Error("somebody relays before it is needed")
+	}
+	set("host1", "ada", "192.168.1.2", "203.0.113.1", needs("host2", "host9", "host1"))
+	want := fleet.RelayPair{Hosts: [2]fleet.HostID{"host1", "host2"}, Keys: [2]string{"key of host1", "key of host2"}}
+	if got := relays(); len(got) != 1 || got[0] != want {
+		t.Errorf("host3 relays for %v", got)
+	}
+	if peer("host1", "host2").Relay != nil {
+		t.Error("a relay counts before it says where it is")
+	}
+	set("host3", "hall", "198.51.100.1", "198.51.100.1", func(f *fleet.WireGuardFacts) {
+		f.Relayed = []fleet.RelayPort{{Hosts: want.Hosts, Port: 7470}, {Hosts: [2]fleet.HostID{"host1", "host3"}, Port: 7471}}
+	})
+	for _, ends := range [][2]fleet.HostID{{"host1", "host2"}, {"host2", "host1"}} {
+		if r := peer(ends[0], ends[1]).Relay; r == nil || r.Host != "host3" || r.Endpoint != "198.51.100.1:7470" {
+			t.Errorf("%s reaches %s by %v", ends[0], ends[1], r)
+		}
+	}
+	if peer("host1", "host3").Relay != nil {
+		t.Error("a host that says so relays for others than it was asked to")
 	}
 }

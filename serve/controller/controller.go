@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -52,7 +53,8 @@ type Config struct {
 	Spool      string           // folder for the programs' input and output
 	Encryption fleet.Encryption // between hosts, from when no job is there; empty: as it was
 	Reserve    int64            // bytes that those leave free on its disk: the store may be on the same
-	Alive      func()           // called by the main loop, first when it leads; may be nil
+	Limits     fleet.OutputLimits
+	Alive      func() // called by the main loop, first when it leads; may be nil
 	Log        *slog.Logger
 }
 
@@ -86,6 +88,7 @@ type Controller struct {
 
 	loop           *planner.Loop // nil until it leads
 	hosts          map[fleet.HostID]*host
+	rekeyed        rekeyed
 	heard          []fleet.Report // not yet committed: more are coming, or the store failed
 	failing        bool           // the store refused heard: each tick tries again
 	unsure         bool           // the store may have made a change that it did not answer for
@@ -93,6 +96,7 @@ type Controller struct {
 	told           time.Time      // when watchers were last updated
 	turned         time.Time      // when the loop last turned
 	changed        bool           // facts have come since then
+	stale          bool           // a host left that others may have needed to reach each other
 	trouble        string         // the store's last error, so that it is logged once
 	stalls         stalls
 	trafficQueries trafficQueries
@@ -102,12 +106,12 @@ type Controller struct {
 func New(c Config) *Controller {
 	out := &Controller{
 		Config: c, spool: newSpool(c.Spool), events: make(chan func(context.Context), queue), ready: make(chan struct{}),
-		over: make(chan struct{}), hosts: map[fleet.HostID]*host{},
+		over: make(chan struct{}), hosts: map[fleet.HostID]*host{}, rekeyed: rekeyed{},
 	}
 	if out.Alive == nil {
 		out.Alive = func() {}
 	}
-	out.spool.reserve = c.Reserve
+	out.spool.room.reserve, out.spool.room.limits = c.Reserve, c.Limits
 	out.watching.by = map[chan fleet.Snapshot]bool{}
 	out.stalls.tries, out.trafficQueries.asked = map[fleet.MigrationID]int{}, map[fleet.JobID]time.Duration{}
 	out.asking.replies = map[uint64]question{}
@@ -219,6 +223,12 @@ func (c *Controller) tick(ctx context.Context) {
 		_, err := c.step(ctx, fleet.Tick{At: now()})
 		c.noteStoreError(err)
 		c.encrypt(ctx)
+	}
+	c.makeRoom(ctx)
+	c.changed = c.changed || !maps.Equal(c.current.Load().Crowded, c.spool.room.crowded(now()))
+	if c.stale {
+		c.stale = false
+		c.sendWanted()
 	}
 	c.measureStalls(ctx)
 	c.measureTraffic(ctx)
@@ -412,8 +422,11 @@ func (c *Controller) reload(ctx context.Context) error {
 
 // whole is the snapshot with the facts. It may be read at any time.
 func (c *Controller) whole() fleet.Snapshot {
-	c.loop.Index.At(now())
-	return c.loop.Index.Share()
+	at := now()
+	c.loop.Index.At(at)
+	s := c.loop.Index.Share()
+	s.Crowded = c.spool.room.crowded(at)
+	return s
 }
 
 // snap is the same, valid until the next change.

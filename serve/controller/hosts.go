@@ -10,6 +10,7 @@ import (
 
 	"pagurus/decide/desired"
 	"pagurus/decide/planner"
+	"pagurus/decide/ways"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 )
@@ -94,6 +95,7 @@ func (c *Controller) join(ctx context.Context, by wire.Peer, hello wire.Hello, s
 	if hello.Cluster != "" && hello.Cluster != c.snap().Cluster.ID {
 		return nil, fmt.Errorf("%s belongs to cluster %s and this is %s: use the controller of its cluster, or start the agent with an empty --%s folder", hello.Host, hello.Cluster, c.snap().Cluster.ID, fleet.RunFlag)
 	}
+	hello.Facts.From = by.From // never what the agent says
 	if err := c.believable(by, hello.Host, hello.Facts); err != nil {
 		return nil, err
 	}
@@ -160,6 +162,7 @@ func (c *Controller) detach(id fleet.HostID, s *wire.HostSession) {
 	if h, ok := c.snap().Hosts[id]; ok {
 		h.Facts.Connected = false
 		c.loop.Index.Learn(id, h.Facts)
+		c.stale = c.stale || h.Facts.Site != "" || h.Facts.WireGuard != nil && len(h.Facts.WireGuard.Relayed) > 0
 	}
 	c.publish()
 }
@@ -173,6 +176,7 @@ func (c *Controller) handleMessage(by wire.Peer, id fleet.HostID, s *wire.HostSe
 	case up.Hello != nil:
 		return errors.New("a session begins with one hello; this was a second")
 	case up.Facts != nil:
+		up.Facts.From = by.From // never what the agent says
 		if err := c.believable(by, id, *up.Facts); err != nil {
 			return err
 		}
@@ -271,8 +275,10 @@ func (c *Controller) enter(r fleet.Report) {
 
 // learn stores facts in memory and reports whether other hosts need the change.
 func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
-	before := c.snap().Hosts[id].Facts
-	moved := before.Address != f.Address || wireGuardEnd(before) != wireGuardEnd(f)
+	h := c.snap().Hosts[id]
+	before := h.Facts
+	f = c.rekeyed.admitKey(h, f, now())
+	moved := before.Address != f.Address || wireGuardEnd(before) != wireGuardEnd(f) || ways.Differ(before, f)
 	f.SeenAt, f.Connected = now(), true
 	if behind := fleet.Behind(fleet.Speaker{Name: "its agent", Protocol: f.Protocol}, fleet.Speaker{Name: "the controller", Protocol: fleet.Protocol()}); behind != "" {
 		f.Troubles = append(f.Troubles, behind)

@@ -52,11 +52,12 @@ func (m Members) Identify(ctx context.Context, c *x509.Certificate, from string)
 	return wire.Peer{}, unknown("a controller's certificate opens nothing")
 }
 
-// machinesAt names the machines of the hosts at an address.
+// machinesAt names the machines of the hosts at an address, which call from there or joined with it. What a host behind NAT says
+// is an address in another network, where somebody else may have it.
 func machinesAt(s fleet.Snapshot, address string) []string {
 	var out []string
 	for _, h := range s.Hosts {
-		if h.Facts.Machine != "" && h.Facts.Address == address {
+		if h.Facts.Machine != "" && h.Facts.Address == address && (h.Facts.From == "" || h.Facts.From == address || h.Credential.Address == address) {
 			out = append(out, h.Facts.Machine)
 		}
 	}
@@ -160,7 +161,7 @@ func (c *Controller) claims(by wire.Peer, id fleet.HostID, f fleet.Facts) error 
 	if !known {
 		h = fleet.Host{ID: id}
 	}
-	if reason := access.MayBe(by.Caller, h, f, by.From, c.snap().Hosts); reason != "" {
+	if reason := access.MayBe(by.Caller, h, f, c.snap().Hosts, c.snap().Cluster.Encryption); reason != "" {
 		return errors.New(reason)
 	}
 	return nil

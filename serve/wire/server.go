@@ -79,6 +79,7 @@ type ServeConfig struct {
 	Controller Controller
 	Streams    Streams
 	Forecasts  Forecasts                                   // nil: predictions are refused
+	Output     Output                                      // nil: refused
 	Backup     Backup                                      // nil: refused
 	Audit      Audit                                       // nil: nothing is kept
 	Version    string                                      // this build, for people
@@ -183,6 +184,7 @@ func (s *server) routes() http.Handler {
 	add("GET /v1/jobs/{job}/{stream}", access.PassStream, s.read)
 	add("POST /v1/jobs/{job}/{stream}", access.PassStream, s.write)
 	add("GET /v1/images/{digest}/{file}", access.ReadImage, s.image)
+	add("GET /v1/output", access.ReadOutput, s.output)
 	add("GET /v1/backup", access.BackUp, s.backup)
 	add("GET /v1/audit", access.ReadAudit, s.audit)
 	add("GET "+agentPath, access.Attach, s.agent)

@@ -78,7 +78,9 @@ containers.`,
 	for _, n := range append(a.nouns(), a.memberNouns()...) {
 		AddNoun(root, n)
 	}
+	AddGroup(root, "Jobs:", a.quotaCommand())
 	AddGroup(root, "Jobs, guests, hosts and moves:", a.explainCommand())
+	AddGroup(root, "Hosts:", a.sitesCommand())
 	AddGroup(root, "Members:", a.auditCommand())
 	root.AddCommand(manCommand(root))
 	return root

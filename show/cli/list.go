@@ -126,3 +126,15 @@ func (a *app) draw(text string) error {
 	_, err := io.WriteString(a.Out, text)
 	return err
 }
+
+// sitesCommand shows the paths between sites.
+func (a *app) sitesCommand() *cobra.Command {
+	return a.list(&cobra.Command{
+		Use:   "sites",
+		Short: "Show how sites reach each other: directly or relayed, how fast, how much",
+		Long: `Sites shows the paths between sites, as hosts measure them all the time: whether they
+reach each other directly or by a host that relays, the latency of a round trip, the share
+of echoes that was lost, and the most that passed in each direction lately.`,
+		Example: "  pagurus sites\n  pagurus sites --watch\n  pagurus sites --json | jq '.[] | {sites, kind, latency_ns}'",
+	}, listing{view.Cluster.SiteTable, func(c view.Cluster) any { return c.SitePaths() }})
+}

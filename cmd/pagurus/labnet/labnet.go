@@ -71,16 +71,19 @@ func Port(n int) string { return portPrefix + strconv.Itoa(n) }
 
 // EnsureUplink joins host n's namespace to the bridge. After an error call again.
 func EnsureUplink(n int, namespace daemon.Namespace) error {
-	return joined(n, namespace, func() error { return addressed(uplink, Addr(n)) })
+	return joined(Port(n), bridge, namespace, func() error { return addressed(uplink, Addr(n)) })
 }
 
-// joined makes host n's link from the bridge to its namespace, and does there what makes use
-// of its end.
-func joined(n int, namespace daemon.Namespace, use func() error) error {
-	port := Port(n)
+// joined makes a link from a bridge to a namespace, and does there what makes use of its end.
+func joined(port, to string, namespace daemon.Namespace, use func() error) error {
+	return joinedAs(uplink, port, to, namespace, use)
+}
+
+// joinedAs is joined with a name for the link's end in the namespace.
+func joinedAs(end, port, to string, namespace daemon.Namespace, use func() error) error {
 	err := func() error {
 		if _, err := netlink.LinkByName(port); errors.As(err, new(netlink.LinkNotFoundError)) {
-			if err := addPair(port, namespace); err != nil {
+			if err := addPair(end, port, namespace); err != nil {
 				return err
 			}
 		} else if err != nil {
@@ -90,7 +93,7 @@ func joined(n int, namespace daemon.Namespace, use func() error) error {
 		if err != nil {
 			return err
 		}
-		master, err := netlink.LinkByName(bridge)
+		master, err := netlink.LinkByName(to)
 		if err != nil {
 			return err
 		}
@@ -117,7 +120,7 @@ func joined(n int, namespace daemon.Namespace, use func() error) error {
 	return nil
 }
 
-func addPair(port string, namespace daemon.Namespace) error {
+func addPair(end, port string, namespace daemon.Namespace) error {
 	ns, err := namespace.Open()
 	if err != nil {
 		return err
@@ -125,7 +128,7 @@ func addPair(port string, namespace daemon.Namespace) error {
 	defer func() { _ = ns.Close() }()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = port
-	return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: uplink, PeerNamespace: netlink.NsFd(ns.Fd())})
+	return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: end, PeerNamespace: netlink.NsFd(ns.Fd())})
 }
 
 // listTries is how often links are listed again when they changed meanwhile.

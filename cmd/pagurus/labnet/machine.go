@@ -34,7 +34,7 @@ func Local(n int) netip.Prefix { return netip.PrefixFrom(Addr(n), prefixBits) }
 // EnsureSockets joins host n's namespace to the bridge, and makes the links in it that a
 // machine is plugged into. After an error call again.
 func EnsureSockets(n int, namespace daemon.Namespace, s Sockets) error {
-	return joined(n, namespace, func() error {
+	return joined(Port(n), bridge, namespace, func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = inner
 		if err := ensure(&netlink.Bridge{LinkAttrs: attrs}); err != nil {

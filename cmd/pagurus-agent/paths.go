@@ -1,0 +1,290 @@
+package main
+
+import (
+	"log/slog"
+	"math/bits"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"pagurus/act/wireguard"
+	"pagurus/decide/ways"
+	"pagurus/fleet"
+)
+
+// paths are this host's to peers in other networks: it looks for ways, has the device take the best, and measures it.
+type paths struct {
+	device *wireguard.Device
+	checks *wireguard.Checks
+	own    func() netip.AddrPort // this host's own address, with the device's port
+	server string                // the controller, host:port, which says how it sees that; empty: it is this machine
+	log    *slog.Logger
+	over   chan struct{}
+	ended  sync.WaitGroup
+
+	mu   sync.Mutex
+	far  map[string]*far // by public key
+	echo uint16
+}
+
+// far is a peer in another network.
+type far struct {
+	peer    fleet.WireGuardPeer
+	relay   netip.AddrPort
+	relayed time.Time // since when it is this one
+	called  time.Time
+	heard   time.Time
+	seen    wireguard.Seen // at the last turn
+	counted wireguard.Seen // a while ago, to count bytes
+	since   time.Time      // of counted
+	most    time.Time      // when path.BytesPerSecond was counted
+	path    fleet.Path
+	echoes  uint32 // the last ones; a set bit is one that was lost
+	asked   int    // how many of them there are
+}
+
+// How often things are done.
+const (
+	pathTurn     = 250 * time.Millisecond
+	echoEvery    = 2 * time.Second
+	echoLimit    = time.Second
+	serverEvery  = 20 * time.Second // within what NAT remembers
+	serverSeldom = time.Minute      // without NAT
+	callAgain    = 5 * time.Second
+	countEvery   = time.Second
+	mostFor      = 10 * time.Minute // how long the most bytes a second count
+	lastEchoes   = 32
+)
+
+func openPaths(device *wireguard.Device, own func() netip.AddrPort, server string, log *slog.Logger) (*paths, error) {
+	checks, err := device.OpenChecks()
+	if err != nil {
+		return nil, err
+	}
+	p := &paths{device: device, checks: checks, own: own, server: server, log: log, over: make(chan struct{}), far: map[string]*far{}}
+	p.also(pathTurn, p.turn)
+	p.also(echoEvery, p.measure)
+	p.ended.Go(p.askServer)
+	return p, nil
+}
+
+// also has something else done so often, until the end.
+func (p *paths) also(every time.Duration, do func()) { p.ended.Go(func() { p.repeat(every, do) }) }
+
+func (p *paths) close() error {
+	close(p.over)
+	p.ended.Wait()
+	return p.checks.Close()
+}
+
+func (p *paths) repeat(every time.Duration, do func()) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.over:
+			return
+		case <-tick.C:
+			do()
+		}
+	}
+}
+
+// askServer asks the controller how it sees the device's port, now and then.
+func (p *paths) askServer() {
+	for wait := time.Second; ; {
+		for _, network := range []string{"udp4", "udp6"} {
+			if at, err := net.ResolveUDPAddr(network, p.server); p.server != "" && err == nil {
+				to := at.AddrPort()
+				_ = p.checks.AskServer(netip.AddrPortFrom(to.Addr().Unmap(), to.Port())) // asked again soon
+			}
+		}
+		select {
+		case <-p.over:
+			return
+		case <-time.After(wait):
+		}
+		mapped := p.checks.Mapped()
+		switch {
+		case len(mapped) == 0:
+			wait = min(2*wait, serverEvery)
+		case mapped[0] == p.own():
+			wait = serverSeldom
+		default:
+			wait = serverEvery
+		}
+	}
+}
+
+// want says which peers there are. Those in this host's own network need nothing.
+func (p *paths) want(w *fleet.WireGuard) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seek, stay := map[string][]netip.AddrPort{}, map[string]bool{}
+	if w != nil {
+		for _, peer := range w.Peers {
+			if len(peer.Ways) == 0 {
+				continue
+			}
+			stay[peer.Key] = true
+			f := p.far[peer.Key]
+			if f == nil {
+				f = &far{}
+				p.far[peer.Key] = f
+			}
+			f.peer = peer
+			relay := netip.AddrPort{}
+			if peer.Relay != nil {
+				relay, _ = netip.ParseAddrPort(peer.Relay.Endpoint)
+			}
+			if relay != f.relay {
+				f.relay, f.relayed = relay, time.Now()
+			}
+			for _, text := range peer.Ways {
+				if at, err := netip.ParseAddrPort(text); err == nil {
+					seek[peer.Key] = append(seek[peer.Key], at)
+				}
+			}
+		}
+	}
+	for key := range p.far {
+		if !stay[key] {
+			delete(p.far, key)
+		}
+	}
+	return p.checks.Seek(seek)
+}
+
+// turn looks at every peer, and has the device call it elsewhere where that is better.
+func (p *paths) turn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.far) == 0 {
+		return
+	}
+	seen, err := p.device.Seen()
+	if err != nil {
+		return // the device is made again, and then there is one
+	}
+	now := time.Now()
+	for key, f := range p.far {
+		is, there := seen[key]
+		if !there {
+			continue
+		}
+		f.count(is, now)
+		known, since := p.checks.Known(key)
+		q := ways.Peer{Begun: since, Relay: f.relay, Relayed: f.relayed, Now: is.Endpoint, Heard: f.heard}
+		for _, k := range known {
+			q.Tries = append(q.Tries, ways.Try(k))
+		}
+		p.followChoice(f, ways.Choose(q, now), now)
+	}
+}
+
+// followChoice does what was chosen, and notes it.
+func (p *paths) followChoice(f *far, c ways.Choice, now time.Time) {
+	at := f.seen.Endpoint
+	if c.Call.IsValid() && now.Sub(f.called) >= callAgain {
+		f.called = now
+		if err := p.device.Call(f.peer, c.Call, c.Call == f.relay); err != nil {
+			p.log.Warn("a peer cannot be called elsewhere", "host", f.peer.Host, "cause", err)
+		} else {
+			at = c.Call
+		}
+	}
+	was := f.path
+	f.path.Kind, f.path.NeedsRelay, f.path.Dead, f.path.At, f.path.Relay = c.Kind, c.NeedsRelay, c.Dead, "", ""
+	if at.IsValid() {
+		f.path.At = at.String()
+	}
+	if f.peer.Relay != nil && c.NeedsRelay {
+		f.path.Relay = f.peer.Relay.Host
+	}
+	if f.path.Kind != was.Kind || f.path.Relay != was.Relay {
+		f.path.Since, f.echoes, f.asked, f.path.Latency, f.path.Lost = now.UTC(), 0, 0, 0, 0
+		p.log.Info("the path to a peer in another network", "host", f.peer.Host, "is", string(f.path.Kind), "at", f.path.At, "relay", f.path.Relay, "was", string(was.Kind))
+	}
+}
+
+// count notes what passed.
+func (f *far) count(is wireguard.Seen, now time.Time) {
+	if is.Received > f.seen.Received {
+		f.heard = now
+	}
+	f.seen = is
+	passed := now.Sub(f.since)
+	if passed < countEvery {
+		return
+	}
+	bytes := is.Sent - f.counted.Sent
+	if !f.since.IsZero() && bytes >= 0 {
+		if rate := float64(bytes) / passed.Seconds(); rate > f.path.BytesPerSecond || now.Sub(f.most) > mostFor {
+			f.path.BytesPerSecond, f.most = rate, now
+		}
+	}
+	f.counted, f.since = is, now
+}
+
+// measure has every peer that is reached echo once.
+func (p *paths) measure() {
+	p.mu.Lock()
+	var to []netip.Addr
+	for _, f := range p.far {
+		if f.seen.Endpoint.IsValid() {
+			to = append(to, f.peer.Address)
+		}
+	}
+	p.echo++
+	number := p.echo
+	p.mu.Unlock()
+	if len(to) == 0 {
+		return
+	}
+	took, err := p.device.Echo(to, number, echoLimit)
+	if err != nil {
+		return // without a device
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.far {
+		if f.seen.Endpoint.IsValid() {
+			each, came := took[f.peer.Address]
+			f.noteEcho(each, came)
+		}
+	}
+}
+
+// noteEcho smooths as TCP does (RFC 6298).
+func (f *far) noteEcho(took time.Duration, came bool) {
+	f.echoes <<= 1
+	f.asked = min(f.asked+1, lastEchoes)
+	if !came {
+		f.echoes |= 1
+	}
+	f.path.Lost = float64(bits.OnesCount32(f.echoes)) / float64(f.asked)
+	if !came {
+		return
+	}
+	const part = 8
+	if f.path.Latency == 0 {
+		f.path.Latency = took
+	}
+	f.path.Latency += (took - f.path.Latency) / part
+}
+
+// report is what the controller hears.
+func (p *paths) report(f *fleet.WireGuardFacts) {
+	for _, at := range p.checks.Mapped() {
+		f.Mapped = append(f.Mapped, at.String())
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, each := range p.far {
+		if f.Paths == nil {
+			f.Paths = map[fleet.HostID]fleet.Path{}
+		}
+		f.Paths[each.peer.Host] = each.path
+	}
+}
