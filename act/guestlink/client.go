@@ -101,6 +101,7 @@ func (c *Client) Launch(ctx context.Context, p fleet.Program) error {
 // Wait returns when the program ended.
 func (c *Client) Wait(ctx context.Context, id string) (fleet.Exit, error) {
 	r, err := c.do(ctx, callWait, constant(stream{Program: id}))
+	r.Exit.Signal = r.Exit.Signal[:min(len(r.Exit.Signal), signalBytes)]
 	return r.Exit, err
 }
 
@@ -151,11 +152,13 @@ func (c *Client) Trace(ctx context.Context, q fleet.TraceQuery) ([]fleet.Trace, 
 			return nil, err
 		}
 		for _, raw := range r.Traces {
-			var t fleet.Trace
-			if err := json.Unmarshal(raw, &t); err != nil {
-				return nil, fmt.Errorf("reading the traces from the guest agent: %w", err)
+			t, size, err := readTrace(raw)
+			if err != nil {
+				return nil, err
 			}
-			bytes += len(raw)
+			if bytes += size; bytes > allTraceBytes {
+				break
+			}
 			out = append(out, t)
 		}
 		if r.Next <= int64(first) || len(r.Traces) == 0 {
@@ -164,6 +167,19 @@ func (c *Client) Trace(ctx context.Context, q fleet.TraceQuery) ([]fleet.Trace, 
 		first = int(r.Next)
 	}
 	return out, nil
+}
+
+// readTrace reads a trace, and says how long it is when it is written again. What a guest writes in two bytes
+// may be hundreds then, and too much for a message to the controller.
+func readTrace(raw []byte) (t fleet.Trace, size int, err error) {
+	if err := json.Unmarshal(raw, &t); err != nil {
+		return t, 0, fmt.Errorf("reading the traces from the guest agent: %w", err)
+	}
+	again, err := json.Marshal(t)
+	if err != nil {
+		return t, 0, fmt.Errorf("reading the traces from the guest agent: %w", err)
+	}
+	return t, max(len(raw), len(again)), nil
 }
 
 // Cache returns the guest's report of its memory; if drop is set, after dropping its page
@@ -185,6 +201,9 @@ func (c *Client) Topology(ctx context.Context) (fleet.Topology, error) {
 	if err != nil {
 		return fleet.Topology{}, err
 	}
+	if again, err := json.Marshal(r.Topology); err != nil || len(again) > topologyBytes {
+		return fleet.Topology{}, fmt.Errorf("the guest agent reports a topology of %d bytes, and no guest has one of more than %d: %w", len(again), topologyBytes, err)
+	}
 	return *r.Topology, nil
 }
 
@@ -199,6 +218,7 @@ func constant(v any) func() any { return func() any { return v } }
 // do makes a call, and repeats it while the guest answers Again.
 func (c *Client) do(ctx context.Context, name string, body func() any) (result, error) {
 	for {
+		begun := time.Now()
 		r, err := c.once(ctx, name, body)
 		switch {
 		case err != nil:
@@ -206,9 +226,10 @@ func (c *Client) do(ctx context.Context, name string, body func() any) (result, 
 		case apart(r.Protocol, c.speaks) != "":
 			return result{}, errors.New(apart(r.Protocol, c.speaks))
 		case r.Again:
+			c.rest(ctx, leastPoll-time.Since(begun))
 			continue
 		case r.Error != "":
-			return result{}, errors.New(r.Error)
+			return result{}, errors.New(r.Error[:min(len(r.Error), errorBytes)])
 		}
 		var res result
 		if len(r.Body) > 0 {
@@ -217,6 +238,20 @@ func (c *Client) do(ctx context.Context, name string, body func() any) (result, 
 			}
 		}
 		return res, nil
+	}
+}
+
+// rest waits, unless the call or the link ends.
+func (c *Client) rest(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-c.ctx.Done():
 	}
 }
 
@@ -391,40 +426,52 @@ func (c *Client) attach(out chan []byte) {
 	}
 }
 
-// listen distributes answers until the connection ends.
+// listen distributes answers until the connection ends. A guest that sends what nobody waits for is read
+// slowly: the host's processors pay for reading it, and not the guest's.
 func (c *Client) listen(conn io.Reader) error {
 	var d decoder
 	buffer := make([]byte, 16<<10)
-	for {
+	for unasked := 0; ; {
 		n, err := conn.Read(buffer)
-		d.feed(buffer[:n], c.answered)
+		unasked += n
+		d.feed(buffer[:n], func(payload []byte) {
+			if c.answered(payload) {
+				unasked = 0
+			}
+		})
 		if err != nil {
 			return fmt.Errorf("reading from the guest link: %w", err)
+		}
+		if unasked > unaskedBytes {
+			c.rest(c.ctx, floodPause)
 		}
 	}
 }
 
-func (c *Client) answered(payload []byte) {
+// answered reports whether somebody waited for what has come.
+func (c *Client) answered(payload []byte) bool {
 	var r reply
 	if json.Unmarshal(payload, &r) != nil || r.Session != c.session {
-		return // an answer to an earlier client, still in a buffer
+		return false // an answer to an earlier client, still in a buffer
 	}
 	c.mu.Lock()
 	c.heard = true
 	k := c.calls[r.ID]
 	c.mu.Unlock()
 	if k == nil {
-		return // answered already
+		return false // answered already
 	}
 	if r.Ack {
 		select {
 		case k.acked <- struct{}{}:
 		default:
 		}
-		return
+		return false
 	}
 	select {
 	case k.reply <- r:
+		return true
 	default:
+		return false
 	}
 }

@@ -40,6 +40,18 @@ const (
 	// allTraceBytes limits the accepted traces of one guest: enough for a few hundred
 	// busy ranks, and within one message to the controller.
 	allTraceBytes = 3 << 20
+	// topologyBytes limits what a guest says that it sees, which its host reports every second.
+	topologyBytes = 16 << 10
+	// errorBytes limits what it says of why a call failed, which is stored.
+	errorBytes = 4 << 10
+	// signalBytes limits the name of the signal that ended a program.
+	signalBytes = 32
+	// leastPoll is how often at most the host repeats a call whose wait the guest ends.
+	leastPoll = 100 * time.Millisecond
+	// unaskedBytes is how much may come without an answer that a call waits for; more than the buffers on
+	// the way hold, and than any answer is long. Then each 16 KiB cost the guest floodPause.
+	unaskedBytes = 1 << 20
+	floodPause   = 20 * time.Millisecond
 	// oldest is the oldest guest agent that the host's side speaks with. Raising it ends
 	// jobs of older guests.
 	oldest = 0

@@ -44,8 +44,8 @@ func TestFloodOfARogueHost(t *testing.T) {
 			}
 		})
 	}
-	for i := range 3 {
-		if i == 2 {
+	for i := range 2 {
+		if i == 1 {
 			s.store.set(fmt.Errorf("no space"))
 			time.Sleep(time.Second)
 			s.store.set(nil)
@@ -53,7 +53,7 @@ func TestFloodOfARogueHost(t *testing.T) {
 		begun := time.Now()
 		g := s.on("host1")
 		s.moved(g, "host3")
-		if took := time.Since(begun); took > 20*time.Second {
+		if took := time.Since(begun); took > 40*time.Second {
 			t.Errorf("a job and a move took %s", took)
 		}
 	}

@@ -134,7 +134,7 @@ func explain(log []byte, first string) (sentence string, rough bool) {
 	for _, line := range errors {
 		for i, r := range rules {
 			if m := lines[i].FindStringSubmatch(line); m != nil {
-				return r.say(m), r.rough
+				return printable(r.say(m)), r.rough // a program may have made the names in it
 			}
 		}
 	}
