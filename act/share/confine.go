@@ -57,6 +57,7 @@ func (v *server) jail(ctx context.Context, trees []*os.File) (j jail.Jail, err e
 	j = jail.Jail{
 		UID: s.UID, GID: s.GID, Rights: usersRights, Root: v.folder, Hostname: string(v.job), Folder: recoveryPath(v.folder), Binary: guardPath, Network: true,
 		Env:       []string{"LANG=C.UTF-8", "MALLOC_ARENA_MAX=2"}, // otherwise glibc reserves an arena for each thread
+		Scratch:   "/tmp",                                         // where ganesha tries whether the kernel has locks of open files; else it would pass none to the host
 		MountList: mountList, Texts: map[string]string{"/etc/idmapd.conf": noNames}, FileBytes: math.MaxUint64, OpenFiles: openFiles, Memory: mostMemory,
 	}
 	if s.UID == 0 {

@@ -62,6 +62,18 @@ func TestKernelClientOutlivesTheServer(t *testing.T) {
 		return string(text)
 	}
 	says("CLIENT holding")
+	// The guest's lock holds on the host, too, also after its server was killed.
+	locked := func() bool {
+		f, err := os.OpenFile(filepath.Join(folder, "held"), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}) == unix.EAGAIN
+	}
+	if !locked() {
+		t.Error("the guest's lock does not hold on the host")
+	}
 	before := s.pid()
 	unix.Kill(before, unix.SIGKILL)
 	testkit.Until(t, startLimit, "another server runs", func() bool {
@@ -77,6 +89,9 @@ func TestKernelClientOutlivesTheServer(t *testing.T) {
 	}
 	then := size()
 	testkit.Until(t, startLimit, "the guest writes on", func() bool { return size() > then+20 })
+	if !locked() {
+		t.Error("the guest's lock does not hold on the host after its server was killed")
+	}
 	write(t, filepath.Join(folder, "stop"), "", user, 0o644)
 	text := says("CLIENT done")
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pid()))

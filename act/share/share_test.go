@@ -245,6 +245,10 @@ func TestServerIsConfined(t *testing.T) {
 	if sid, _ := unix.Getsid(pid); sid != pid {
 		t.Errorf("it is in session %d", sid)
 	}
+	// It passes locks on to the host's kernel, so that they hold there, too.
+	if log, err := os.ReadFile(s.file("ganesha.log")); err != nil || strings.Contains(string(log), "locktest") {
+		t.Errorf("it could not try locks of open files: %v\n%s", err, log)
+	}
 	before := pid
 	s.apply(n)
 	if s.pid() != before {

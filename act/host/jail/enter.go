@@ -151,6 +151,8 @@ const (
 	quiet = unix.MS_NOSUID | unix.MS_NOEXEC
 	// rootSize is enough for mount points and device files, which take none.
 	rootSize = "size=64k,nr_inodes=512,mode=755"
+	// scratchSize is enough for a file or two.
+	scratchSize = "size=64k,nr_inodes=256,mode=700"
 	// ownProcesses shows the jail's processes and nothing else of the kernel.
 	ownProcesses = "subset=pid,hidepid=2"
 )
@@ -176,6 +178,15 @@ func (j Jail) furnish() error {
 	}
 	if err := os.Chdir(j.Root); err != nil {
 		return err
+	}
+	if j.Scratch != "" { // before the files, which may be below
+		at := "." + j.Scratch
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount("pagurus", at, "tmpfs", quiet|unix.MS_NODEV, fmt.Sprintf("%s,uid=%d,gid=%d", scratchSize, j.UID, j.GID)); err != nil {
+			return fmt.Errorf("mount %s: %w", j.Scratch, err)
+		}
 	}
 	for i, f := range j.Files {
 		if err := f.show(trees[i]); err != nil {

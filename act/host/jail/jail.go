@@ -33,6 +33,7 @@ type Jail struct {
 	Env      []string `json:"env"`
 	Network  bool     `json:"network,omitempty"` // it keeps the host's; else it has none
 
+	Scratch   string            `json:"scratch,omitempty"`    // a small folder in memory for what it writes; empty: none
 	Texts     map[string]string `json:"texts,omitempty"`      // files of its own, by their paths
 	MountList string            `json:"mount_list,omitempty"` // a file that lists its mounts, without saying which are in memory; empty: none
 
