@@ -24,9 +24,9 @@ import (
 
 // The messages of WireGuard that matter here, with their sizes and the places in them.
 const (
-	initiation, response, cookie, data = 1, 2, 3, 4
+	initiation, response, cookie, transport = 1, 2, 3, 4
 
-	initiationBytes, responseBytes, cookieBytes, leastData = 148, 92, 64, 32
+	initiationBytes, responseBytes, cookieBytes, leastBytes = 148, 92, 64, 32
 
 	senderPlace, receiverPlace, cookieReceiver = 4, 8, 4
 	macBytes                                   = 16
@@ -95,13 +95,13 @@ func (p *pair) serve() {
 
 // pass says where a message goes; nowhere: it is dropped.
 func (p *pair) pass(b []byte, from netip.AddrPort, now time.Time) []netip.AddrPort {
-	if len(b) < leastData {
+	if len(b) < leastBytes {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch kind := binary.LittleEndian.Uint32(b); {
-	case kind == data:
+	case kind == transport:
 		for i := range p.sides {
 			if to := p.sides[1-i].at; p.sides[i].at == from && to.IsValid() {
 				return []netip.AddrPort{to}

@@ -42,11 +42,11 @@ func newKey(t *testing.T) wgtypes.Key {
 
 // message is one of WireGuard's, to a host with a public key.
 func message(kind, index uint32, to wgtypes.Key) []byte {
-	size, place := map[uint32]int{initiation: initiationBytes, response: responseBytes, cookie: cookieBytes, data: 100}[kind], receiverPlace
+	size, place := map[uint32]int{initiation: initiationBytes, response: responseBytes, cookie: cookieBytes, transport: 100}[kind], receiverPlace
 	switch kind {
 	case initiation:
 		place = senderPlace
-	case cookie, data:
+	case cookie, transport:
 		place = cookieReceiver
 	}
 	b := make([]byte, size)
@@ -71,7 +71,7 @@ func TestPass(t *testing.T) {
 	}
 	ask := func(to wgtypes.Key, index uint32) []byte { return message(initiation, index, to) }
 	answer := func(to wgtypes.Key, index uint32) []byte { return message(response, index, to) }
-	packet := message(data, 9, wgtypes.Key{})
+	packet := message(transport, 9, wgtypes.Key{})
 	broken := ask(keyB, 1)
 	broken[50] ^= 1
 	type step struct {
@@ -183,7 +183,7 @@ func TestTheProcess(t *testing.T) {
 	apply(begun, one)
 	port := r.Ports()[0].Port
 	a, b := newEndpoint(t), newEndpoint(t)
-	packet := message(data, 5, keyB)
+	packet := message(transport, 5, keyB)
 	testkit.Until(t, 10*time.Second, "both agree", func() bool {
 		a.send(message(initiation, 1, keyB), port)
 		b.send(message(initiation, 2, keyA), port)
