@@ -116,6 +116,7 @@ type Job struct {
 	Exit      *Exit     `json:"exit,omitempty"`
 	Cause     string    `json:"cause,omitempty"`
 	Ending    *Ending   `json:"ending,omitempty"`  // the program was told to end, and has a grace period
+	Alone     bool      `json:"alone,omitempty"`   // its guests and moves are forgotten; what is kept is its end and its output
 	Requeue   bool      `json:"requeue,omitempty"` // start it again from the beginning when there is room
 	Again     JobID     `json:"again,omitempty"`   // the job that restarts it
 	Traffic   []Traffic `json:"traffic,omitempty"` // between its guests, most first, as last measured; empty: unknown

@@ -22,6 +22,7 @@ type Observation struct {
 	Enrolment *Enrolment // a machine or a person wants to join, and shows a token
 
 	Encryption Encryption // what the controller was configured to; empty: not observed
+	Crowding   []JobID    // ended jobs whose output makes room for more of their user
 }
 
 // Caller is who made a request. The controller sets it from the connection.
@@ -40,6 +41,7 @@ type RequestVerb string
 const (
 	Submit     RequestVerb = "submit"      // Spec, Image
 	Cancel     RequestVerb = "cancel"      // Job, Grace
+	RemoveJob  RequestVerb = "remove job"  // Job, which has ended: forget it, with its output
 	SendSignal RequestVerb = "signal"      // Job, Signal; not stored
 	Migrate    RequestVerb = "migrate"     // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; with Host: as if Host were drained
 	CancelMove RequestVerb = "cancel move" // Move

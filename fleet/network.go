@@ -141,6 +141,7 @@ type Network struct {
 	MTU       int        `json:"mtu,omitempty"`   // 0: NetworkMTU
 	Endpoints []Endpoint `json:"endpoints"`       // all on the network, sorted by Addr
 	Ports     []Port     `json:"ports,omitempty"` // of guests on this host, sorted by Index
+	Peers     []string   `json:"peers,omitempty"` // from where frames may come: the VTEPs of the other hosts with a part of the job, also of those that a guest moves to or from
 	Share     *Share     `json:"share,omitempty"` // set on the host that serves the job's files
 	Mount     *Mount     `json:"mount,omitempty"` // set on hosts whose kernel mounts the job's files for containers
 }

@@ -16,6 +16,7 @@ type Snapshot struct {
 	Migrations map[MigrationID]Migration `json:"migrations"`
 	Users      map[UserID]User           `json:"users,omitempty"`
 	Tokens     map[TokenID]JoinToken     `json:"tokens,omitempty"`
+	Crowded    map[JobID]string          `json:"crowded,omitempty"` // jobs whose programs wait, since there is no room for their output, and why; never stored
 }
 
 // Cluster is the state that exists once.

@@ -186,7 +186,9 @@ mount -t overlay -o "lowerdir=/,upperdir=$layer/upper,workdir=$layer/work" overl
 cat "$2" >"$layer/root/pagurus.deb"
 cat "$3" >"$layer/root/controller.deb"
 mount -t tmpfs tmpfs "$layer/root/run"
-mount -t tmpfs tmpfs "$layer/root/tmp"
+# Other tests may write here meanwhile.
+mkdir -p "$layer/root/var/cache/pagurus-test"
+for each in tmp var/tmp var/cache/pagurus-test; do mount -t tmpfs tmpfs "$layer/root/$each"; done
 mount --rbind /dev "$layer/root/dev"
 mount --rbind /proc "$layer/root/proc"
 cat >"$layer/root/tmp/inside" <<'END'

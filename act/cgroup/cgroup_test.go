@@ -305,6 +305,9 @@ func TestConfine(t *testing.T) {
 		t.Fatal(err)
 	}
 	const guest = fleet.GuestID("g1")
+	if why := Unlimited(); why != "" {
+		t.Errorf("with a limit: %s", why)
+	}
 	pid := spinner(t)
 	for _, memory := range []int64{64 << 20, 96 << 20} {
 		if err := g.Confine(guest, fleet.Resources{CPUs: 2, MemoryBytes: memory}, 77, pid); err != nil {
@@ -319,6 +322,7 @@ func TestConfine(t *testing.T) {
 				}
 			}
 		}
+		swapped(t, g, guest, int(memory))
 		if held[fmt.Sprint(memory)] != 1 || held["77"] != 1 || held["2048"]+held["200"] != 1 {
 			t.Errorf("it is held to %v", held)
 		}

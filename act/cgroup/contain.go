@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,13 +71,14 @@ func (g *Groups) Confine(guest fleet.GuestID, need fleet.Resources, tasks, pid i
 	return nil
 }
 
-// holdMemory limits a group's memory, and moves a process there if that is a separate tree.
+// holdMemory limits a group's memory, to which swap space adds nothing, and moves a process there if that is a separate tree.
 func (g *Groups) holdMemory(at string, most int64, pid int) error {
 	if _, old := g.tree.(legacy); !old {
 		if enableController(path.Dir(at), "+memory") != nil {
 			return nil
 		}
-		return limitMemory(filepath.Join(mountPoint, at), "memory.max", "max", most)
+		dir := filepath.Join(mountPoint, at)
+		return errors.Join(limitMemory(dir, "memory.max", "max", most), setSwap(dir, "0"))
 	}
 	root, err := hierarchy("memory")
 	if err != nil {
@@ -86,7 +88,7 @@ func (g *Groups) holdMemory(at string, most int64, pid int) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := limitMemory(dir, "memory.limit_in_bytes", "-1", most); err != nil {
+	if err := limitBoth(dir, most); err != nil {
 		return err
 	}
 	return write(dir, procs, strconv.Itoa(pid))
@@ -170,6 +172,18 @@ func (g *Groups) Swap(guest fleet.GuestID, on bool) error {
 		return fmt.Errorf("let the memory of guest %s be swapped out: %w", guest, err)
 	}
 	return nil
+}
+
+// Unlimited says, for people, why guests' memory has no limit on this host; empty: it has one.
+func Unlimited() string {
+	if cgroups.Mode() != cgroups.Unified {
+		if _, err := hierarchy("memory"); err == nil {
+			return ""
+		}
+	} else if text, err := os.ReadFile(filepath.Join(mountPoint, "cgroup.controllers")); err == nil && slices.Contains(strings.Fields(string(text)), "memory") {
+		return ""
+	}
+	return "the kernel's memory controller is off, so a guest can use up all memory of this host: start the kernel with cgroup_enable=memory and without cgroup_disable=memory (/proc/cmdline)"
 }
 
 // hasteEvery is shorter than the time after which the kernel delays moves again.

@@ -328,6 +328,13 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	if err := sandbox.MountRoot(r.Image, filepath.Join(g.Dir, storeDir), root); err != nil {
 		return err
 	}
+	filters, err := criu.FirstFilters(images)
+	if err == nil {
+		err = sandbox.Known(filters)
+	}
+	if err != nil {
+		return err
+	}
 	if err := t.remember(in, images); err != nil {
 		return err
 	}
@@ -341,7 +348,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	defer enough()
 	go d.config.Cgroups.Hasten(life)
 	restoring.Lazy = t.lazyFill != nil
-	_, err := restoring.Do(life)
+	_, err = restoring.Do(life)
 	enough()
 	if err != nil && g.Remembered().Arrived {
 		d.config.Log.Warn("CRIU failed when a guest was whole, which cannot be taken back", "guest", g.ID, "cause", err)

@@ -37,6 +37,15 @@ func (a *Address) Here() netip.Addr {
 	return netip.Addr{}
 }
 
+// Again is the place of an earlier listener now. A stored one names its link by a number, which is another link's if the device was made
+// again since.
+func Again(earlier netip.AddrPort, here netip.Addr) netip.AddrPort {
+	if earlier.Addr().WithZone("") != here.WithZone("") {
+		return earlier
+	}
+	return netip.AddrPortFrom(here, earlier.Port())
+}
+
 // Listen opens a listener for a guest that moves here, and returns where it is. Port 0 stands for any that is free.
 func Listen(ctx context.Context, at netip.AddrPort) (net.Listener, netip.AddrPort, error) {
 	var config net.ListenConfig

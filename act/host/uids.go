@@ -3,8 +3,11 @@ package host
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
 )
@@ -45,6 +48,25 @@ func (u UIDs) String() string { return fmt.Sprintf("%d-%d", u.First, u.Last) }
 
 // Has reports whether an ID is of the range.
 func (u UIDs) Has(id uint32) bool { return u.First <= id && id <= u.Last }
+
+// Users are the users of this machine's processes.
+func Users() (map[uint32]bool, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	used := map[uint32]bool{}
+	for _, e := range entries {
+		if _, no := strconv.Atoi(e.Name()); no != nil {
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Stat("/proc/"+e.Name(), &st) == nil { // its owner is the process's user, also of one that nobody may look into
+			used[st.Uid] = true
+		}
+	}
+	return used, nil
+}
 
 // Free returns the lowest ID that is not in use.
 func (u UIDs) Free(used map[uint32]bool) (uint32, error) {

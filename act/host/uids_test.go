@@ -2,6 +2,9 @@ package host
 
 import (
 	"errors"
+	"os"
+	"os/exec"
+	"syscall"
 	"testing"
 )
 
@@ -36,5 +39,25 @@ func TestUIDs(t *testing.T) {
 	// The whole of the largest range can be walked to its end.
 	if got, err := (UIDs{mostUID, mostUID}).Free(map[uint32]bool{mostUID: true}); err == nil {
 		t.Errorf("%d is free", got)
+	}
+}
+
+// A user with a process here is in use, whoever started it and whatever may be read of it.
+func TestUsers(t *testing.T) {
+	used, err := Users()
+	if err != nil || !used[uint32(os.Geteuid())] || used[2_099_999_990] {
+		t.Fatalf("in use are %v: %v", used, err)
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	cmd := exec.Command("sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 2_099_999_990, Gid: 2_099_999_990}, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Kill(); cmd.Wait() }()
+	if used, err = Users(); err != nil || !used[2_099_999_990] {
+		t.Errorf("a process's user is not in use: %v", err)
 	}
 }

@@ -56,6 +56,10 @@ func (k *kernel) apply(c Change) error {
 		return k.setArrival(c)
 	case deleteArrival:
 		return k.deleteArrival(c)
+	case setGateIn:
+		return k.setGateIn(c)
+	case setGateOut:
+		return k.setGateOut(c)
 	}
 	return fmt.Errorf("unknown change")
 }
@@ -168,6 +172,11 @@ func (k *kernel) tuneLink(name string, l Link) error {
 	}
 	if err := k.setHook(name, l.Hooks); err != nil {
 		return fmt.Errorf("making a place for filters: %w", err)
+	}
+	if l.Tags {
+		if err := k.addFilter(tagger(name)); err != nil {
+			return fmt.Errorf("tagging its frames: %w", err)
+		}
 	}
 	if l.Kind == bridgeKind {
 		if err := k.setBridge(name, l.Bridge); err != nil {

@@ -23,6 +23,8 @@ const (
 	deleteNeighbour Verb = "delete neighbour"
 	setArrival      Verb = "set arrival"
 	deleteArrival   Verb = "delete arrival"
+	setGateIn       Verb = "let in"
+	setGateOut      Verb = "let out"
 )
 
 // Change is one step from one state to another. Links use only Key.Link and Link, entries
@@ -43,6 +45,8 @@ func (c Change) String() string {
 		return fmt.Sprintf("%s %s", c.Verb, c.Key.Link)
 	case setForward, setTunnel, setNeighbour, setArrival:
 		return fmt.Sprintf("%s %s %s -> %s", c.Verb, c.Key.Link, c.Key.Addr, c.Value)
+	case setGateIn, setGateOut:
+		return fmt.Sprintf("%s %s -> %s", c.Verb, c.Key.Link, c.Value)
 	default:
 		return fmt.Sprintf("%s %s %s", c.Verb, c.Key.Link, c.Key.Addr)
 	}
@@ -51,11 +55,12 @@ func (c Change) String() string {
 // Diff returns the changes from have to want, in the order to apply them. It is pure.
 // Between two of them, frames for a guest go the old way or the new one. So the tunnel's
 // entry, or a port, is made before frames are sent to it, and removed after they are sent
-// elsewhere.
+// elsewhere. No tunnel is made before the gate is closed to others, and none is shut out that does not
+// tag its frames yet.
 func Diff(have, want State) []Change {
 	dropped, changes, last := linkChanges(have, want)
 	have = have.without(dropped)
-	return slices.Concat(changes,
+	return slices.Concat(settings(setGateIn, have.GateIn, want.GateIn), changes, settings(setGateOut, have.GateOut, want.GateOut),
 		settings(setTunnel, have.Tunnel, want.Tunnel),
 		settings(setArrival, have.Arrivals, want.Arrivals),
 		settings(setForward, have.Forward, want.Forward),
@@ -125,7 +130,7 @@ func isBridge(c Change, s State) bool { return s.Links[c.Key.Link].Kind == bridg
 // leading to them.
 func (s State) without(links map[string]bool) State {
 	left := newState()
-	left.Links = s.Links
+	left.Links, left.GateIn, left.GateOut = s.Links, s.GateIn, s.GateOut
 	for k, port := range s.Forward {
 		if !links[k.Link] && !links[port] {
 			left.Forward[k] = port

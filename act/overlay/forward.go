@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 
+	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -64,7 +65,7 @@ type filter struct {
 	parent uint32
 	handle uint32
 	name   string
-	code   []uint64
+	code   asm.Instructions
 }
 
 // hook is the place for filters on a link (tc-bpf(8), clsact).
@@ -103,12 +104,12 @@ func (k *kernel) readHooks(s State, names map[int]string) error {
 }
 
 func (k *kernel) addFilter(f filter) error {
-	p, err := loadProgram("pg_filter", f.code)
+	p, err := loadProgram(f.code)
 	if err != nil {
 		return err
 	}
-	defer p.close() // the filter keeps it loaded
-	return k.traffic.FilterReplace(k.describe(f, p.fd))
+	defer p.Close() // the filter keeps it loaded
+	return k.traffic.FilterReplace(k.describe(f, p.FD()))
 }
 
 func (k *kernel) describe(f filter, fd int) *netlink.BpfFilter {
@@ -170,20 +171,27 @@ func (k *kernel) readFilters(s State) error {
 		if l.Kind != tunnelKind && l.Kind != bridgeKind {
 			continue
 		}
-		link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: k.index[name]}}
-		filters, err := whole(func() ([]netlink.Filter, error) { return k.traffic.FilterList(link, netlink.HANDLE_MIN_INGRESS) })
-		if errors.Is(err, unix.ENODEV) {
-			continue // removed meanwhile
-		}
+		filters, err := k.programs(name, netlink.HANDLE_MIN_INGRESS)
 		if err != nil {
 			return err
 		}
 		for _, f := range filters {
-			b, ok := f.(*netlink.BpfFilter)
-			if ok && l.Kind == tunnelKind {
-				k.readArrival(s, name, b)
-			} else if ok && b.Name == guard(name).name {
+			if l.Kind == tunnelKind {
+				k.readArrival(s, name, f)
+			} else if f.Name == guard(name).name {
 				l.Bridge.ToHost = false
+				s.Links[name] = l
+			}
+		}
+		if l.Tunnel.Lower == "" {
+			continue
+		}
+		if filters, err = k.programs(name, netlink.HANDLE_MIN_EGRESS); err != nil {
+			return err
+		}
+		for _, f := range filters {
+			if f.Name == tagger(name).name {
+				l.Tags = true
 				s.Links[name] = l
 			}
 		}

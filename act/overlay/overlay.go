@@ -90,7 +90,7 @@ func (o *Overlay) Clear(ctx context.Context) error { return o.Apply(ctx, nil) }
 func (o *Overlay) Read() (State, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.kernel.read()
+	return o.kernel.read(o.config.Address.Zone())
 }
 
 // Close leaves the networks in place for the next Open.
@@ -108,7 +108,7 @@ const settlings = 3
 func (o *Overlay) applyState(ctx context.Context, want State) error {
 	var failed []error
 	for range settlings {
-		have, err := o.kernel.read()
+		have, err := o.kernel.read(o.config.Address.Zone())
 		if err != nil {
 			return err
 		}
@@ -117,16 +117,21 @@ func (o *Overlay) applyState(ctx context.Context, want State) error {
 			return nil
 		}
 		failed = nil
+		open := false // the link to other hosts, for anyone
 		for _, c := range changes {
 			if err := ctx.Err(); err != nil {
 				return fmt.Errorf("setting up jobs' networks: %w", err)
 			}
+			if open && c.Link.Kind == tunnelKind {
+				continue
+			}
 			if err := o.kernel.apply(c); err != nil {
 				failed = append(failed, fmt.Errorf("%s: %w", c, o.taken(c, err)))
+				open = open || c.Verb == setGateIn
 			}
 		}
 	}
-	have, err := o.kernel.read()
+	have, err := o.kernel.read(o.config.Address.Zone())
 	if err != nil {
 		return err
 	}

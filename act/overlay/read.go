@@ -82,8 +82,8 @@ func (k *kernel) dump(kind int, answer uint16, family int) ([][]byte, error) {
 	})
 }
 
-// read returns the state of all our links.
-func (k *kernel) read() (State, error) {
+// read returns the state of all our links, and the gate of the link to other hosts, if there is one.
+func (k *kernel) read(lower string) (State, error) {
 	s := newState()
 	messages, err := k.dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, unix.AF_UNSPEC)
 	if err != nil {
@@ -98,6 +98,9 @@ func (k *kernel) read() (State, error) {
 			return s, err
 		}
 		names[l.index] = l.name
+		if l.name == lower {
+			k.index[lower] = l.index
+		}
 		if ours.MatchString(l.name) {
 			s.Links[l.name] = l.Link
 			masters[l.name] = l.master
@@ -130,6 +133,11 @@ func (k *kernel) read() (State, error) {
 	}
 	if err := k.readFilters(s); err != nil {
 		return s, fmt.Errorf("reading the filters: %w", err)
+	}
+	if k.index[lower] != 0 {
+		if err := k.readGate(s, lower); err != nil {
+			return s, fmt.Errorf("reading what %s lets through: %w", lower, err)
+		}
 	}
 	return s, nil
 }

@@ -19,6 +19,8 @@ type State struct {
 	Tunnel     map[Key]string // VXLAN link and MAC → address of its host
 	Neighbours map[Key]string // bridge and IP address → the MAC for ARP answers
 	Arrivals   map[Key]string // VXLAN link and MAC → name of the port for frames from the tunnel
+	GateIn     map[Key]string // link to other hosts → what it lets in, a Gate's text
+	GateOut    map[Key]string // link to other hosts → the UDP port to which it lets only our tunnels send
 }
 
 // Key is a link's name and an address on it.
@@ -44,6 +46,7 @@ type Link struct {
 	Up      bool
 	SelfV6  bool // gives itself an IPv6 address and announces it
 	Hooks   bool // filters can be attached
+	Tags    bool // its frames are tagged, as the gate wants it
 	Bridge  Bridge
 	Tunnel  Tunnel
 	Port    Port
@@ -104,7 +107,8 @@ var leads = map[string]struct {
 }{"pgn": {"pgs", pairKind}, "pgf": {"pgm", pairKind}, "pgc": {"pgt", pairKind}, "pgh": {"pgt", tapKind}}
 
 func newState() State {
-	return State{Links: map[string]Link{}, Forward: map[Key]string{}, Tunnel: map[Key]string{}, Neighbours: map[Key]string{}, Arrivals: map[Key]string{}}
+	return State{Links: map[string]Link{}, Forward: map[Key]string{}, Tunnel: map[Key]string{}, Neighbours: map[Key]string{}, Arrivals: map[Key]string{},
+		GateIn: map[Key]string{}, GateOut: map[Key]string{}}
 }
 
 // Want returns the state of these networks on the host of c. Invalid parts are left out
@@ -117,6 +121,7 @@ func Want(c Config, networks []fleet.Network) (State, error) {
 			wrong = append(wrong, fmt.Errorf("network of job %s: %w", n.Job, err))
 		}
 	}
+	s.wantGate(c, networks)
 	return s, errors.Join(wrong...)
 }
 
@@ -126,7 +131,7 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 	}
 	bridge, tunnel, mtu := n.Subnet.BridgeName(), n.Subnet.TunnelName(), n.WholeMTU()
 	s.Links[bridge] = Link{Kind: bridgeKind, MTU: mtu, Up: true, Hooks: true}
-	s.Links[tunnel] = Link{Kind: tunnelKind, Master: bridge, MTU: mtu, Up: true, Hooks: true, Port: tunnelPort, HasPort: true,
+	s.Links[tunnel] = Link{Kind: tunnelKind, Master: bridge, MTU: mtu, Up: true, Hooks: true, Tags: c.Address.Zone() != "", Port: tunnelPort, HasPort: true,
 		Tunnel: Tunnel{VNI: n.Subnet.VNI(), Local: c.Address.WithZone("").String(), Lower: c.Address.Zone(), Port: c.Port}}
 	local := map[fleet.GuestID]string{}
 	for _, p := range n.Ports {
@@ -204,9 +209,9 @@ func (s State) String() string {
 	for _, table := range []struct {
 		name    string
 		entries map[Key]string
-	}{{"forward", s.Forward}, {"tunnel", s.Tunnel}, {"neighbour", s.Neighbours}, {"arrival", s.Arrivals}} {
+	}{{"forward", s.Forward}, {"tunnel", s.Tunnel}, {"neighbour", s.Neighbours}, {"arrival", s.Arrivals}, {inName, s.GateIn}, {outName, s.GateOut}} {
 		for _, k := range sortedKeys(table.entries) {
-			fmt.Fprintf(&b, "%s %s %s -> %s\n", table.name, k.Link, k.Addr, table.entries[k])
+			fmt.Fprintf(&b, "%s %s -> %s\n", table.name, strings.TrimSpace(k.Link+" "+k.Addr), table.entries[k])
 		}
 	}
 	return b.String()
@@ -230,6 +235,7 @@ func (l Link) String() string {
 	say(l.PeerMAC != "", "to %s", l.PeerMAC)
 	say(l.SelfV6, "self-v6")
 	say(l.Hooks, "hooks")
+	say(l.Tags, "tags")
 	say(l.Bridge.STP, "stp")
 	say(l.Bridge.Snooping, "snooping")
 	say(l.Bridge.ToHost, "to-host")

@@ -391,6 +391,33 @@ func TestAttack(t *testing.T) {
 	}
 }
 
+// TestSocketsOfOthers: a QEMU that puts another guest's socket in the place of its own, as a link of either kind, has the agent
+// talk to nobody.
+func TestSocketsOfOthers(t *testing.T) {
+	w, d, _ := jailed(t)
+	own, other := filepath.Join(w.hosts[0].Run, "guests", "j1g0", "link.sock"), filepath.Join(w.hosts[0].Run, "guests", "j2g1", "link.sock")
+	if err := os.Rename(own, own+".kept"); err != nil {
+		t.Fatal(err)
+	}
+	for says, link := range map[string]func(string, string) error{"it is no socket": os.Symlink, "listens on it": os.Link} {
+		if err := link(other, own); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := d.Link(t.Context(), "j1g0"); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("it talks to another guest: %v, %v, want %q", c, err, says)
+		}
+		if err := os.Remove(own); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(own+".kept", own); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []fleet.GuestID{"j1g0", "j2g1"} {
+		drivertest.Healthy(t, d, id)
+	}
+}
+
 // TestMemoryIsHeldTo: who uses up the memory of a guest's group is ended; the other guest and the host are not.
 func TestMemoryIsHeldTo(t *testing.T) {
 	w, d, groups := jailed(t)

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"pagurus/act/host"
+	"pagurus/act/host/jail"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 )
@@ -52,6 +53,8 @@ type Cgroups interface {
 	// Confine moves a process to the guest's group, which is held to these CPUs, so much memory and
 	// so many threads.
 	Confine(guest fleet.GuestID, need fleet.Resources, tasks, pid int) error
+	// Swap lets the guest's memory be swapped out, as suits one that is suspended, or ends that.
+	Swap(guest fleet.GuestID, on bool) error
 	// Remove removes the guest's control group. It is not an error if the group does not exist.
 	Remove(guest fleet.GuestID) error
 }
@@ -147,6 +150,9 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	}
 	if d.config.Shim == "" {
 		return errors.New("pagurus-shim is not beside this program, and guests are jailed by it: install Pagurus again")
+	}
+	if err := jail.Supported(); err != nil {
+		return err
 	}
 	if d.config.Accelerator != "" {
 		if d.ability.Accelerator = d.config.Accelerator; d.ability.Accelerator == Emulation {

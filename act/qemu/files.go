@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -64,16 +63,6 @@ func tailOf(path string) string {
 	}
 	defer f.Close()
 	return host.Tail(f)
-}
-
-// shortPath returns a path to a file in dir that fits a UNIX socket address, however long
-// dir is. It is valid until the folder is closed.
-func shortPath(dir, file string) (path string, folder *os.File, err error) {
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return "", nil, fmt.Errorf("open %s: %w", dir, err)
-	}
-	return filepath.Join("/proc/self/fd", strconv.Itoa(fd), file), os.NewFile(uintptr(fd), dir), nil
 }
 
 // lastWords returns the last lines of two files, the second in brackets.

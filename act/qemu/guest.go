@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"pagurus/act/host"
 	"pagurus/act/qemu/passage"
 	"pagurus/act/qemu/qmp"
@@ -115,12 +117,11 @@ func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 			return client, nil
 		}
 	}
-	path, folder, err := shortPath(g.Dir, monitorSocket)
+	conn, err := g.dial(ctx, monitorSocket)
 	if err != nil {
 		return nil, err
 	}
-	defer folder.Close()
-	if client, err = qmp.Open(ctx, path); err != nil {
+	if client, err = qmp.Over(ctx, conn); err != nil {
 		return nil, err
 	}
 	g.Mu.Lock()
@@ -133,6 +134,16 @@ func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 	events, _ := client.Subscribe()
 	go g.listen(events, g.heard)
 	return client, nil
+}
+
+// dial connects to a socket of the guest's QEMU, and to nothing that QEMU may have put in its place.
+func (g *guest) dial(ctx context.Context, name string) (net.Conn, error) {
+	folder, err := os.OpenFile(g.Dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	return host.DialSocket(ctx, folder, name, g.Remembered().Process.PID)
 }
 
 // listen records when QEMU suspends the guest and why QEMU ends, until the connection ends.
@@ -232,13 +243,7 @@ func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser
 		g.link.Close()
 	}
 	g.Mu.Unlock()
-	path, folder, err := shortPath(g.Dir, linkSocket)
-	if err != nil {
-		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, err)
-	}
-	defer folder.Close()
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", path)
+	conn, err := g.dial(ctx, linkSocket)
 	if err != nil {
 		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, err)
 	}

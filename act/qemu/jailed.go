@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"pagurus/act/qemu/jail"
+	"pagurus/act/host/jail"
 	"pagurus/fleet"
 )
 
@@ -47,7 +47,7 @@ func (d *Driver) confine(m machine, pid int) error {
 func (d *Driver) jail(ctx context.Context, m machine) (jail.Jail, error) {
 	dir := d.dir(m.guest)
 	j := jail.Jail{
-		UID: m.uid, Root: d.config.Run, Hostname: string(m.guest), Folder: dir,
+		UID: m.uid, GID: m.uid, Root: d.config.Run, Hostname: string(m.guest), Folder: dir,
 		Program: append([]string{d.binary}, args(m)...), Env: []string{"LC_ALL=C"},
 		FileBytes: largestFile, OpenFiles: openFiles, Network: m.byHand,
 	}
@@ -77,21 +77,17 @@ func (d *Driver) jail(ctx context.Context, m machine) (jail.Jail, error) {
 }
 
 // needs are the files that QEMU is made of on this host: its program and libraries, its firmware and its
-// modules. They are looked for again when another QEMU is installed.
+// modules. They are looked for again when one of them has changed, as after an update: a new library may need others.
 type needs struct {
 	mu    sync.Mutex
-	built os.FileInfo
+	seen  map[string]os.FileInfo // as they were
 	files []jail.File
 }
 
 func (n *needs) of(ctx context.Context, binary string) ([]jail.File, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	now, err := os.Stat(binary)
-	if err != nil {
-		return nil, err
-	}
-	if n.built != nil && os.SameFile(n.built, now) && n.built.ModTime().Equal(now.ModTime()) {
+	if _, known := n.seen[binary]; known && unchanged(n.seen) {
 		return n.files, nil
 	}
 	files, err := jail.Libraries(ctx, binary)
@@ -109,8 +105,25 @@ func (n *needs) of(ctx context.Context, binary string) ([]jail.File, error) {
 			files = append(files, f)
 		}
 	}
-	n.built, n.files = now, files
+	seen := map[string]os.FileInfo{}
+	for _, f := range files {
+		if seen[f.Path], err = os.Stat(f.Path); err != nil {
+			return nil, err
+		}
+	}
+	n.seen, n.files = seen, files
 	return files, nil
+}
+
+// unchanged reports whether all files are as they were seen.
+func unchanged(seen map[string]os.FileInfo) bool {
+	for path, was := range seen {
+		now, err := os.Stat(path)
+		if err != nil || !os.SameFile(was, now) || !was.ModTime().Equal(now.ModTime()) || was.Size() != now.Size() {
+			return false
+		}
+	}
+	return true
 }
 
 // moduleFolders are where distributions have QEMU's modules: below the folders of its libraries.

@@ -1,11 +1,14 @@
 package qemu
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
-	"pagurus/act/qemu/jail"
+	"pagurus/act/host/jail"
 )
 
 // TestJailOf: a guest's QEMU sees its own folder, what it boots from, and the devices that it uses; nothing but its
@@ -32,7 +35,7 @@ func TestJailOf(t *testing.T) {
 	} {
 		d := &Driver{binary: binary}
 		d.config.Run = "/r"
-		d.needs = needs{built: built, files: []jail.File{{Path: "/lib/libz.so", Runs: true}}}
+		d.needs = needs{seen: map[string]os.FileInfo{binary: built}, files: []jail.File{{Path: "/lib/libz.so", Runs: true}}}
 		this := m
 		c.change(&this, d)
 		want := slices.DeleteFunc(slices.Clone(c.devices), func(path string) bool {
@@ -61,5 +64,47 @@ func TestJailOf(t *testing.T) {
 		if j.Network != c.network || j.UID != m.uid || j.Folder != "/r/guests/j1g0" || j.Program[0] != binary || j.FileBytes == 0 || j.OpenFiles == 0 {
 			t.Errorf("%s: it is %+v", name, j)
 		}
+	}
+}
+
+// TestNeedsAreLookedForAgain: when a library is replaced, written to or removed, as an update does, what QEMU needs is looked for again.
+func TestNeedsAreLookedForAgain(t *testing.T) {
+	dir := t.TempDir()
+	library, other := filepath.Join(dir, "libx.so.1"), filepath.Join(dir, "liby.so.1")
+	begin := func() map[string]os.FileInfo {
+		seen := map[string]os.FileInfo{}
+		for _, path := range []string{library, other} {
+			err := os.WriteFile(path, []byte("x"), 0o600)
+			if err == nil {
+				seen[path], err = os.Stat(path)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return seen
+	}
+	for name, change := range map[string]func() error{
+		"replaced": func() error {
+			return errors.Join(os.WriteFile(library+".new", []byte("x"), 0o600), os.Rename(library+".new", library))
+		},
+		"written": func() error { return os.WriteFile(library, []byte("xy"), 0o600) },
+		"touched": func() error { return os.Chtimes(library, time.Time{}, time.Unix(1, 0)) },
+		"removed": func() error { return os.Remove(library) },
+	} {
+		seen := begin()
+		if !unchanged(seen) {
+			t.Errorf("before it is %s it has changed", name)
+		}
+		if err := change(); err != nil || unchanged(seen) {
+			t.Errorf("when it is %s nothing has changed: %v", name, err)
+		}
+	}
+	n := needs{seen: map[string]os.FileInfo{}}
+	if err := os.WriteFile(library, []byte("#!/bin/sh"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.of(t.Context(), library); err == nil {
+		t.Error("what was never seen is known")
 	}
 }

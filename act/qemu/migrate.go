@@ -433,6 +433,9 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	case info.underWay():
 		return g.cancelCopy(ctx, q)
 	}
+	if err := d.swap(id, false); err != nil { // it may have been suspended for its host's owner
+		return err
+	}
 	return g.run(ctx, q)
 }
 

@@ -275,3 +275,17 @@ func TestVhostNet(t *testing.T) {
 		t.Error("this machine's vhost-net does not work")
 	}
 }
+
+// What QEMU says depends on what it notices first; what a user reads does not.
+func TestATargetThatRefusesIsNamed(t *testing.T) {
+	for said, refused := range map[string]bool{
+		"Sibling indicated error 1":                true,
+		"Unable to write to socket: Broken pipe":   true,
+		"Channel error: Connection reset by peer":  true,
+		"Unable to write to socket: No route here": false,
+	} {
+		if got := (migration{Desc: said}).cause().Error(); !strings.Contains(got, said) || strings.Contains(got, "the target's QEMU") != refused {
+			t.Errorf("%q is told as %q", said, got)
+		}
+	}
+}

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
@@ -69,12 +72,16 @@ func (m migration) underWay() bool {
 	return false
 }
 
-// refusedThere is QEMU's only message if the target reported an error.
+// refusedThere is QEMU's only message if the target reported an error. If the target has closed the
+// connection before that was read, the message is one of the system's: closedThere.
 const refusedThere = "Sibling indicated error"
 
+var closedThere = []string{unix.EPIPE.Error(), unix.ECONNRESET.Error()}
+
 func (m migration) cause() error {
-	if strings.HasPrefix(m.Desc, refusedThere) {
-		return fmt.Errorf("the target's QEMU refuses the guest's state (%s); if that is by post-copy, the guest's memory may be in pages of another size there, which --mode pre-copy does not mind", m.Desc)
+	closed := slices.ContainsFunc(closedThere, func(said string) bool { return strings.Contains(strings.ToLower(m.Desc), said) })
+	if closed || strings.HasPrefix(m.Desc, refusedThere) {
+		return fmt.Errorf("the target's QEMU has ended, or refuses the guest's state (%s); if that is by post-copy, the guest's memory may be in pages of another size there, which --mode pre-copy does not mind", m.Desc)
 	}
 	if m.Desc != "" {
 		return errors.New(m.Desc)

@@ -50,12 +50,22 @@ func (d *Driver) Suspend(ctx context.Context, id fleet.GuestID) error {
 		return fmt.Errorf("suspend guest %s: %w", id, err)
 	}
 	if area, err := g.area(ctx, q); err == nil && !g.huge() {
-		err = area.PageOut()
+		if err = d.swap(id, true); err == nil {
+			err = area.PageOut()
+		}
 		if err != nil {
 			d.config.Log.Warn("the memory of a suspended guest stays there until the host is short of it", "guest", id, "cause", err)
 		}
 	}
 	return nil
+}
+
+// swap lets a guest's memory be swapped out, or ends that.
+func (d *Driver) swap(id fleet.GuestID, on bool) error {
+	if d.config.Cgroups == nil {
+		return nil
+	}
+	return d.config.Cgroups.Swap(id, on)
 }
 
 func (g *guest) suspend(ctx context.Context, q *qmp.Client) error {

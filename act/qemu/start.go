@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/host"
-	"pagurus/act/qemu/jail"
+	"pagurus/act/host/jail"
 	"pagurus/act/qemu/passage"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
@@ -225,13 +225,17 @@ func (d *Driver) makeFolder(dir string) (uid uint32, err error) {
 	return uid, err
 }
 
-// uidsInUse are the user IDs of the guests that have a folder here.
+// uidsInUse are the user IDs of the guests that have a folder here, and of all processes: an earlier agent gave guests numbers otherwise, and
+// another agent of this machine, or somebody whom nobody told about the range, may have one.
 func (d *Driver) uidsInUse() (map[uint32]bool, error) {
 	entries, err := os.ReadDir(d.dir(""))
 	if err != nil {
 		return nil, err
 	}
-	used := map[uint32]bool{}
+	used, err := host.Users()
+	if err != nil {
+		return nil, err
+	}
 	for _, e := range entries {
 		if uid, ok := uidOf(filepath.Join(d.dir(""), e.Name())); ok {
 			used[uid] = true

@@ -127,7 +127,7 @@ func (d *Driver) takeIn(g *guest, streams []*net.TCPConn) error {
 		return err
 	}
 	defer folder.Close()
-	return d.relay(g, streams, func(r passage.Relay) error { return r.ToQEMU(folder, sockIn) })
+	return d.relay(g, streams, func(r passage.Relay) error { return r.ToQEMU(folder, sockIn, g.Remembered().Process.PID) })
 }
 
 // connect connects QEMU with a move's target, and returns the address that QEMU then sends to.

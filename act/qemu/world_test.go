@@ -27,8 +27,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	acthost "pagurus/act/host"
+	"pagurus/act/host/jail"
 	"pagurus/act/qemu"
-	"pagurus/act/qemu/jail"
 	"pagurus/act/qemu/passage"
 	"pagurus/fleet"
 	"pagurus/internal/testkit"

@@ -15,11 +15,11 @@ import (
 
 // Troubles must not wait, because the host's heartbeat asks for them.
 func TestTroublesDoNotWait(t *testing.T) {
-	s, err := Open(Config{Run: t.TempDir()})
+	s, err := Open(Config{Run: t.TempDir(), Shim: "/proc/self/exe"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := newServer("j1", t.TempDir(), "x")
+	v := s.newServer("j1", t.TempDir())
 	v.history.died(time.Now())
 	v.history.tried(errors.New("out of order"))
 	s.set(v.job, v)
@@ -48,7 +48,7 @@ func TestLaterApplyCounts(t *testing.T) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(Config{Run: run})
+	s, err := Open(Config{Run: run, Shim: "/proc/self/exe"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,10 +3,8 @@ package share
 import (
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"pagurus/fleet"
 )
@@ -97,7 +95,16 @@ LOG {
 	COMPONENTS { TIRPC = FATAL; }
 }
 EXPORT_DEFAULTS { Access_Type = None; }
-`, n.Job, nfsPort, addr, threads, recoveryPath(folder), leaseSeconds, graceSeconds, cacheEntries) + exports.String(), nil
+`, n.Job, nfsPort, addr, threads, recoveryPath(folder), leaseSeconds, graceSeconds, cacheEntries) + exports.String() + jailedText(n), nil
+}
+
+// jailedText is the end of the configuration of a server in a jail: an earlier version's lacks it.
+// Such a server is the job's user, and tries to be nobody else.
+func jailedText(n fleet.Network) string {
+	if n.Share.UID == 0 {
+		return "# It runs in a jail.\n"
+	}
+	return "# It runs in a jail, as the job's user.\nVFS { only_one_user = true; }\n"
 }
 
 // exportText is one directory.
@@ -143,42 +150,4 @@ func quoted(path string) (string, error) {
 		return "", fmt.Errorf("the directory %q cannot be shared, because its path has a quotation mark or a control character in it: rename it or submit from another directory", path)
 	}
 	return `"` + path + `"`, nil
-}
-
-// powers are root's capabilities that the server keeps: acting as the user, and opening
-// files by handles.
-const powers = "-all,+chown,+dac_override,+dac_read_search,+fowner,+fsetid,+setuid,+setgid,+mknod"
-
-// prelude runs in the server's own mount namespace. Ganesha always registers with the
-// machine's portmapper and message bus, through sockets that a network namespace does not
-// hide. That would disturb the machine's own file server.
-//
-// Ganesha exports only what is in the list of mounts, and from version 6 on no tmpfs,
-// such as Debian 13's /tmp, because a tmpfs loses its files at a reboot. A job's files in
-// a tmpfs are the user's choice, so the server reads a list in which a tmpfs has another
-// name. It is mounted over the list of the process that becomes the server.
-const prelude = `mounts=$1
-sed 's/^\([^ ]* [^ ]*\) tmpfs /\1 memory /' /proc/self/mounts >"$mounts" || exit
-mount --bind "$mounts" /proc/$$/mounts || exit
-shift
-for s in /run/rpcbind.sock /run/dbus/system_bus_socket; do
-	[ ! -e $s ] || mount --bind /dev/null $s || exit
-done
-ulimit -n $1 2>/dev/null; shift
-exec "$@"`
-
-// command is the server's command, to be started in its network namespace.
-func command(program, config, folder string) (*exec.Cmd, error) {
-	path, err := exec.LookPath(program)
-	if err != nil {
-		return nil, fmt.Errorf("the NFS server is missing: apt-get install nfs-ganesha nfs-ganesha-vfs: %w", err)
-	}
-	cmd := exec.Command("/bin/sh", "-c", prelude, "sh", filepath.Join(folder, "mounts"), fmt.Sprint(openFiles),
-		"setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set="+powers, "--",
-		path, "-F", "-f", config, "-L", "STDERR", "-p", filepath.Join(folder, "ganesha.pid"))
-	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
-		"MALLOC_ARENA_MAX=2"} // otherwise glibc reserves an arena for each thread
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	return cmd, nil
 }

@@ -6,24 +6,19 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/thread"
 )
 
 // Enter opens the directory with the user's permissions. Otherwise a job could reach
 // directories that its user cannot enter. The server serves the opened directory, wherever the
-// path leads later. One gap remains: NFS handles name files of the whole file system. A guest
-// that guesses a handle reaches files inside closed directories, if the files themselves
-// permit the user.
+// path leads later.
 func Enter(ctx context.Context, s fleet.Share) (*os.File, error) {
 	var groups []uint32
 	if s.UID != 0 {
@@ -132,44 +127,4 @@ func copyOf(dir *os.File) (*os.File, error) {
 		return nil, fmt.Errorf("holding on to %s: %w", dir.Name(), err)
 	}
 	return os.NewFile(uintptr(fd), dir.Name()), nil
-}
-
-// settleMounts gives the calling thread a mount namespace of its own, with the trees in a
-// server's folder, invisible outside.
-func settleMounts(trees []*os.File, folder string) error {
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("making a mount namespace: %w", err)
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("cutting the mount namespace off: %w", err)
-	}
-	if err := leaveClients(folder); err != nil {
-		return err
-	}
-	for i, tree := range trees {
-		at := filesPath(folder, i)
-		if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return fmt.Errorf("mounting %s for the server: %w", tree.Name(), err)
-		}
-		if err := unix.Mount("", at, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-			return fmt.Errorf("cutting %s off: %w", tree.Name(), err)
-		}
-	}
-	return nil
-}
-
-// leaveClients takes what this host's file clients have mounted out of the thread's mount
-// namespace. A server looks at every file system at its start. So it would wait for the
-// server of another job, which may be away, or wait for this one.
-func leaveClients(folder string) error {
-	all, err := host.MountsBelow(filepath.Join(filepath.Dir(filepath.Dir(folder)), ClientsFolder))
-	if err != nil {
-		return err
-	}
-	for _, at := range slices.Backward(all) {
-		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL {
-			return fmt.Errorf("leaving %s: %w", at, err)
-		}
-	}
-	return nil
 }

@@ -65,7 +65,8 @@ func TestKernelClientOutlivesTheServer(t *testing.T) {
 	before := s.pid()
 	unix.Kill(before, unix.SIGKILL)
 	testkit.Until(t, startLimit, "another server runs", func() bool {
-		return s.running() != before
+		pid := s.running()
+		return pid != 0 && pid != before
 	})
 	size := func() int64 {
 		found, err := os.Stat(filepath.Join(folder, "held"))

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
 // process refers to one process, even if its PID is reused.
@@ -31,6 +33,15 @@ func openProcess(pid int) (*process, error) {
 		return nil, fmt.Errorf("opening process %d: %w", pid, err)
 	}
 	return &process{pid: pid, file: os.NewFile(uintptr(fd), "pidfd"), done: make(chan struct{})}, nil
+}
+
+// holdProcess refers to a process that is known.
+func holdProcess(known host.Process) (*process, error) {
+	handle, err := known.Watch()
+	if err != nil {
+		return nil, err
+	}
+	return &process{pid: known.PID, file: handle, done: make(chan struct{})}, nil
 }
 
 // ended returns a channel that is closed when the process has ended or was released.
@@ -103,7 +114,7 @@ func (p *process) close() { p.file.Close() }
 // stepsLimit is the time for a started process to become the server.
 const stepsLimit = 5 * time.Second
 
-// findServers returns the running servers with a configuration, by PID. Any user can
+// findServers returns the running servers of earlier versions with a configuration, by PID; they are in no jail. Any user can
 // start a process with a server's command line, so a server must also run as root with
 // the server's program.
 func findServers(program, config string) ([]*process, error) {

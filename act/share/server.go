@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/note"
 )
@@ -32,6 +33,8 @@ type server struct {
 	job     fleet.JobID
 	folder  string
 	program string
+	shim    string
+	secret  []byte
 	network fleet.Network // last wanted; zero before the first ensure
 	process *process      // nil: not running
 	plot    *plot         // its network namespace; nil: none yet
@@ -40,17 +43,34 @@ type server struct {
 	history  history
 }
 
-func newServer(job fleet.JobID, folder, program string) *server {
-	return &server{job: job, folder: folder, program: program}
+func (s *Shares) newServer(job fleet.JobID, folder string) *server {
+	return &server{job: job, folder: folder, program: s.config.Program, shim: s.config.Shim, secret: s.secret}
 }
 
-func (v *server) configPath() string { return filepath.Join(v.folder, "ganesha.conf") }
-func (v *server) logPath() string    { return filepath.Join(v.folder, "ganesha.log") }
+// SecretFile is the file of the secret of file handles, in the folder of state.
+const SecretFile = "file-handles.key"
 
-// adopt finds a running server's process by its command line, which is unique among
-// root's programs. A PID file would be missing briefly after the start, and wrong after a
-// reboot.
-func (v *server) adopt() error {
+func (v *server) configPath() string   { return filepath.Join(v.folder, "ganesha.conf") }
+func (v *server) logPath() string      { return filepath.Join(v.folder, "ganesha.log") }
+func (v *server) recordPath() string   { return filepath.Join(v.folder, "server.json") }
+func (v *server) unsignedPath() string { return filepath.Join(v.folder, "unsigned") }
+
+// adopt finds a running server's process by its record; one of an earlier version by its command line,
+// which is unique among root's programs.
+func (v *server) adopt() (err error) {
+	var known host.Process
+	if note.Load(v.recordPath(), &known) == nil {
+		v.process, err = holdProcess(known)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			v.process = nil // it has ended
+			return nil
+		case err != nil:
+			return fmt.Errorf("looking for the file server of job %s: %w", v.job, err)
+		}
+		v.enterPlot()
+		return nil
+	}
 	found, err := findServers(v.program, v.configPath())
 	if err != nil {
 		return fmt.Errorf("looking for the file server of job %s: %w", v.job, err)
@@ -63,11 +83,17 @@ func (v *server) adopt() error {
 			continue
 		}
 		v.process = p
-		if v.plot, err = openPlot(fmt.Sprintf("/proc/%d/ns/net", p.pid)); err != nil {
-			v.plot = nil // it is ending
-		}
+		v.enterPlot()
 	}
 	return nil
+}
+
+// enterPlot finds the network of a running server.
+func (v *server) enterPlot() {
+	var err error
+	if v.plot, err = openPlot(fmt.Sprintf("/proc/%d/ns/net", v.process.pid)); err != nil {
+		v.plot = nil // it is ending
+	}
 }
 
 // ensure makes the server run as n wants it and returns whether it was started.
@@ -78,6 +104,15 @@ func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err
 	}
 	v.network = n
 	old, err := os.ReadFile(v.configPath())
+	if plain := strings.TrimSuffix(text, jailedText(n)); err == nil && string(old) == plain {
+		// Guests have handles of a server of an earlier version. While that runs, it may.
+		if err := note.Write(v.unsignedPath(), nil, 0o600); err != nil {
+			return false, err
+		}
+		if v.process != nil && v.process.lives() {
+			text = plain
+		}
+	}
 	if same := err == nil && string(old) == text; !same {
 		if err := v.kill(); err != nil {
 			return false, err
@@ -102,10 +137,24 @@ func (v *server) write(text string) error {
 			return fmt.Errorf("making its folder: %w", err)
 		}
 	}
-	if err := note.Write(v.configPath(), []byte(text), 0o600); err != nil {
+	if err := note.Write(v.configPath(), []byte(text), 0o644); err != nil { // its user reads it
 		return fmt.Errorf("writing its configuration: %w", err)
 	}
-	return nil
+	return v.own(recoveryPath(v.folder))
+}
+
+// own gives the server what it writes into. An earlier version's was root's.
+func (v *server) own(folder string) error {
+	s := v.network.Share
+	return filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+		if err == nil {
+			err = os.Lchown(path, int(s.UID), int(s.GID))
+		}
+		if err != nil {
+			return fmt.Errorf("giving the server its folder: %w", err)
+		}
+		return nil
+	})
 }
 
 // start starts the server in its namespace and returns when it listens. After an error it
@@ -135,28 +184,9 @@ func (v *server) start(ctx context.Context) (err error) {
 		return fmt.Errorf("opening its log: %w", err)
 	}
 	defer log.Close()
-	cmd, err := command(v.program, v.configPath(), v.folder)
-	if err != nil {
-		return lasting{err}
+	if err := v.plot.do(func() error { return v.launch(ctx, trees, log) }); err != nil {
+		return fmt.Errorf("starting %s: %w", v.program, errors.Join(err, v.kill()))
 	}
-	cmd.Stdout, cmd.Stderr = log, log
-	err = v.plot.do(func() error {
-		if err := settleMounts(trees, v.folder); err != nil {
-			return err
-		}
-		return cmd.Start()
-	})
-	if err != nil {
-		return fmt.Errorf("starting %s: %w", v.program, err)
-	}
-	p, err := openProcess(cmd.Process.Pid)
-	if err != nil {
-		cmd.Process.Kill()
-		cmd.Wait()
-		return err
-	}
-	p.child = cmd
-	v.process = p
 	if err := v.serves(ctx); err != nil {
 		said := v.lastWords()
 		return lasting{errors.Join(fmt.Errorf("%w%s", err, said), v.kill())}

@@ -1,7 +1,7 @@
 // Package share serves a job's directories to its guests. Each job has one NFSv4 server
-// (nfs-ganesha) in a network namespace of its own, which has only the job's network. The
-// server outlives this process. The next process finds it, and restarts it when it dies. File
-// handles stay valid all the time, because they are those of the file system.
+// (nfs-ganesha) in a network namespace of its own, which has only the job's network, and in a jail, which
+// has only the job's directories. The server outlives this process. The next process finds it, and restarts it when it dies. File
+// handles stay valid all the time, because they are those of the file system, with a signature (package handle).
 //
 // The package must not know more of a job than its directories and its user. It does not know
 // how the job's network is made: it finds its end of a link pair. The tests run a real server
@@ -9,6 +9,7 @@
 package share
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,12 +27,15 @@ import (
 // Config says where servers keep their files.
 type Config struct {
 	Run     string // folder for state that lasts until the next boot; servers use its shares/JOB
+	State   string // folder for what lasts longer; empty: Run
+	Shim    string // path of pagurus-shim, which jails servers
 	Program string // the server; empty: ganesha.nfsd of PATH
 }
 
 // Shares has the file servers of all jobs on this host.
 type Shares struct {
 	config Config
+	secret []byte        // from which the jobs' keys of file handles follow
 	ended  chan struct{} // closed by Close
 	watch  sync.WaitGroup
 
@@ -63,14 +67,18 @@ func Open(c Config) (*Shares, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Shares{config: c, ended: make(chan struct{}), lock: make(chan struct{}, 1),
+	secret, err := loadSecret(filepath.Join(cmp.Or(c.State, c.Run), SecretFile))
+	if err != nil {
+		return nil, err
+	}
+	s := &Shares{config: c, secret: secret, ended: make(chan struct{}), lock: make(chan struct{}, 1),
 		servers: map[fleet.JobID]*server{}}
 	found, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, fmt.Errorf("looking for jobs' files served before: %w", err)
 	}
 	for _, f := range found {
-		v := newServer(fleet.JobID(f.Name()), filepath.Join(folder, f.Name()), c.Program)
+		v := s.newServer(fleet.JobID(f.Name()), filepath.Join(folder, f.Name()))
 		if err := v.adopt(); err != nil {
 			s.Close()
 			return nil, err
@@ -196,7 +204,7 @@ func (s *Shares) serve(ctx context.Context, n fleet.Network) error {
 		if err != nil {
 			return err
 		}
-		v = newServer(n.Job, folder, s.config.Program)
+		v = s.newServer(n.Job, folder)
 		s.set(n.Job, v)
 	}
 	started, err := v.ensure(ctx, n)

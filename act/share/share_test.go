@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,7 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
+	"pagurus/internal/note"
 	"pagurus/internal/testkit"
 )
 
@@ -81,7 +84,7 @@ type testbed struct {
 func stage(t *testing.T, n fleet.Network) *testbed {
 	t.Helper()
 	testkit.Leftovers(t)
-	testkit.Root(t, "ganesha.nfsd", "nfs-cp", "nfs-ls", "nfs-cat", "setpriv")
+	testkit.Root(t, "ganesha.nfsd", "nfs-cp", "nfs-ls", "nfs-cat")
 	hosts := testkit.Hosts(t, 2)
 	s := &testbed{t: t, host: hosts[0], guest: hosts[1], run: t.TempDir()}
 	os.Chmod(s.run, 0o755)
@@ -110,7 +113,7 @@ func (s *testbed) pair(n fleet.Network) {
 func (s *testbed) open() {
 	s.t.Helper()
 	var err error
-	if s.shares, err = Open(Config{Run: s.run}); err != nil {
+	if s.shares, err = Open(Config{Run: s.run, Shim: "/proc/self/exe"}); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -134,22 +137,14 @@ func (s *testbed) pid() int {
 	return pid
 }
 
-// running returns the server's PID, or 0.
+// running returns the PID of the server's guard, or 0.
 func (s *testbed) running() int {
 	s.t.Helper()
-	found, err := findServers("ganesha.nfsd", s.file("ganesha.conf"))
-	if err != nil {
-		s.t.Fatal(err)
+	var known host.Process
+	if err := note.Load(s.file("server.json"), &known); err != nil || known.Gone() {
+		return 0
 	}
-	pid := 0
-	for _, p := range found {
-		pid = p.pid
-		p.close()
-	}
-	if len(found) > 1 {
-		s.t.Errorf("%d servers run", len(found))
-	}
-	return pid
+	return known.PID
 }
 
 // file is one of the server's files.
@@ -305,7 +300,11 @@ func TestServerIsStartedAgain(t *testing.T) {
 			s.apply(n)
 		}
 		before := s.pid()
-		unix.Kill(before, unix.SIGKILL)
+		victim := before // the guard, with which the server ends
+		if !adopted {
+			victim = children(t, before)[0]
+		}
+		unix.Kill(victim, unix.SIGKILL)
 		testkit.Until(t, startLimit, "another server serves", func() bool {
 			pid := s.running()
 			return pid != 0 && pid != before && serves()
@@ -381,7 +380,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	lost, err := Open(Config{Run: s.run, Program: "no-such-server"})
+	lost, err := Open(Config{Run: s.run, Shim: "/proc/self/exe", Program: "no-such-server"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,17 +396,17 @@ func TestRefusals(t *testing.T) {
 	})
 	s.pair(n)
 	// A program that ends at once: the error has its output, nothing is left.
-	broken := filepath.Join(t.TempDir(), "broken")
-	if err := os.WriteFile(broken, []byte("#!/bin/sh\necho out of order >&2\nexit 3\n"), 0o755); err != nil {
+	broken, err := exec.LookPath("ls") // to which the server's arguments are names of files
+	if err != nil {
 		t.Fatal(err)
 	}
-	bad, err := Open(Config{Run: s.run, Program: broken})
+	bad, err := Open(Config{Run: s.run, Shim: "/proc/self/exe", Program: broken})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer bad.Close()
 	err = s.host.Do(func() error { return bad.Apply(context.Background(), []fleet.Network{n}) })
-	if err == nil || !strings.Contains(err.Error(), "out of order") {
+	if err == nil || !strings.Contains(err.Error(), "cannot access 'STDERR'") {
 		t.Errorf("with a broken program: %v", err)
 	}
 	s.host.Must(func() error { return bad.Apply(context.Background(), nil) })

@@ -26,7 +26,7 @@ import (
 const (
 	initiation, response, cookie, transport = 1, 2, 3, 4
 
-	initiationBytes, responseBytes, cookieBytes, leastBytes = 148, 92, 64, 32
+	initiationBytes, responseBytes, cookieBytes, transportBytes = 148, 92, 64, 32
 
 	senderPlace, receiverPlace, cookieReceiver = 4, 8, 4
 	macBytes                                   = 16
@@ -95,7 +95,7 @@ func (p *pair) serve() {
 
 // pass says where a message goes; nowhere: it is dropped.
 func (p *pair) pass(b []byte, from netip.AddrPort, now time.Time) []netip.AddrPort {
-	if len(b) < leastBytes {
+	if len(b) < transportBytes {
 		return nil
 	}
 	p.mu.Lock()

@@ -14,7 +14,8 @@ import (
 // time neither takes the other's answer, and both try again after five seconds. Hosts learn of each other at about
 // the same time, and guests cannot wait so long. So of two hosts the one with the lesser key begins, at
 // once, by an empty packet. Until the other has answered it makes the peer again, which
-// lets it begin again. The other one begins a little later, in case the first believes that they have agreed
+// lets it begin again, and takes no answer to what it began before: so each pause is longer, for what takes
+// its time, as on far or busy hosts. The other one begins a little later, in case the first believes that they have agreed
 // already. A host with a new device or key begins with all: others do not know that what they agreed on is gone.
 
 // greetings are the peers with which this host begins.
@@ -31,18 +32,24 @@ type greetings struct {
 type greeting struct {
 	peer  Peer
 	since time.Time
-	from  time.Time     // it begins, or begins again
-	every time.Duration // the shortest time until it begins again; 0: as soon as the others do
+	next  time.Time // it begins, again
+	pause time.Duration
 }
 
-// How long a peer is greeted, and how soon again. The pause varies, or two hosts that begin with each other
+// again is the greeting after one that was sent. The pause varies, or two hosts that begin with each other
 // might do so for ever.
+func (g greeting) again(now time.Time) greeting {
+	g.next = now.Add(g.pause + rand.N(g.pause))
+	g.pause = g.pause * 3 / 2
+	return g
+}
+
+// How long a peer is greeted, and how soon again.
 const (
 	greetFor   = 15 * time.Second
 	greetLater = 500 * time.Millisecond
-	greetLeast = 150 * time.Millisecond
-	greetMore  = 200 * time.Millisecond
-	greetFar   = 1500 * time.Millisecond // for a peer that is far away: an answer takes a round trip
+	greetPause = 150 * time.Millisecond  // the first, and how often answers are looked for
+	greetFar   = 1500 * time.Millisecond // the first to a peer that is far away: an answer takes a round trip
 	greetPort  = 9                       // discard (RFC 863)
 )
 
@@ -71,22 +78,23 @@ func (d *Device) greetPeers(changes []Change, want State) {
 			if c.Peer.Endpoint == "" { // it cannot be called yet
 				continue
 			}
-			from := since
+			next := since
 			if want.Key > c.Key {
-				from = since.Add(greetLater)
+				next = since.Add(greetLater)
 			}
-			d.greets.due[c.Key] = greeting{peer: c.Peer, since: since, from: from}
+			d.greets.due[c.Key] = greeting{c.Peer, since, next, greetPause}
 		case setKey:
 			for key, p := range want.Peers {
 				if p.Endpoint != "" {
-					d.greets.due[key] = greeting{peer: p, since: since, from: since}
+					d.greets.due[key] = greeting{p, since, since, greetPause}
 				}
 			}
 		}
 	}
-	for _, due := range d.greets.due {
-		if due.from.Equal(since) {
+	for key, due := range d.greets.due {
+		if due.next.Equal(since) {
 			d.greet(due.peer)
+			d.greets.due[key] = due.again(since)
 		}
 	}
 	d.greetMeanwhile()
@@ -113,7 +121,7 @@ func (d *Device) greetOn() {
 		select {
 		case <-d.greets.over:
 			return
-		case <-time.After(greetLeast + rand.N(greetMore)):
+		case <-time.After(greetPause):
 		}
 		if !d.greetAgain() {
 			return
@@ -137,10 +145,9 @@ func (d *Device) greetAgain() (more bool) {
 	for key, due := range d.greets.due {
 		if agreed[key].After(due.since) || time.Since(due.since) > greetFor {
 			delete(d.greets.due, key)
-		} else if time.Now().After(due.from) {
+		} else if now := time.Now(); now.After(due.next) {
 			d.remake(key, due.peer)
-			due.from = time.Now().Add(due.every)
-			d.greets.due[key] = due
+			d.greets.due[key] = due.again(now)
 		}
 	}
 	d.greets.begun = len(d.greets.due) > 0

@@ -369,7 +369,7 @@ func TestIdleDeviceUsesNoCPU(t *testing.T) {
 	a, b := all[0], all[1]
 	a.apply(b.peer())
 	b.apply(a.peer())
-	a.soon(b)
+	testkit.Until(t, 20*time.Second, "they reach each other", func() bool { return a.reaches(b) }) // TestPeersAgreeSoon is about how soon
 	time.Sleep(time.Second)
 	used := func() time.Duration {
 		st, err := host.ReadStat(a.process().PID)

@@ -16,8 +16,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/act/cgroup"
 	"pagurus/act/container/criu"
 	"pagurus/act/container/shim"
+	"pagurus/act/host/jail"
 	"pagurus/act/image"
 	"pagurus/act/machine"
 	"pagurus/act/owner"
@@ -133,7 +135,16 @@ func writeFindings(out io.Writer, found []machine.Finding, asJSON bool) error {
 
 // lookAround says what is there, which takes no time.
 func lookAround(ctx context.Context) []machine.Finding {
-	return append(machine.Check(ctx, roles.State), findBeside("guest agent", roles.GuestProgram), findBeside("agent", roles.AgentProgram), findBeside("controller", roles.ControllerProgram))
+	return append(machine.Check(ctx, roles.State), findBeside("guest agent", roles.GuestProgram), findBeside("agent", roles.AgentProgram), findBeside("controller", roles.ControllerProgram), findLimit())
+}
+
+// findLimit says whether guests' memory can be limited.
+func findLimit() machine.Finding {
+	f := machine.Finding{Name: "memory limits", Detail: cgroup.Unlimited()}
+	if f.OK = f.Detail == ""; f.OK {
+		f.Detail = "a guest that takes more memory than its own ends, and nothing else does"
+	}
+	return f
 }
 
 // examine looks at everything, and tries what a look does not prove.
@@ -148,6 +159,7 @@ func examine(ctx context.Context, shown *roles.Steps) []machine.Finding {
 		{"trying a network of two hosts", tryNetwork},
 		{"trying encryption", tryEncryption},
 		{"trying a file server", tryFiles},
+		{"trying a jail", tryJail},
 		{"booting a guest", tryGuests},
 		{"moving a container", tryContainers},
 	}
@@ -225,6 +237,19 @@ func findBeside(what, program string) machine.Finding {
 	}
 	return f
 }
+
+// tryJail runs a program in a jail that is as a guest's QEMU has it, but empty.
+func tryJail(ctx context.Context) []machine.Finding {
+	const name = "jail"
+	if os.Geteuid() != 0 {
+		return untried(name)
+	}
+	err := inFolder(func(dir string) error { return jail.Try(ctx, shim.Program(), dir, trialUID) })
+	return tried(name, "a program runs with its own files and nothing else of this machine", "", err)
+}
+
+// trialUID is a user that nobody is and no guest gets.
+const trialUID = 2_099_999_999
 
 // tryGuests boots a tiny guest, because a /dev/kvm that opens proves nothing. Nor does a
 // device file prove that post-copy works, so a QEMU with the guests' rights is asked.

@@ -79,6 +79,7 @@ type host struct {
 	container    *container.Driver
 	processor    string // the CPU features that programs of containers can see
 	containerErr string // why container is nil
+	unlimited    string // why guests' memory has no limit here; empty: it has
 	network      *overlay.Overlay
 	guard        *encryption
 	shares       *share.Shares
@@ -134,7 +135,7 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if err = h.openNetwork(address); err != nil {
 		return nil, err
 	}
-	if h.shares, err = share.Open(share.Config{Run: f.RunDir}); err != nil {
+	if h.shares, err = share.Open(share.Config{Run: f.RunDir, State: f.StateDir, Shim: shim.Program()}); err != nil {
 		return nil, err
 	}
 	if h.clients, err = share.OpenClients(f.RunDir); err != nil {
@@ -214,6 +215,9 @@ func (h *host) openGroups() (err error) {
 		return err
 	}
 	h.groups.Slice = f.Slice
+	if h.unlimited = cgroup.Unlimited(); h.unlimited != "" {
+		h.log.Warn("guests' memory is not limited here", "cause", h.unlimited)
+	}
 	h.sensors, err = owner.Open(owner.Config{
 		Scope: owner.Scope(f.OwnerCPU), Group: f.Group, Used: h.groups.Used, Run: f.RunDir, Programs: ours(),
 	})
@@ -358,6 +362,9 @@ func (h *host) facts() fleet.Facts {
 	var troubles []string
 	f.Shared, troubles = h.common.last()
 	f.Troubles = append(h.shares.Troubles(), troubles...)
+	if h.unlimited != "" {
+		f.Troubles = append(f.Troubles, h.unlimited)
+	}
 	if h.vm != nil {
 		f.Abilities[fleet.VM] = h.vm.Abilities()
 	}

@@ -7,22 +7,19 @@ import (
 	"os"
 	"testing"
 
+	"pagurus/act/container/shim"
+	"pagurus/act/host/jail"
 	"pagurus/act/overlay"
+	"pagurus/act/share/handle"
 	"pagurus/act/wireguard"
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
 	"pagurus/internal/thread"
 )
 
-// TestMain lets this program be wireguard-go.
+// TestMain lets this program be wireguard-go, and the processes of a file server's jail.
 func TestMain(m *testing.M) {
-	if run := wireguard.Shims[os.Args[0]]; run != nil {
-		if err := run(os.Args[1:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	shim.Become(wireguard.Shims, jail.Shims, handle.Shims)
 	os.Exit(m.Run())
 }
 

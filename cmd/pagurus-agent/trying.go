@@ -22,6 +22,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/container/shim"
 	"pagurus/act/overlay"
 	"pagurus/act/share"
 	"pagurus/fleet"
@@ -74,7 +75,9 @@ func Files(ctx context.Context, folder string) (err error) {
 	if err := os.Mkdir(files, 0o755); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(files), os.RemoveAll(filepath.Join(folder, "shares"))) }()
+	defer func() {
+		err = errors.Join(err, os.RemoveAll(files), os.RemoveAll(filepath.Join(folder, "shares")), os.RemoveAll(filepath.Join(folder, share.SecretFile)))
+	}()
 	if err := os.WriteFile(filepath.Join(files, name), []byte(text), 0o644); err != nil {
 		return err
 	}
@@ -83,7 +86,7 @@ func Files(ctx context.Context, folder string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	shares, err := share.Open(share.Config{Run: folder})
+	shares, err := share.Open(share.Config{Run: folder, Shim: shim.Program()})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"pagurus/act/image"
 	"pagurus/act/machine"
 	"pagurus/cmd/roles"
+	"pagurus/decide/planner"
 	"pagurus/serve/controller"
 	"pagurus/serve/identity"
 	"pagurus/serve/wire"
@@ -62,7 +63,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
-	c := controller.New(controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log})
+	c := controller.New(controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Limits: f.Output, Planner: planner.Planner{KeepJobs: f.Output.Keep}, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	anew := stopWithRoom(ctx, store, stop, log)
@@ -76,7 +77,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	go tellHosts(ctx, f.Listen, log)
 	go func() { ended <- c.Run(ctx) }()
 	go func() {
-		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log})
+		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Output: c.Output, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log})
 	}()
 	select {
 	case <-c.Ready():

@@ -80,7 +80,7 @@ func network(t *testing.T) *lan {
 	l.Run("ip", "link", "set", bridge, "up")
 	l.Run("ip", "link", "add", jobSubnet.ShareName(), "master", bridge, "type", "veth", "peer", "name", jobSubnet.SharePeerName())
 	l.Run("ip", "link", "set", jobSubnet.ShareName(), "up")
-	shares, err := share.Open(share.Config{Run: run})
+	shares, err := share.Open(share.Config{Run: run, Shim: "/proc/self/exe"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,15 +13,16 @@ import (
 	"pagurus/act/container/memory"
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/shim"
-	"pagurus/act/qemu/jail"
+	"pagurus/act/host/jail"
 	"pagurus/act/qemu/passage"
+	"pagurus/act/share/handle"
 	"pagurus/act/siterelay"
 	"pagurus/act/wireguard"
 	"pagurus/bench/noise"
 )
 
 func main() {
-	shim.Become(memory.Shims, sandbox.Shims, jail.Shims, passage.Shims, siterelay.Shims, wireguard.Shims)
+	shim.Become(memory.Shims, sandbox.Shims, jail.Shims, passage.Shims, handle.Shims, siterelay.Shims, wireguard.Shims)
 	if !slices.Equal(os.Args[1:], []string{noise.ProbeVerb}) {
 		fmt.Fprintln(os.Stderr, "pagurus-shim is a part of `pagurus agent`, which starts it; people do not")
 		os.Exit(2)

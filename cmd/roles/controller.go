@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -26,6 +27,7 @@ type Controller struct {
 	Config                     string   // the file that it was configured by, which may be missing; empty: none
 	Purpose                    string   // names this controller in the error of a second one
 	Encryption                 fleet.Encryption
+	Output                     fleet.OutputLimits
 	Verbose                    bool
 }
 
@@ -41,11 +43,30 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 		return nil
 	})
 	AddEncryption(flags, &f.Encryption)
+	addOutput(flags, &f.Output)
 	flags.StringVar(&f.Purpose, "purpose", "a controller", "")
 	_ = flags.MarkHidden("purpose")
 	cli.MayBeEmpty(flags, "socket", "etcd", "listen", "purpose")
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
+}
+
+// leastKept is the least time for which output is kept.
+const leastKept = time.Minute
+
+// addOutput defines the flags that bound what is kept of programs' output.
+func addOutput(flags *pflag.FlagSet, to *fleet.OutputLimits) {
+	to.Each, to.Keep = 16<<30, 30*24*time.Hour
+	cli.Size(flags, &to.Each, "output-per-user", "the most that is kept of the output and input of one user's jobs; then their programs wait until the user removes some")
+	cli.Size(flags, &to.All, "output-in-all", "the most that is kept of all users' (default: what the disk has)")
+	cli.Duration(flags, &to.Keep, "keep-output", "how long ended jobs and their output are kept; their users may remove them before")
+	cli.Judge(flags, "keep-output", func(s string) error {
+		if d, err := cli.ParseDuration(s); err == nil && d < leastKept {
+			return fmt.Errorf("%s is too short for those who wait for a job's end and then read its output: keep it for %s or longer", s, fleet.ShortDuration(leastKept))
+		}
+		return nil
+	})
+	flags.BoolVar(&to.Oldest, "drop-oldest-output", false, "remove the oldest ended jobs of a user who has reached a limit of output, in place of waiting")
 }
 
 // AddEncryption defines the flag that says how a cluster's hosts encrypt.

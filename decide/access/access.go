@@ -26,6 +26,7 @@ const (
 var requests = map[fleet.RequestVerb]right{
 	fleet.Submit:     member,
 	fleet.Cancel:     ownJob,
+	fleet.RemoveJob:  ownJob,
 	fleet.SendSignal: ownJob,
 	fleet.Migrate:    moveGuest,
 	fleet.CancelMove: moveGuest,
@@ -61,6 +62,7 @@ const (
 	PassStream  Call = "pass streams"     // MayPass says which
 	BackUp      Call = "back up the cluster"
 	ReadAudit   Call = "read the audit"
+	ReadOutput  Call = "read how much output is kept" // VisibleOutput says whose
 )
 
 // calls says which roles may make a call. A call that is not here is refused.
@@ -74,6 +76,7 @@ var calls = map[Call]map[fleet.Role]bool{
 	PassStream:  {fleet.AdminRole: true, fleet.UserRole: true, fleet.HostRole: true},
 	BackUp:      {fleet.AdminRole: true},
 	ReadAudit:   {fleet.AdminRole: true},
+	ReadOutput:  {fleet.AdminRole: true, fleet.UserRole: true},
 }
 
 // RoleOf is the role of a caller.
@@ -189,6 +192,7 @@ func (v View) jobs(by fleet.Caller, verb fleet.RequestVerb, ids ...fleet.JobID) 
 
 var doing = map[fleet.RequestVerb]string{
 	fleet.Cancel:     "cancel",
+	fleet.RemoveJob:  "remove",
 	fleet.SendSignal: "send signals to",
 	fleet.Migrate:    "move",
 	fleet.CancelMove: "stop moving",

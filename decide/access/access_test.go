@@ -48,6 +48,8 @@ func TestEveryRequest(t *testing.T) {
 		{fleet.Request{Verb: fleet.Cancel, Job: "j1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Cancel, Job: "j2"}, []string{"root", "grace"}},
 		{fleet.Request{Verb: fleet.Cancel, Job: "none"}, users}, // the answer says that there is none
+		{fleet.Request{Verb: fleet.RemoveJob, Job: "j1"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.RemoveJob, Job: "j2"}, []string{"root", "grace"}},
 		{fleet.Request{Verb: fleet.SendSignal, Job: "j1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Migrate, Job: "j1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"}, []string{"root", "ada"}},
@@ -105,7 +107,7 @@ func TestEveryCall(t *testing.T) {
 	for what := range calls {
 		for _, by := range []fleet.Caller{root, ada, agent, rogue} {
 			host, isRoot := by.Host != "", by.Host == "" && by.Admin
-			want := map[Call]bool{ReadCluster: !host, ReadTrace: !host, Ask: !host, ReadImage: true, Renew: true, PassStream: true, Attach: host || isRoot, BackUp: isRoot, ReadAudit: isRoot}[what]
+			want := map[Call]bool{ReadCluster: !host, ReadTrace: !host, ReadOutput: !host, Ask: !host, ReadImage: true, Renew: true, PassStream: true, Attach: host || isRoot, BackUp: isRoot, ReadAudit: isRoot}[what]
 			if why := MayCall(by, what); (why == "") != want {
 				t.Errorf("%+v calls %q: %q", by, what, why)
 			}

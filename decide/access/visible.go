@@ -9,7 +9,7 @@ import (
 // Visible is what a caller may see of the state. An environment may hold secrets, and the ends of a
 // guest's console and log what its programs said: they are for the job's user and administrators.
 // Where a guest is received comes with the secret of its move.
-// Tokens are for administrators, and of users everybody sees themselves.
+// Why a job waits for room is for its user, too. Tokens are for administrators, and of users everybody sees themselves.
 func Visible(s fleet.Snapshot, by fleet.Caller) fleet.Snapshot {
 	if by.Admin {
 		return s
@@ -49,6 +49,28 @@ func Visible(s fleet.Snapshot, by fleet.Caller) fleet.Snapshot {
 	if u, known := s.Users[by.User]; known {
 		users[by.User] = u
 	}
-	s.Jobs, s.Guests, s.Migrations, s.Users, s.Tokens = jobs, guests, migrations, users, nil
+	crowded := map[fleet.JobID]string{}
+	for id, why := range s.Crowded {
+		if s.Jobs[id].Spec.UID == by.UID {
+			crowded[id] = why
+		}
+	}
+	s.Jobs, s.Guests, s.Migrations, s.Users, s.Tokens, s.Crowded = jobs, guests, migrations, users, nil, crowded
 	return s
+}
+
+// VisibleOutput is what a caller may see of what is kept of output: a user sees their own part,
+// and what all take together.
+func VisibleOutput(o fleet.Output, by fleet.Caller) fleet.Output {
+	if by.Admin {
+		return o
+	}
+	own := []fleet.UserOutput{}
+	for _, u := range o.Users {
+		if u.UID == by.UID {
+			own = append(own, u)
+		}
+	}
+	o.Users = own
+	return o
 }

@@ -147,8 +147,21 @@ func (a *State) network(j fleet.Job, host fleet.HostID) fleet.Network {
 		n.Share = &fleet.Share{Export: j.Spec.Export, UID: j.Spec.UID, GID: j.Spec.GID, Files: j.Spec.Files}
 	}
 	a.clients(&n, j, host)
+	n.Peers = a.senders(j.ID, host)
 	slices.SortFunc(n.Endpoints, func(a, b fleet.Endpoint) int { return a.Addr.Compare(b.Addr) })
 	return n
+}
+
+// senders are where frames of a job may come from to a host. They are WireGuard's peers for this job, from the same snapshot: so
+// the host that a guest moves to is one before the guest runs there, and that it leaves until the move is over.
+func (a *State) senders(job fleet.JobID, host fleet.HostID) (all []string) {
+	for _, id := range a.on[job] {
+		if at := a.vtep(id); id != host && at != "" {
+			all = append(all, at)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // plugged is the kind of guest for a port; empty for a virtual machine, because older

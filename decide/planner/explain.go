@@ -237,6 +237,9 @@ func (e *explainer) job(j fleet.Job) []string {
 	if j.State == fleet.JobEnded {
 		return append(out, e.limitsReached(j)...)
 	}
+	if why := e.s.Crowded[j.ID]; why != "" {
+		say("Its program waits, because its output finds no room: %s.", why)
+	}
 	say("Its files (%s) are served by %s, on network %d.", strings.Join(directories(j.Spec), ", "), j.ShareHost, j.Subnet)
 	out = append(out, e.reached(j)...)
 	if unheard := placement.Unheard(e.s, j.ShareHost, e.s.At); unheard > 0 {

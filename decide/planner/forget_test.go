@@ -44,7 +44,7 @@ func TestWhatMovesTaughtIsKept(t *testing.T) {
 	taught = learnt()
 	w.exited[j] = true
 	w.answerAll()
-	w.sleep(keepJobs)
+	w.sleep(keepGuests)
 	if got := learnt(); got != taught || len(w.s.Jobs)+len(w.s.Guests)+len(w.s.Moves) != 0 || len(w.s.Migrations) != 4 {
 		t.Errorf("when the job is forgotten: %s, was %s; %+v", got, taught, w.s.Migrations)
 	}

@@ -20,7 +20,8 @@ import (
 // Planner is configuration only; it keeps nothing between two Steps. The zero Planner
 // spreads guests.
 type Planner struct {
-	Policy placement.Policy
+	Policy   placement.Policy
+	KeepJobs time.Duration // how long ended jobs and their output are kept; 0: an hour
 }
 
 // Decision is the result of one event: commit Change, then send Orders, then return

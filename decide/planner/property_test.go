@@ -59,6 +59,9 @@ func TestAnythingInAnyOrder(t *testing.T) {
 			"cancel": func(*rapid.T) {
 				_, _ = w.ask(fleet.Request{Verb: fleet.Cancel, Job: fleet.JobID(some("j1", "j2", "j3"))})
 			},
+			"remove": func(*rapid.T) {
+				_, _ = w.ask(fleet.Request{Verb: fleet.RemoveJob, Job: fleet.JobID(some("j1", "j2", "j3"))})
+			},
 			"drain":   func(*rapid.T) { _, _ = w.ask(fleet.Request{Verb: fleet.Drain, Host: host()}) },
 			"undrain": func(*rapid.T) { _, _ = w.ask(fleet.Request{Verb: fleet.Undrain, Host: host()}) },
 			"answer":  onWire(func(i int) { w.answer(i) }),

@@ -22,6 +22,8 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.submit(r)
 	case fleet.Cancel:
 		return d.cancel(r)
+	case fleet.RemoveJob:
+		return d.removeJob(r)
 	case fleet.SendSignal:
 		return d.signal(r)
 	case fleet.Migrate:
@@ -94,6 +96,11 @@ func (d *draft) observe(o fleet.Observation) (fleet.Answer, error) {
 		j.Traffic = o.Traffic
 		d.Jobs.Put(j.ID, j)
 	}
+	for _, id := range o.Crowding {
+		if j, ok := d.Jobs.Find(id); ok && j.State == fleet.JobEnded && !j.Requeue {
+			d.forgetJob(id)
+		}
+	}
 	if o.Attached != "" {
 		d.attached(o.Attached)
 	}
@@ -137,6 +144,21 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 		d.Jobs.Put(j.ID, j)
 		d.settleJob(j.ID)
 	}
+	return fleet.Answer{Job: j.ID}, nil
+}
+
+// removeJob forgets an ended job, with what is kept of it.
+func (d *draft) removeJob(r fleet.Request) (fleet.Answer, error) {
+	j, ok := d.Jobs.Find(r.Job)
+	switch {
+	case !ok:
+		return refuse(r, "there is no job %s; `pagurus job ls` lists them", orNone(r.Job))
+	case j.State != fleet.JobEnded:
+		return refuse(r, "job %s is %s; `pagurus cancel %s` ends it, and then it can be removed", j.ID, j.State, j.ID)
+	case j.Requeue:
+		return refuse(r, "job %s begins again where there is room, and can be removed once it has", j.ID)
+	}
+	d.forgetJob(j.ID)
 	return fleet.Answer{Job: j.ID}, nil
 }
 

@@ -47,7 +47,7 @@ func TestJobRunsAndEnds(t *testing.T) {
 	if len(w.guests["host1"])+len(w.guests["host2"]) != 0 || len(Pending(w.s)) != 0 {
 		t.Error("something was left behind")
 	}
-	w.tick(keepJobs + 2*time.Second)
+	w.tick(keepGuests + 2*time.Second)
 	if len(w.s.Jobs)+len(w.s.Guests) != 0 {
 		t.Error("an old job was not forgotten")
 	}
@@ -445,19 +445,88 @@ func TestAllIsSentInItsTime(t *testing.T) {
 	}
 }
 
+// Guests and moves of only so many ended jobs are kept, and of each user only so many ended jobs.
 func TestNoMoreThanSoManyEndedJobs(t *testing.T) {
 	s := fleet.NewSnapshot()
 	s.At = t0
-	for i := range mostJobs + 5 {
-		id := fleet.JobID(fmt.Sprintf("j%d", i))
-		s.Jobs[id] = fleet.Job{ID: id, State: fleet.JobEnded, Ended: t0.Add(time.Duration(i) * time.Second), Spec: fleet.JobSpec{Guests: 1}}
+	ended := func(id string, uid uint32, i int) {
+		s.Jobs[fleet.JobID(id)] = fleet.Job{ID: fleet.JobID(id), State: fleet.JobEnded, Ended: t0.Add(time.Duration(i) * time.Second), Spec: fleet.JobSpec{UID: uid, Guests: 1}}
+	}
+	for i := range mostGuests + 5 {
+		ended(fmt.Sprintf("j%d", i), 1, i)
 	}
 	s.Migrations["m1.j0g0"] = fleet.Migration{ID: "m1.j0g0", Move: "m1", Job: "j0", Phase: fleet.Finished}
 	s.Moves["m1"] = fleet.Move{ID: "m1", Migrations: []fleet.MigrationID{"m1.j0g0"}, Ended: t0}
-	d, err := (&Planner{}).Step(s, fleet.Tick{At: t0.Add(10 * time.Minute)})
-	if err != nil || !reflect.DeepEqual(d.Change.GoneJobs, []fleet.JobID{"j0", "j1", "j2", "j3", "j4"}) ||
-		len(d.Change.GoneMoves) != 1 || len(d.Change.GoneMigrations) != 1 || len(d.Change.GoneGuests) != 5 {
-		t.Errorf("%+v %v", d.Change, err)
+	p := &Planner{KeepJobs: 30 * 24 * time.Hour}
+	step := func(after time.Duration) fleet.Changeset {
+		t.Helper()
+		d, err := p.Step(s, fleet.Tick{At: t0.Add(after)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = s.Apply(d.Change, s.Revision+1)
+		return d.Change
+	}
+	c := step(10 * time.Minute)
+	if len(c.GoneJobs) != 0 || len(c.Jobs) != 5 || !c.Jobs[0].Alone || len(c.GoneMoves) != 1 || len(c.GoneMigrations) != 1 || len(c.GoneGuests) != 5 {
+		t.Errorf("%+v", c)
+	}
+	if c = step(11 * time.Minute); !c.Empty() {
+		t.Errorf("again: %+v", c)
+	}
+	if c = step(2 * time.Hour); len(c.GoneGuests) != mostGuests || len(c.GoneJobs) != 0 {
+		t.Errorf("after two hours: %+v", c)
+	}
+	for i := range mostJobs + 5 {
+		ended(fmt.Sprintf("k%d", i), 2, i)
+	}
+	c = step(2 * time.Hour)
+	if !reflect.DeepEqual(c.GoneJobs, []fleet.JobID{"k0", "k1", "k2", "k3", "k4"}) {
+		t.Errorf("of one user with many jobs %v are forgotten", c.GoneJobs)
+	}
+	if c = step(p.KeepJobs + time.Second); !reflect.DeepEqual(c.GoneJobs, []fleet.JobID{"j0"}) {
+		t.Errorf("after the time for which they are kept %v are forgotten", c.GoneJobs)
+	}
+}
+
+// An ended job is removed by its user, or to make room, with all that belongs to it. One that
+// runs, or begins again, is not.
+func TestRemoveJob(t *testing.T) {
+	w, j := running(t, 2, "host1", "host2", "host3")
+	remove := fleet.Request{Verb: fleet.RemoveJob, Job: j, By: fleet.Caller{UID: w.s.Jobs[j].Spec.UID}}
+	if _, err := w.ask(remove); err == nil || !strings.Contains(err.Error(), "`pagurus cancel j1`") {
+		t.Errorf("a job that runs: %v", err)
+	}
+	crowding := fleet.Observation{At: w.now, Crowding: []fleet.JobID{j, "none"}}
+	if d, err := (&Planner{}).Step(w.s, crowding); err != nil || !d.Change.Empty() {
+		t.Errorf("a job that runs was removed to make room: %+v, %v", d.Change, err)
+	}
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host3"})
+	w.answerAll()
+	w.exited[j] = true
+	w.answerAll()
+	stranger := remove
+	stranger.By.UID++
+	if _, err := (&Planner{}).Step(w.s, stranger); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
+		t.Errorf("a stranger: %v", err)
+	}
+	again := w.s
+	again.Jobs = map[fleet.JobID]fleet.Job{j: w.s.Jobs[j]}
+	waits := again.Jobs[j]
+	waits.Requeue = true
+	again.Jobs[j] = waits
+	if _, err := (&Planner{}).Step(again, remove); err == nil || !strings.Contains(err.Error(), "begins again") {
+		t.Errorf("a job that begins again: %v", err)
+	}
+	if d, err := (&Planner{}).Step(w.s, crowding); err != nil || !reflect.DeepEqual(d.Change.GoneJobs, []fleet.JobID{j}) || len(d.Change.GoneGuests) != 2 {
+		t.Errorf("to make room: %+v, %v", d.Change, err)
+	}
+	w.must(remove)
+	if len(w.s.Jobs)+len(w.s.Guests)+len(w.s.Moves) != 0 {
+		t.Errorf("left: %+v", w.s)
+	}
+	if _, err := w.ask(remove); err == nil || !strings.Contains(err.Error(), "`pagurus job ls`") {
+		t.Errorf("twice: %v", err)
 	}
 }
 

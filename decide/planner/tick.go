@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -21,11 +22,15 @@ const (
 	// seconds, because it is unknown when it was answered.
 	slowest = 10
 	window  = 2 * time.Second
-	// Ended jobs are kept for an hour for people to look at, and no more than fit a long
-	// listing. Ended moves of running jobs are kept longer.
-	keepJobs  = time.Hour
-	mostJobs  = 200
-	keepMoves = 24 * time.Hour
+	// Guests and moves of ended jobs are kept for an hour for people to look at, and no more
+	// than fit a long listing. Ended moves of running jobs are kept longer. The jobs themselves
+	// are small, and are kept with their output, as long as the Planner says.
+	keepGuests = time.Hour
+	mostGuests = 200 // jobs
+	keepMoves  = 24 * time.Hour
+	// mostJobs ended jobs of each user are kept: the store is no archive, and nobody's jobs
+	// make it forget those of others.
+	mostJobs = 1000
 )
 
 // tick does what depends only on time.
@@ -43,6 +48,7 @@ func (d *draft) tick() error {
 	d.noRetry = false // these hosts were silent, so waiting longer gains nothing
 	d.conduct()
 	d.requeued()
+	d.forgetGuests()
 	d.forgetJobs()
 	d.forgetMoves()
 	d.drain()
@@ -135,21 +141,45 @@ func (d *draft) whyUnknown(o fleet.Order, out time.Duration) string {
 	return ""
 }
 
-// forgetJobs removes jobs that ended long ago, with their guests and moves.
+// forgetGuests removes guests and moves of jobs that ended a while ago.
+func (d *draft) forgetGuests() {
+	for _, id := range d.l.Accompanied(d.at.Add(-keepGuests), mostGuests) {
+		if j := d.Jobs.At(id); !j.Requeue { // else it is looked at until it has begun again
+			d.forgetGuestsOf(id)
+			j.Alone = true
+			d.Jobs.Put(id, j)
+		}
+	}
+}
+
+// forgetJobs removes jobs that ended long ago.
 func (d *draft) forgetJobs() {
-	for _, id := range d.l.OldJobs(d.at.Add(-keepJobs), mostJobs) {
-		if d.Jobs.At(id).Requeue {
-			continue // it still has to be requeued
+	for _, id := range d.l.OldJobs(d.at.Add(-cmp.Or(d.p.KeepJobs, keepGuests)), mostJobs) {
+		if j, there := d.Jobs.Find(id); there && !j.Requeue { // else it still has to be requeued
+			d.forgetJob(id)
 		}
-		d.Jobs.Drop(id)
-		for _, g := range desired.GuestIDs(d.base.Jobs[id]) {
-			d.Guests.Drop(g)
-		}
-		d.forgetMigrations(d.l.MigrationsOf(id))
-		for _, m := range d.l.MigrationsOf(id) {
-			if v, known := d.Moves.Find(d.base.Migrations[m].Move); known && len(d.membersOf(v)) == 0 {
-				d.Moves.Drop(v.ID)
-			}
+	}
+}
+
+// forgetJob removes a job with its guests and moves.
+func (d *draft) forgetJob(id fleet.JobID) {
+	d.forgetGuestsOf(id)
+	d.Jobs.Drop(id)
+}
+
+// forgetGuestsOf removes a job's guests and moves.
+func (d *draft) forgetGuestsOf(id fleet.JobID) {
+	j := d.base.Jobs[id]
+	if j.Alone {
+		return
+	}
+	for _, g := range desired.GuestIDs(j) {
+		d.Guests.Drop(g)
+	}
+	d.forgetMigrations(d.l.MigrationsOf(id))
+	for _, m := range d.l.MigrationsOf(id) {
+		if v, known := d.Moves.Find(d.base.Migrations[m].Move); known && len(d.membersOf(v)) == 0 {
+			d.Moves.Drop(v.ID)
 		}
 	}
 }

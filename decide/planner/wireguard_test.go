@@ -40,6 +40,15 @@ func peers(w *world, of fleet.HostID) string {
 	return strings.Join(said, "; ")
 }
 
+// senders are the addresses from which a host takes frames of its first network.
+func senders(w *world, host fleet.HostID) string {
+	networks := desired.Wanted(w.s, host).Networks
+	if len(networks) == 0 {
+		return "no network"
+	}
+	return strings.Join(networks[0].Peers, " ")
+}
+
 // Hosts are peers while they have a job together, and reach each other inside alone.
 func TestHostsOfAJobArePeers(t *testing.T) {
 	w := encrypted(t)
@@ -84,12 +93,26 @@ func TestHostsOfAJobArePeers(t *testing.T) {
 			t.Errorf("%s of %s is at %s, wanted %s", e.Addr, e.Host, e.VTEP, want)
 		}
 	}
+	for host, want := range map[fleet.HostID]string{"host1": "fe80::2", "host2": "fe80::1", "host3": "no network"} {
+		if got := senders(w, host); got != want {
+			t.Errorf("%s takes frames from %q, wanted %q", host, got, want)
+		}
+	}
 	home := w.s.Guests["j1g1"].Home
 	w.must(fleet.Request{Verb: fleet.Migrate, Guests: []fleet.GuestID{"j1g1"}, To: "host3"})
 	if got := peers(w, "host3"); !strings.Contains(got, string(home)) || !strings.Contains(got, "host1") {
 		t.Errorf("before it takes in a guest, host3 has the peers %q", got)
 	}
+	// Nobody loses a frame of a guest that moves: until the move is over all take frames from both hosts.
+	for host, want := range map[fleet.HostID]string{"host1": "fe80::2 fe80::3", "host2": "fe80::1 fe80::3", "host3": "fe80::1 fe80::2"} {
+		if got := senders(w, host); home == "host2" && got != want {
+			t.Errorf("before the guest moves, %s takes frames from %q, wanted %q", host, got, want)
+		}
+	}
 	w.answerAll()
+	if got := senders(w, "host1"); home == "host2" && got != "fe80::3" {
+		t.Errorf("when a guest has moved from host2 to host3, host1 takes frames from %q", got)
+	}
 	if got := peers(w, "host2"); home == "host2" && got != "" {
 		t.Errorf("when its guest has left, host2 has the peers %q", got)
 	}

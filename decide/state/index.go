@@ -31,8 +31,9 @@ type Index struct {
 	refused     map[fleet.JobID]bool             // jobs whose run order did not succeed
 	tallies     map[fleet.JobID]lifecycle.Tally
 	open        map[fleet.MoveID]bool
-	over        line[fleet.MoveID] // ended moves
-	done        line[fleet.JobID]  // ended jobs
+	over        line[fleet.MoveID]           // ended moves
+	done        line[fleet.JobID]            // ended jobs whose guests are not forgotten
+	ended       map[uint32]line[fleet.JobID] // all ended jobs, by user
 	submitted   map[fleet.RequestID]fleet.JobID
 	asked       map[fleet.RequestID][]fleet.MoveID
 	subnets     map[fleet.Subnet]int // of unfinished jobs
@@ -58,7 +59,7 @@ func NewIndex(s fleet.Snapshot, p placement.Policy) *Index {
 		suspended: map[fleet.GuestID]bool{}, requeued: map[fleet.JobID]bool{},
 		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{},
 		waiting: map[int64]map[fleet.GuestID]bool{}, restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
-		asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
+		ended: map[uint32]line[fleet.JobID]{}, asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
 		profiledBy: map[fleet.GuestID]fleet.MigrationID{},
 	}
 	for _, h := range s.Hosts {
@@ -388,7 +389,14 @@ func (l *Index) job(j fleet.Job, by int) {
 		delete(l.submitted, j.Request)
 	}
 	if j.State == fleet.JobEnded {
-		l.done.add(j.Ended, j.ID, by)
+		if !j.Alone {
+			l.done.add(j.Ended, j.ID, by)
+		}
+		of := l.ended[j.Spec.UID]
+		of.add(j.Ended, j.ID, by)
+		if l.ended[j.Spec.UID] = of; len(of) == 0 {
+			delete(l.ended, j.Spec.UID)
+		}
 		return
 	}
 	add(l.subnets, j.Subnet, by)

@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -100,15 +101,28 @@ func (l *Index) OldMoves(before time.Time) []fleet.MoveID {
 	return out
 }
 
-// OldJobs returns the jobs that ended before a time, and those beyond the newest most,
-// oldest first.
-func (l *Index) OldJobs(before time.Time, most int) []fleet.JobID {
-	var out []fleet.JobID
-	for i, j := range l.done {
-		if len(l.done)-i <= most && !j.at.Before(before) {
+// Accompanied returns the jobs that ended before a time and have guests and moves still, and
+// those beyond the newest most, oldest first.
+func (l *Index) Accompanied(before time.Time, most int) []fleet.JobID {
+	return l.done.old(before, most)
+}
+
+// OldJobs returns the jobs that ended before a time, and of each user those beyond the newest
+// most, user by user and oldest first.
+func (l *Index) OldJobs(before time.Time, most int) (out []fleet.JobID) {
+	for _, uid := range slices.Sorted(maps.Keys(l.ended)) {
+		out = append(out, l.ended[uid].old(before, most)...)
+	}
+	return out
+}
+
+// old returns the elements before a time, and those beyond the newest most.
+func (l line[K]) old(before time.Time, most int) (out []K) {
+	for i, e := range l {
+		if len(l)-i <= most && !e.at.Before(before) {
 			break
 		}
-		out = append(out, j.id)
+		out = append(out, e.id)
 	}
 	return out
 }
@@ -201,7 +215,7 @@ func (l *Index) Check() string {
 	}{
 		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"still", l.suspended, anew.suspended}, {"requeued", l.requeued, anew.requeued},
 		{"waiting", l.waiting, anew.waiting}, {"restless", l.restless, anew.restless}, {"refused", l.refused, anew.refused}, {"tallies", l.tallies, anew.tallies}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
-		{"asked", l.asked, anew.asked}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
+		{"asked", l.asked, anew.asked}, {"ended", l.ended, anew.ended}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
 	} {
 		if !reflect.DeepEqual(c.have, c.all) {
 			return fmt.Sprintf("%s: %v, should be %v", c.what, c.have, c.all)

@@ -284,7 +284,9 @@ func (a *Agent) answer(ctx context.Context, s Session, q wire.Query) {
 		reply.Error = err.Error()
 	}
 	// If the reply cannot be sent, the client asks again.
-	_ = s.Send(ctx, wire.Up{Reply: &reply})
+	if err := s.Send(ctx, wire.Up{Reply: &reply}); errors.Is(err, wire.ErrTooLong) {
+		_ = s.Send(ctx, wire.Up{Reply: &wire.Reply{ID: q.ID, Error: err.Error()}})
+	}
 }
 
 func (a *Agent) trace(ctx context.Context, q wire.Query) (traces []fleet.Trace, err error) {

@@ -24,12 +24,13 @@ import (
 
 	"pagurus/act/guestlink"
 	acthost "pagurus/act/host"
+	"pagurus/act/host/jail"
 	"pagurus/act/image"
 	"pagurus/act/overlay"
 	"pagurus/act/qemu"
-	"pagurus/act/qemu/jail"
 	"pagurus/act/qemu/passage"
 	"pagurus/act/share"
+	"pagurus/act/share/handle"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 	"pagurus/internal/testkit"
@@ -59,7 +60,7 @@ type hostConfig struct {
 }
 
 func TestMain(m *testing.M) {
-	for _, shims := range []map[string]func([]string) error{jail.Shims, passage.Shims} {
+	for _, shims := range []map[string]func([]string) error{jail.Shims, passage.Shims, handle.Shims} {
 		if become := shims[os.Args[0]]; become != nil {
 			if err := become(os.Args[1:]); err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -115,7 +116,7 @@ func beAgent(text string) error {
 		return err
 	}
 	defer net.Close()
-	shares, err := share.Open(share.Config{Run: c.Run})
+	shares, err := share.Open(share.Config{Run: c.Run, Shim: "/proc/self/exe"})
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -52,7 +53,8 @@ type Config struct {
 	Spool      string           // folder for the programs' input and output
 	Encryption fleet.Encryption // between hosts, from when no job is there; empty: as it was
 	Reserve    int64            // bytes that those leave free on its disk: the store may be on the same
-	Alive      func()           // called by the main loop, first when it leads; may be nil
+	Limits     fleet.OutputLimits
+	Alive      func() // called by the main loop, first when it leads; may be nil
 	Log        *slog.Logger
 }
 
@@ -86,8 +88,11 @@ type Controller struct {
 
 	loop           *planner.Loop // nil until it leads
 	hosts          map[fleet.HostID]*host
+	rekeyed        rekeyed
 	heard          []fleet.Report // not yet committed: more are coming, or the store failed
 	failing        bool           // the store refused heard: each tick tries again
+	unsure         bool           // the store may have made a change that it did not answer for
+	read           time.Time      // when the store was last read again for that
 	told           time.Time      // when watchers were last updated
 	turned         time.Time      // when the loop last turned
 	changed        bool           // facts have come since then
@@ -101,12 +106,12 @@ type Controller struct {
 func New(c Config) *Controller {
 	out := &Controller{
 		Config: c, spool: newSpool(c.Spool), events: make(chan func(context.Context), queue), ready: make(chan struct{}),
-		over: make(chan struct{}), hosts: map[fleet.HostID]*host{},
+		over: make(chan struct{}), hosts: map[fleet.HostID]*host{}, rekeyed: rekeyed{},
 	}
 	if out.Alive == nil {
 		out.Alive = func() {}
 	}
-	out.spool.reserve = c.Reserve
+	out.spool.room.reserve, out.spool.room.limits = c.Reserve, c.Limits
 	out.watching.by = map[chan fleet.Snapshot]bool{}
 	out.stalls.tries, out.trafficQueries.asked = map[fleet.MigrationID]int{}, map[fleet.JobID]time.Duration{}
 	out.asking.replies = map[uint64]question{}
@@ -213,11 +218,14 @@ var errOver = errors.New("this controller no longer leads")
 // tick handles reports that the store refused before, then the passing of time, and then
 // updates watchers.
 func (c *Controller) tick(ctx context.Context) {
+	c.reread(ctx)
 	if c.hear(ctx) {
 		_, err := c.step(ctx, fleet.Tick{At: now()})
 		c.noteStoreError(err)
 		c.encrypt(ctx)
 	}
+	c.makeRoom(ctx)
+	c.changed = c.changed || !maps.Equal(c.current.Load().Crowded, c.spool.room.crowded(now()))
 	if c.stale {
 		c.stale = false
 		c.sendWanted()
@@ -226,6 +234,21 @@ func (c *Controller) tick(ctx context.Context) {
 	c.measureTraffic(ctx)
 	if c.changed {
 		c.publish()
+	}
+}
+
+// rereadEvery is how soon again the store is read as a whole, which takes a large cluster's a second.
+const rereadEvery = 10 * time.Second
+
+// reread reads the store again when it may have made a change that it did not answer for. The next
+// commit would find out by a conflict, but in a quiet cluster that may be long after.
+func (c *Controller) reread(ctx context.Context) {
+	if !c.unsure || time.Since(c.read) < rereadEvery {
+		return
+	}
+	c.read = time.Now()
+	if c.noteStoreError(c.reload(ctx)) {
+		c.Log.Info("read the store again, since it did not answer for a change")
 	}
 }
 
@@ -310,7 +333,7 @@ func (c *Controller) handleEvent(ctx context.Context, ev fleet.Event) (fleet.Ans
 		switch {
 		case errors.Is(err, fleet.ErrConflict):
 			if err := c.reload(ctx); err != nil {
-				return fleet.Answer{}, &storeError{err}
+				return fleet.Answer{}, err
 			}
 			continue
 		case err == nil && h.committed:
@@ -345,6 +368,7 @@ type hands struct {
 func (h *hands) Commit(from int64, change fleet.Changeset) (int64, error) {
 	revision, err := h.c.Store.Commit(h.ctx, from, change)
 	if err != nil && !errors.Is(err, fleet.ErrConflict) {
+		h.c.unsure = true
 		return 0, &storeError{err}
 	}
 	return revision, err
@@ -352,7 +376,7 @@ func (h *hands) Commit(from int64, change fleet.Changeset) (int64, error) {
 
 // Committed updates everything outside the store after a change.
 func (h *hands) Committed(change fleet.Changeset) {
-	h.committed = true
+	h.committed, h.c.unsure = true, false
 	if h.c.trouble != "" {
 		h.c.trouble = ""
 		h.c.Log.Info("the store takes changes again")
@@ -384,8 +408,9 @@ func (c *Controller) committed(change fleet.Changeset) {
 func (c *Controller) reload(ctx context.Context) error {
 	snap, err := c.Store.Load(ctx)
 	if err != nil {
-		return err
+		return &storeError{err}
 	}
+	c.unsure = false
 	c.loop.Index.Reload(snap)
 	c.sendWanted()
 	for id := range c.hosts {
@@ -397,8 +422,11 @@ func (c *Controller) reload(ctx context.Context) error {
 
 // whole is the snapshot with the facts. It may be read at any time.
 func (c *Controller) whole() fleet.Snapshot {
-	c.loop.Index.At(now())
-	return c.loop.Index.Share()
+	at := now()
+	c.loop.Index.At(at)
+	s := c.loop.Index.Share()
+	s.Crowded = c.spool.room.crowded(at)
+	return s
 }
 
 // snap is the same, valid until the next change.

@@ -96,7 +96,7 @@ func (c *Controller) join(ctx context.Context, by wire.Peer, hello wire.Hello, s
 		return nil, fmt.Errorf("%s belongs to cluster %s and this is %s: use the controller of its cluster, or start the agent with an empty --%s folder", hello.Host, hello.Cluster, c.snap().Cluster.ID, fleet.RunFlag)
 	}
 	hello.Facts.From = by.From // never what the agent says
-	if err := c.claims(by, hello.Host, hello.Facts); err != nil {
+	if err := c.believable(by, hello.Host, hello.Facts); err != nil {
 		return nil, err
 	}
 	if h := c.hosts[hello.Host]; h != nil {
@@ -177,7 +177,7 @@ func (c *Controller) handleMessage(by wire.Peer, id fleet.HostID, s *wire.HostSe
 		return errors.New("a session begins with one hello; this was a second")
 	case up.Facts != nil:
 		up.Facts.From = by.From // never what the agent says
-		if err := c.claims(by, id, *up.Facts); err != nil {
+		if err := c.believable(by, id, *up.Facts); err != nil {
 			return err
 		}
 		if c.learn(id, *up.Facts) {
@@ -195,6 +195,53 @@ func (c *Controller) handleMessage(by wire.Peer, id fleet.HostID, s *wire.HostSe
 		c.lastWords(r)
 		r.Traces = nil // for the spool, not for the planner
 		c.enter(r)
+	}
+	return nil
+}
+
+// believable says why facts of a host are not taken.
+func (c *Controller) believable(by wire.Peer, id fleet.HostID, f fleet.Facts) error {
+	if err := c.claims(by, id, f); err != nil {
+		return err
+	}
+	return possible(id, f)
+}
+
+// The most that a host can have. What it says is kept, shown to everybody, and gone through at every decision.
+const (
+	mostGuests   = 4096
+	mostTroubles = 256
+	mostNodes    = 1024
+	mostCPUs     = 1 << 16
+	mostBytes    = 1 << 56
+)
+
+// possible rejects facts that are of no machine: others' room is added up with this one's.
+func possible(id fleet.HostID, f fleet.Facts) error {
+	nodes, cores := 0, 0
+	if f.Topology != nil {
+		nodes = len(f.Topology.Nodes)
+		for _, n := range f.Topology.Nodes {
+			cores += len(n.Cores)
+		}
+	}
+	inside := func(v, most float64) bool { return v >= -most && v <= most } // and no NaN; what is measured may be a little below nothing
+	switch {
+	case len(f.Guests) > mostGuests, len(f.Copies) > mostGuests, len(f.Shared) > mostGuests:
+		return fmt.Errorf("%s says that it has %d guests, %d copies and %d directories, and at most %d of each can be", id, len(f.Guests), len(f.Copies), len(f.Shared), mostGuests)
+	case len(f.Troubles) > mostTroubles:
+		return fmt.Errorf("%s says that it has %d troubles, and at most %d are taken", id, len(f.Troubles), mostTroubles)
+	case nodes > mostNodes, cores > mostCPUs:
+		return fmt.Errorf("%s says that it has %d nodes and %d cores", id, nodes, cores)
+	case f.Capacity.CPUs < 0 || f.Capacity.CPUs > mostCPUs, !inside(f.CPULimit, mostCPUs), !inside(f.LoadCPUs, mostCPUs):
+		return fmt.Errorf("%s says that it has %d CPUs, of which guests may use %g and use %g", id, f.Capacity.CPUs, f.CPULimit, f.LoadCPUs)
+	case f.Capacity.MemoryBytes < 0 || f.Capacity.MemoryBytes > mostBytes, !inside(float64(f.MemoryInUse), mostBytes):
+		return fmt.Errorf("%s says that it has %d bytes of memory, of which guests use %d", id, f.Capacity.MemoryBytes, f.MemoryInUse)
+	}
+	for g, of := range f.Guests {
+		if !inside(of.CPUs, mostCPUs) || !inside(float64(of.ResidentBytes), mostBytes) || !inside(float64(of.ReclaimedBytes), mostBytes) {
+			return fmt.Errorf("%s says that guest %s has %d bytes of memory and %g CPUs", id, g, of.ResidentBytes, of.CPUs)
+		}
 	}
 	return nil
 }
@@ -228,7 +275,9 @@ func (c *Controller) enter(r fleet.Report) {
 
 // learn stores facts in memory and reports whether other hosts need the change.
 func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
-	before := c.snap().Hosts[id].Facts
+	h := c.snap().Hosts[id]
+	before := h.Facts
+	f = c.rekeyed.admitKey(h, f, now())
 	moved := before.Address != f.Address || wireGuardEnd(before) != wireGuardEnd(f) || ways.Differ(before, f)
 	f.SeenAt, f.Connected = now(), true
 	if behind := fleet.Behind(fleet.Speaker{Name: "its agent", Protocol: f.Protocol}, fleet.Speaker{Name: "the controller", Protocol: fleet.Protocol()}); behind != "" {

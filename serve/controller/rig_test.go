@@ -35,6 +35,7 @@ type rig struct {
 	client     *wire.Client
 	stop       func()
 	encryption fleet.Encryption
+	limits     fleet.OutputLimits
 	factsEvery time.Duration // the agents' interval for facts, shorter in tests
 }
 
@@ -64,7 +65,7 @@ func (r *rig) start() {
 		r.t.Fatal(err)
 	}
 	r.store = &shaky{Store: store}
-	r.ctl = New(Config{Store: r.store, Images: images{"openmpi": {Name: "openmpi", Digest: digest, MPI: "openmpi"}}, Encryption: r.encryption, Spool: filepath.Join(r.dir, "spool"), Log: slog.New(slog.DiscardHandler)})
+	r.ctl = New(Config{Store: r.store, Images: images{"openmpi": {Name: "openmpi", Digest: digest, MPI: "openmpi"}}, Encryption: r.encryption, Limits: r.limits, Spool: filepath.Join(r.dir, "spool"), Log: slog.New(slog.DiscardHandler)})
 	authority, err := identity.OpenAuthority(r.dir)
 	if err != nil {
 		r.t.Fatal(err)
@@ -87,7 +88,7 @@ func (r *rig) start() {
 		}
 	})
 	both.Go(func() {
-		c := wire.ServeConfig{Listeners: []net.Listener{listener, remote}, Members: r.ctl.Members(), Machine: "machine", Controller: r.ctl, Streams: r.ctl.Streams(), Forecasts: r.ctl, Version: "build", Refused: r.ctl.Refused, Log: slog.New(slog.DiscardHandler)}
+		c := wire.ServeConfig{Listeners: []net.Listener{listener, remote}, Members: r.ctl.Members(), Machine: "machine", Controller: r.ctl, Streams: r.ctl.Streams(), Forecasts: r.ctl, Output: r.ctl.Output, Version: "build", Refused: r.ctl.Refused, Log: slog.New(slog.DiscardHandler)}
 		if err := wire.Serve(ctx, c); err != nil {
 			r.t.Errorf("the server: %v", err)
 		}
@@ -115,6 +116,7 @@ type shaky struct {
 	fail    error
 	commits int
 	asked   atomic.Int32 // for commits
+	silent  atomic.Bool  // the next commit is made, and not answered
 }
 
 func (s *shaky) set(err error) {
@@ -131,7 +133,11 @@ func (s *shaky) Commit(ctx context.Context, from int64, c fleet.Changeset) (int6
 		return 0, s.fail
 	}
 	s.commits++
-	return s.Store.Commit(ctx, from, c)
+	revision, err := s.Store.Commit(ctx, from, c)
+	if s.silent.CompareAndSwap(true, false) {
+		return 0, errors.New("no answer")
+	}
+	return revision, err
 }
 
 type images map[string]fleet.Image

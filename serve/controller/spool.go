@@ -14,8 +14,6 @@ import (
 	"regexp"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 )
@@ -38,11 +36,11 @@ const dropped = "\npagurus: the program wrote more than is kept of its output; t
 // its end. A controller's restart loses nothing. Files are not synced: output may be lost
 // when its machine loses power.
 type spool struct {
-	dir     string
-	reserve int64 // bytes that stay free on the disk, for others
-	kept    int64 // the most bytes of each output stream
-	mu      sync.Mutex
-	jobs    map[fleet.JobID]map[string]*stream
+	dir  string
+	kept int64 // the most bytes of each output stream
+	room *room // counts all streams
+	mu   sync.Mutex
+	jobs map[fleet.JobID]map[string]*stream
 }
 
 // stream is one growing file. wake is closed and replaced at every change that a reader or
@@ -51,23 +49,24 @@ type spool struct {
 // Bytes beyond most are accepted and dropped, so that the program goes on: the file grows by
 // a hole, which takes no space and keeps the agents' offset.
 type stream struct {
-	path    string
-	reserve int64 // as the spool's
-	most    int64 // bytes that are stored
-	mu      sync.Mutex
-	known   bool  // size and eof are read from the files
-	size    int64 // length, including dropped bytes
-	eof     bool
-	gone    bool  // the job is forgotten
-	taken   int64 // stdin: the guest's offset
-	wake    chan struct{}
+	path  string
+	job   fleet.JobID
+	all   *room // the spool's
+	most  int64 // bytes that are stored
+	mu    sync.Mutex
+	known bool  // size and eof are read from the files
+	size  int64 // length, including dropped bytes
+	eof   bool
+	gone  bool  // the job is forgotten
+	taken int64 // stdin: the guest's offset
+	wake  chan struct{}
 }
 
 func newSpool(dir string) *spool {
-	return &spool{dir: dir, kept: keptBytes, jobs: map[fleet.JobID]map[string]*stream{}}
+	return &spool{dir: dir, kept: keptBytes, room: newRoom(dir), jobs: map[fleet.JobID]map[string]*stream{}}
 }
 
-// open removes folders without a job, and ends the streams of ended jobs.
+// open removes folders without a job, ends the streams of ended jobs, and counts what is there.
 func (s *spool) open(jobs map[fleet.JobID]fleet.Job) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("opening the spool: %w", err)
@@ -79,6 +78,11 @@ func (s *spool) open(jobs map[fleet.JobID]fleet.Job) error {
 	for _, d := range there {
 		j, known := jobs[fleet.JobID(d.Name())]
 		if known {
+			bytes, err := s.left(j.ID)
+			if err != nil {
+				return err
+			}
+			s.room.own(j.ID, j.Spec.UID, bytes)
 			if j.State == fleet.JobEnded {
 				s.finish(j.ID)
 			}
@@ -105,9 +109,9 @@ func (s *spool) stream(job fleet.JobID, name string) (*stream, error) {
 	}
 	st := s.jobs[job][name]
 	if st == nil {
-		st = &stream{path: filepath.Join(s.dir, string(job), name), reserve: s.reserve, most: s.kept, wake: make(chan struct{})}
+		st = &stream{path: filepath.Join(s.dir, string(job), name), job: job, all: s.room, most: s.kept, wake: make(chan struct{})}
 		if name == fleet.Stdin {
-			st.most = math.MaxInt64 // a program needs all of its input; the reserve bounds it
+			st.most = math.MaxInt64 // a program needs all of its input; its room bounds it
 		}
 		s.jobs[job][name] = st
 	}
@@ -131,6 +135,7 @@ func (s *spool) have(job fleet.JobID) map[string]int64 {
 
 // finish ends all of a job's streams.
 func (s *spool) finish(job fleet.JobID) {
+	s.room.rest(job)
 	for _, name := range []string{fleet.Stdin, fleet.Stdout, fleet.Stderr} {
 		if st, err := s.stream(job, name); err == nil {
 			st.mu.Lock()
@@ -156,7 +161,11 @@ func (s *spool) forget(job fleet.JobID) error {
 	if !jobForm.MatchString(string(job)) {
 		return nil
 	}
-	return os.RemoveAll(filepath.Join(s.dir, string(job)))
+	err := os.RemoveAll(filepath.Join(s.dir, string(job)))
+	if err == nil {
+		s.room.drop(job)
+	}
+	return err
 }
 
 // changed wakes waiting calls; the caller holds the lock.
@@ -277,41 +286,33 @@ func (st *stream) write(offset int64, data []byte, eof bool) (int64, error) {
 }
 
 // add appends data, up to the stored maximum.
-func (st *stream) add(data []byte) (err error) {
+func (st *stream) add(data []byte) error {
 	kept := data[:max(0, min(int64(len(data)), st.most-st.size))]
 	if len(kept) > 0 {
-		if err := st.spare(); err != nil {
+		if err := st.all.takeRoom(st.job, int64(len(kept))); err != nil {
 			return err
 		}
 	}
-	f, err := st.create(st.path)
-	if err == nil {
-		if _, err = f.WriteAt(kept, st.size); err == nil && len(kept) < len(data) {
-			err = f.Truncate(st.size + int64(len(data)))
-		}
-		if err != nil {
-			err = errors.Join(err, f.Truncate(st.size)) // no partial write remains
-		}
-		err = errors.Join(err, f.Close())
+	err := st.extend(kept, int64(len(data)))
+	if err != nil {
+		st.all.giveBack(st.job, int64(len(kept)))
 	}
-	return full(st.path, err)
+	return st.all.explained(st.job, int64(len(kept)), err)
 }
 
-// spare refuses bytes that would take the reserve.
-func (st *stream) spare() error {
-	if st.reserve == 0 {
-		return nil
+// extend writes kept at the stream's end, and makes the file longer by bytes.
+func (st *stream) extend(kept []byte, bytes int64) error {
+	f, err := st.create(st.path)
+	if err != nil {
+		return err
 	}
-	var disk unix.Statfs_t
-	dir := filepath.Dir(filepath.Dir(st.path)) // the spool's folder, which exists
-	if err := unix.Statfs(dir, &disk); err != nil {
-		return fmt.Errorf("checking the space left in %s: %w", dir, err)
+	if _, err = f.WriteAt(kept, st.size); err == nil && int64(len(kept)) < bytes {
+		err = f.Truncate(st.size + bytes)
 	}
-	if free := int64(disk.Bavail) * disk.Bsize; free < st.reserve {
-		return &wire.Error{Status: http.StatusInsufficientStorage, Reason: fmt.Sprintf(
-			"the disk that holds %s is nearly full, %d MiB are free and the last %d are kept for the controller: free some space; the program waits until then", st.path, free>>20, st.reserve>>20)}
+	if err != nil {
+		err = errors.Join(err, f.Truncate(st.size)) // no partial write remains
 	}
-	return nil
+	return errors.Join(err, f.Close())
 }
 
 func (st *stream) mark() error {
@@ -319,7 +320,7 @@ func (st *stream) mark() error {
 	if err == nil {
 		err = f.Close()
 	}
-	return full(st.path, err)
+	return st.all.explained(st.job, 0, err)
 }
 
 func (st *stream) create(path string) (*os.File, error) {
@@ -329,18 +330,8 @@ func (st *stream) create(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
 }
 
-func full(path string, err error) error {
-	switch {
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return &wire.Error{Status: http.StatusInsufficientStorage, Reason: fmt.Sprintf("the disk that holds %s is full: free some space; the program waits until then", path)}
-	case err != nil:
-		return fmt.Errorf("writing output: %w", err)
-	}
-	return nil
-}
-
-// room waits until the guest's offset is near the end. false: it is not in time.
-func (st *stream) room(ctx context.Context) bool {
+// awaitReader waits until the guest's offset is near the end. false: it is not in time.
+func (st *stream) awaitReader(ctx context.Context) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for st.size-st.taken >= aheadBytes && !st.eof {

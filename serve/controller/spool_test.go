@@ -20,6 +20,7 @@ import (
 
 func streamOf(t *testing.T, s *spool, name string) *stream {
 	t.Helper()
+	s.room.own("j1", 1, 0)
 	st, err := s.stream("j1", name)
 	if err != nil {
 		t.Fatal(err)
@@ -168,13 +169,13 @@ func TestLargeOutput(t *testing.T) {
 func TestInputWaits(t *testing.T) {
 	st := streamOf(t, newSpool(t.TempDir()), fleet.Stdin)
 	wrote(t, st, 0, strings.Repeat("x", aheadBytes), false)
-	if st.room(ended) {
+	if st.awaitReader(ended) {
 		t.Fatal("took more")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	free := make(chan bool)
-	go func() { free <- st.room(ctx) }()
+	go func() { free <- st.awaitReader(ctx) }()
 	st.took(10)
 	if !<-free {
 		t.Fatal("still full")
@@ -185,6 +186,7 @@ func TestForgottenJobsAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	s := newSpool(dir)
 	for _, id := range []fleet.JobID{"j1", "j2", "j3"} {
+		s.room.own(id, 1, 0)
 		st, err := s.stream(id, fleet.Stdout)
 		if err != nil {
 			t.Fatal(err)
@@ -259,16 +261,16 @@ func TestLongOutput(t *testing.T) {
 // TestReserve: output leaves the store its reserve, and waits meanwhile.
 func TestReserve(t *testing.T) {
 	s := newSpool(t.TempDir())
-	s.reserve, s.kept = 1<<62, 5 // more than any disk has
+	s.room.reserve, s.kept = 1<<62, 5 // more than any disk has
 	st := streamOf(t, s, fleet.Stdout)
 	_, err := st.write(0, []byte("hello"), false)
 	if e := (*wire.Error)(nil); !errors.As(err, &e) || e.Status != http.StatusInsufficientStorage || !strings.Contains(e.Reason, "free some space") {
 		t.Fatalf("got %v", err)
 	}
 	has(t, st, 0, "", false)
-	st.reserve = 1
+	s.room.reserve = 1
 	wrote(t, st, 0, "hello", false)
-	st.reserve = 1 << 62 // dropped bytes need no space
+	s.room.reserve = 1 << 62 // dropped bytes need no space
 	wrote(t, st, 5, ", world", true)
 	has(t, st, 5, dropped, true)
 }

@@ -27,6 +27,9 @@ type Audit interface {
 const (
 	refusalsEvery  = 100 * time.Millisecond // on average
 	refusalsAtOnce = 100
+	// recordedBytes is the most of each text. What a caller names may be as long as a request, and who may do
+	// nothing could fill the disk with it.
+	recordedBytes = 1 << 10
 )
 
 func newRefusals() *rate.Limiter { return rate.NewLimiter(rate.Every(refusalsEvery), refusalsAtOnce) }
@@ -37,13 +40,13 @@ func (s *server) record(id Peer, r fleet.AuditRecord, err error) {
 	if s.Audit == nil {
 		return
 	}
-	r.At, r.By, r.From = time.Now(), id.Caller, id.From
+	r.At, r.By, r.From, r.On = time.Now(), id.Caller, id.From, clippedTo(r.On, recordedBytes)
 	switch e := (*Error)(nil); {
 	case err == nil:
 	case !errors.As(err, &e) || e.Status >= http.StatusInternalServerError:
-		r.Failed = err.Error()
+		r.Failed = clippedTo(err.Error(), recordedBytes)
 	default:
-		if r.Refused = e.Error(); !s.refusals.Allow() {
+		if r.Refused = clippedTo(e.Error(), recordedBytes); !s.refusals.Allow() {
 			return
 		}
 	}

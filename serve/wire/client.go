@@ -354,7 +354,7 @@ func (c *Client) Attach(ctx context.Context, hello Hello) (*AgentSession, error)
 	if err != nil {
 		return nil, err
 	}
-	s := newSession[Up](context.WithoutCancel(ctx), conn, sessionConfig[Down]{check: checkDown, newer: c.newerThere(), messageBytes: downBytes, out: upQueue, in: downQueue, peer: "the controller"})
+	s := newSession[Up](context.WithoutCancel(ctx), conn, sessionConfig[Down]{check: checkDown, newer: c.newerThere(), messageBytes: downBytes, most: upBytes, out: upQueue, in: downQueue, peer: "the controller"})
 	if err := s.Send(ctx, Up{Hello: &hello}); err != nil {
 		s.Close()
 		return nil, err

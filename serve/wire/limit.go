@@ -1,11 +1,15 @@
 package wire
 
 import (
+	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync"
 	"time"
+
+	"pagurus/fleet"
 )
 
 // The most connections of one caller. A command line or an agent needs a few. For each job
@@ -66,8 +70,8 @@ func (l *counting) count(conn net.Conn) *counted {
 			return c
 		}
 		who = strconv.FormatUint(uint64(id.UID), 10)
-	} else if host, _, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
-		who = host
+	} else {
+		who = callersAt(conn.RemoteAddr())
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,6 +88,56 @@ func (l *counting) count(conn net.Conn) *counted {
 		}
 	})
 	return c
+}
+
+// callersAt names those who count as one caller over TCP: an address, or with IPv6 the 64 bits of a
+// network, in which every machine may take as many addresses as it likes.
+func callersAt(from net.Addr) string {
+	at, err := netip.ParseAddrPort(from.String())
+	if err != nil {
+		return ""
+	}
+	ip := at.Addr().Unmap()
+	if ip.Is6() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
+		network, _ := ip.WithZone("").Prefix(64) // of IPv6 it never fails
+		return network.String()
+	}
+	return ip.String()
+}
+
+// sessionsMost is how many sessions a host's agent may have at once. It needs one, and another when it comes
+// back before the first was missed. Each may have the controller read a long message, before anything else
+// of it was looked at.
+const sessionsMost = 4
+
+// sessionsOf counts the sessions of each host's agent.
+type sessionsOf struct {
+	mu sync.Mutex
+	by map[fleet.HostID]int
+}
+
+// enter counts one more, until leave. Root on the controller's machine may have any number: a lab's agents
+// all call as root.
+func (o *sessionsOf) enter(id fleet.HostID) (leave func(), err error) {
+	if id == "" {
+		return func() {}, nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.by[id] >= sessionsMost {
+		return nil, &Error{http.StatusTooManyRequests, fmt.Sprintf("the agent of %s has too many sessions: end all agents of that host but one", id)}
+	}
+	if o.by == nil {
+		o.by = map[fleet.HostID]int{}
+	}
+	o.by[id]++
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.by[id]--; o.by[id] == 0 {
+			delete(o.by, id)
+		}
+	}, nil
 }
 
 // Close closes the connection and stops counting it.

@@ -51,10 +51,15 @@ func ListenTLS(addr string, a *identity.Authority) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", addr, err)
 	}
+	return OverTLS(l, a), nil
+}
+
+// OverTLS does the same with the connections of a listener.
+func OverTLS(l net.Listener, a *identity.Authority) net.Listener {
 	return tls.NewListener(newCounting(l, connectionsPerAddress), &tls.Config{
 		GetCertificate: (&certificates{authority: a}).get, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert,
 		NextProtos: []string{"http/1.1"}, // WebSocket needs it
-	}), nil
+	})
 }
 
 // hostOf is the IP address of HOST:PORT.

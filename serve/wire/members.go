@@ -92,6 +92,9 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) error {
 	if err := s.told(w, r, &j); err != nil {
 		return err
 	}
+	if len(j.Host) > nameBytes || len(j.Machine) > nameBytes || len(j.Address) > nameBytes {
+		return &Error{http.StatusBadRequest, fmt.Sprintf("the name, the machine identity and the address of a host have at most %d bytes each", nameBytes)}
+	}
 	// The controller's machine serves the files of jobs: only itself may claim to be it.
 	foreign := j.Host != "" && j.Machine == s.Machine && !fromHere(r)
 	joined, err := s.Members.Join(r.Context(), token, j, foreign)
@@ -135,7 +138,7 @@ func (s *server) renew(id Peer, w http.ResponseWriter, r *http.Request) error {
 
 // told reads a small object.
 func (s *server) told(w http.ResponseWriter, r *http.Request, into any) error {
-	b, err := body(w, r, askBytes)
+	b, err := body(w, r, toldBytes)
 	if err != nil {
 		return err
 	}

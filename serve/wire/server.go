@@ -79,6 +79,7 @@ type ServeConfig struct {
 	Controller Controller
 	Streams    Streams
 	Forecasts  Forecasts                                   // nil: predictions are refused
+	Output     Output                                      // nil: refused
 	Backup     Backup                                      // nil: refused
 	Audit      Audit                                       // nil: nothing is kept
 	Version    string                                      // this build, for people
@@ -90,10 +91,13 @@ type ServeConfig struct {
 
 // Limits of the server. A client's own are longer.
 const (
-	askBytes    = 1 << 20 // a request; smaller ones that are still too large are refused with the reason
-	nameBytes   = 128     // a request's ID
-	pieceBytes  = 1 << 20 // of a stream in one answer or request
-	upBytes     = 4 << 20 // a message of an agent
+	askBytes    = 1 << 20  // a request; smaller ones that are still too large are refused with the reason
+	nameBytes   = 128      // a request's ID
+	pieceBytes  = 1 << 20  // of a stream in one answer or request
+	upBytes     = 4 << 20  // a message of an agent
+	factsBytes  = 1 << 20  // and of its host's facts, which are kept and shown
+	toldBytes   = 64 << 10 // a request of who joins, or renews a certificate
+	headerBytes = 16 << 10 // of a request; who sends them may be anybody
 	bodyLimit   = 30 * time.Second
 	headerLimit = 10 * time.Second
 	idleLimit   = 2 * time.Minute
@@ -111,6 +115,7 @@ type server struct {
 	ServeConfig
 	refusals *rate.Limiter
 	sessions sync.WaitGroup // hijacked connections, which http.Server forgets
+	agents   sessionsOf     // agents
 	ctx      context.Context
 }
 
@@ -123,7 +128,7 @@ func Serve(ctx context.Context, c ServeConfig) error {
 	h := &http.Server{
 		Handler: s.routes(), ConnContext: known,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
+		ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit, MaxHeaderBytes: headerBytes,
 		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug), // broken handshakes of strangers
 	}
 	broken := make(chan error, len(c.Listeners))
@@ -179,6 +184,7 @@ func (s *server) routes() http.Handler {
 	add("GET /v1/jobs/{job}/{stream}", access.PassStream, s.read)
 	add("POST /v1/jobs/{job}/{stream}", access.PassStream, s.write)
 	add("GET /v1/images/{digest}/{file}", access.ReadImage, s.image)
+	add("GET /v1/output", access.ReadOutput, s.output)
 	add("GET /v1/backup", access.BackUp, s.backup)
 	add("GET /v1/audit", access.ReadAudit, s.audit)
 	add("GET "+agentPath, access.Attach, s.agent)
@@ -361,12 +367,17 @@ func (s *server) image(_ Peer, w http.ResponseWriter, r *http.Request) error {
 
 // agent is an agent's session.
 func (s *server) agent(id Peer, w http.ResponseWriter, r *http.Request) error {
+	leave, err := s.agents.enter(id.Host)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	conn, err := s.accept(w, r)
 	if err != nil {
 		return nil // accept has answered
 	}
 	defer s.sessions.Done()
-	session := newSession[Down](s.ctx, conn, sessionConfig[Up]{check: checkUp, newer: s.newer(r), messageBytes: upBytes, out: downQueue, in: upQueue, peer: "the agent"})
+	session := newSession[Down](s.ctx, conn, sessionConfig[Up]{check: checkUp, newer: s.newer(r), messageBytes: upBytes, most: downBytes, out: downQueue, in: upQueue, peer: "the agent"})
 	defer session.Close()
 	waiting, stop := context.WithTimeout(s.ctx, helloLimit)
 	first, err := session.Receive(waiting)

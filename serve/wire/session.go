@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -26,7 +27,10 @@ type Session[Out, In any] struct {
 	conn   *websocket.Conn
 	peer   string
 	out    chan []byte
-	in     chan In
+	most   int64 // bytes of a message that the other side takes; 0: any
+	in     chan received[In]
+	queued atomic.Int64    // bytes of the messages in in
+	taken  chan struct{}   // of capacity 1: a message was taken from in
 	first  *In             // received before the messages in in; set before the session is used
 	ctx    context.Context // ends with the session; its cause is the reason
 	cancel context.CancelCauseFunc
@@ -41,10 +45,17 @@ type (
 	AgentSession = Session[Up, Down]
 )
 
+// received is a message with its length on the wire.
+type received[In any] struct {
+	message In
+	bytes   int64
+}
+
 type sessionConfig[In any] struct {
-	check        func(In) error // nil: every message is valid
-	newer        bool           // the other side speaks a newer version: messages without a known part are ignored
-	messageBytes int64
+	check        func(In, int64) error // of so many bytes; nil: every message is valid
+	newer        bool                  // the other side speaks a newer version: messages without a known part are ignored
+	messageBytes int64                 // of one message, and of all that wait to be received
+	most         int64                 // as Session.most
 	out, in      int
 	peer         string // the other side's name in errors
 }
@@ -52,7 +63,7 @@ type sessionConfig[In any] struct {
 var errClosed = errors.New("the session was closed")
 
 func newSession[Out, In any](ctx context.Context, conn *websocket.Conn, c sessionConfig[In]) *Session[Out, In] {
-	s := &Session[Out, In]{conn: conn, peer: c.peer, out: make(chan []byte, c.out), in: make(chan In, c.in)}
+	s := &Session[Out, In]{conn: conn, peer: c.peer, out: make(chan []byte, c.out), most: c.most, in: make(chan received[In], c.in), taken: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	conn.SetReadLimit(c.messageBytes)
 	go s.reads(c)
@@ -61,12 +72,18 @@ func newSession[Out, In any](ctx context.Context, conn *websocket.Conn, c sessio
 	return s
 }
 
+// ErrTooLong: a message is longer than the other side takes. The session goes on without it.
+var ErrTooLong = errors.New("a message is longer than the other side takes")
+
 // Send queues a message and waits while the queue is full. If ctx has ended it does not
-// wait.
+// wait. One that is too long is an ErrTooLong.
 func (s *Session[Out, In]) Send(ctx context.Context, m Out) error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encoding a message: %w", err)
+	}
+	if s.most > 0 && int64(len(b)) > s.most {
+		return fmt.Errorf("%w: %d bytes, and %s takes %d", ErrTooLong, len(b), s.peer, s.most)
 	}
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
@@ -95,22 +112,50 @@ func (s *Session[Out, In]) Receive(ctx context.Context) (In, error) {
 	}
 	select {
 	case m := <-s.in:
-		return m, nil
+		return s.took(m), nil
 	default:
 	}
 	var none In
 	select {
 	case m := <-s.in:
-		return m, nil
+		return s.took(m), nil
 	case <-s.ctx.Done():
 		select {
 		case m := <-s.in:
-			return m, nil
+			return s.took(m), nil
 		default:
 			return none, context.Cause(s.ctx)
 		}
 	case <-ctx.Done():
 		return none, ctx.Err()
+	}
+}
+
+// took makes room for other messages.
+func (s *Session[Out, In]) took(m received[In]) In {
+	s.queued.Add(-m.bytes)
+	select {
+	case s.taken <- struct{}{}:
+	default:
+	}
+	return m.message
+}
+
+// room waits until the messages that wait to be received, with one more, are no more bytes than
+// one message may be. Their number alone would not bound the memory that the other side can have
+// this one use. false: the session is over.
+func (s *Session[Out, In]) room(bytes, most int64) bool {
+	for {
+		queued := s.queued.Load()
+		if queued == 0 || queued+bytes <= most {
+			s.queued.Add(bytes) // only this goroutine adds
+			return true
+		}
+		select {
+		case <-s.taken:
+		case <-s.ctx.Done():
+			return false
+		}
 	}
 }
 
@@ -147,19 +192,22 @@ func (s *Session[Out, In]) over(code websocket.StatusCode, reason string, cause 
 	})
 }
 
-// clipped cuts at a rune, since a close reason must be valid UTF-8.
-func clipped(reason string) string {
-	if len(reason) <= reasonBytes {
-		return reason
+// clipped is what fits a close frame.
+func clipped(reason string) string { return clippedTo(reason, reasonBytes) }
+
+// clippedTo cuts at a rune, since a close reason must be valid UTF-8.
+func clippedTo(text string, most int) string {
+	if len(text) <= most {
+		return text
 	}
 	end := 0
-	for i := range reason {
-		if i > reasonBytes-3 {
+	for i := range text {
+		if i > most-3 {
 			break
 		}
 		end = i
 	}
-	return reason[:end] + "…"
+	return text[:end] + "…"
 }
 
 // reads ends the session when the other side does, or sends invalid messages.
@@ -177,7 +225,7 @@ func (s *Session[Out, In]) reads(c sessionConfig[In]) {
 			return
 		}
 		if c.check != nil {
-			err := c.check(m)
+			err := c.check(m, int64(len(b)))
 			if c.newer && errors.Is(err, errNoPart) {
 				continue
 			}
@@ -186,8 +234,11 @@ func (s *Session[Out, In]) reads(c sessionConfig[In]) {
 				return
 			}
 		}
+		if !s.room(int64(len(b)), c.messageBytes) {
+			return
+		}
 		select {
-		case s.in <- m:
+		case s.in <- received[In]{m, int64(len(b))}:
 		case <-s.ctx.Done():
 			return
 		}
@@ -243,12 +294,15 @@ func (s *Session[Out, In]) pings() {
 	}
 }
 
-// checkUp and checkDown check that one field is set.
-func checkUp(m Up) error {
+// checkUp and checkDown check that one field is set, and that what the controller keeps is not long.
+func checkUp(m Up, bytes int64) error {
+	if (m.Facts != nil || m.Hello != nil) && bytes > factsBytes {
+		return fmt.Errorf("facts of %d bytes are more than a host can have to say: %d", bytes, int64(factsBytes))
+	}
 	return oneOf("a message of an agent", m.Hello != nil, m.Facts != nil, m.Report != nil, m.Reply != nil)
 }
 
-func checkDown(m Down) error {
+func checkDown(m Down, _ int64) error {
 	return oneOf("a message of the controller", m.Wanted != nil, m.Task != nil, m.Query != nil)
 }
 

@@ -78,6 +78,7 @@ containers.`,
 	for _, n := range append(a.nouns(), a.memberNouns()...) {
 		AddNoun(root, n)
 	}
+	AddGroup(root, "Jobs:", a.quotaCommand())
 	AddGroup(root, "Jobs, guests, hosts and moves:", a.explainCommand())
 	AddGroup(root, "Hosts:", a.sitesCommand())
 	AddGroup(root, "Members:", a.auditCommand())

@@ -31,6 +31,7 @@ func (a *app) offer(cmd *cobra.Command, words func(view.Cluster) []string) ([]st
 
 func anyJob(view.Job) bool    { return true }
 func openJob(j view.Job) bool { return j.State != fleet.JobEnded }
+func overJob(j view.Job) bool { return j.State == fleet.JobEnded }
 
 // completeJobs completes wanted jobs that are not yet on the command line.
 func (a *app) completeJobs(wanted func(view.Job) bool) completion {

@@ -114,7 +114,9 @@ func (m Move) Explain(now time.Time) []string {
 }
 
 // Line says a job's state, for waiting users.
-func (c Cluster) Line(j Job) string {
+func (c Cluster) Line(j Job) string { return Clean(c.line(j)) }
+
+func (c Cluster) line(j Job) string {
 	switch j.State {
 	case fleet.JobStarting:
 		return fmt.Sprintf("%s: starting %s on %s", j.ID, Count(j.Spec.Guests, "guest"), orElse(c.homes(j), "hosts to be found"))
@@ -125,6 +127,9 @@ func (c Cluster) Line(j Job) string {
 					return fmt.Sprintf("%s: %s moves from %s to %s", j.ID, p.Guest, p.From, p.To)
 				}
 			}
+		}
+		if j.Waits != "" {
+			return fmt.Sprintf("%s: waits, because its output finds no room: %s", j.ID, Clean(j.Waits))
 		}
 		return fmt.Sprintf("%s: running %s on %s", j.ID, Count(j.Spec.Ranks, "rank"), orElse(c.homes(j), "no host"))
 	case fleet.JobStopping:

@@ -149,6 +149,9 @@ func (c Cluster) JobTable() Table {
 			cell(j.Spec.Image), cell(short(Command(j.Spec.Args), commandWidth)), Ago(c.At, j.Submitted),
 			c.ran(j.Job), cell(Result(j.Job)),
 		})
+		if j.Waits != "" {
+			t.Notes = append(t.Notes, fmt.Sprintf("the program of %s waits, because its output finds no room: %s", j.ID, j.Waits))
+		}
 		if j.Result == fleet.JobFailed {
 			t.Notes = append(t.Notes, fmt.Sprintf("%s: %s", j.ID, orElse(j.Cause, "no cause is known")))
 		}

@@ -56,6 +56,7 @@ type Guest struct {
 type Job struct {
 	fleet.Job
 	GuestIDs []fleet.GuestID `json:"guest_ids"`
+	Waits    string          `json:"waits,omitempty"` // why its program waits: its output finds no room
 }
 
 // Move is a move and its migrations.
@@ -85,7 +86,7 @@ func Read(s fleet.Snapshot) Cluster {
 	}
 	slices.SortFunc(c.Hosts, func(a, b Host) int { return Compare(string(a.ID), string(b.ID)) })
 	for _, j := range s.Jobs {
-		row := Job{Job: j, GuestIDs: []fleet.GuestID{}}
+		row := Job{Job: j, GuestIDs: []fleet.GuestID{}, Waits: s.Crowded[j.ID]}
 		for _, g := range c.Guests {
 			if g.Job == j.ID && !g.State.Ended() {
 				row.GuestIDs = append(row.GuestIDs, g.ID)

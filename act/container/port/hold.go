@@ -154,6 +154,9 @@ const (
 	frameBytes  = headerBytes + 1<<17 // no frame is larger, in bytes
 )
 
+// startLimit is how long a process may take from its fork to its program.
+const startLimit = 500 * time.Millisecond
+
 // openQueue makes the TAP link, which exists as long as the process has it open, and
 // returns its index.
 func (h *FrameQueue) openQueue() (index int, err error) {
@@ -166,7 +169,13 @@ func (h *FrameQueue) openQueue() (index int, err error) {
 		return 0, err
 	}
 	r.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-	if err := unix.IoctlIfreq(h.tap, unix.TUNSETIFF, r); errors.Is(err, unix.EBUSY) {
+	// A process that was being started when an earlier queue was closed has it open until it runs its program.
+	err = unix.IoctlIfreq(h.tap, unix.TUNSETIFF, r)
+	for end := time.Now().Add(startLimit); errors.Is(err, unix.EBUSY) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+		err = unix.IoctlIfreq(h.tap, unix.TUNSETIFF, r)
+	}
+	if errors.Is(err, unix.EBUSY) {
 		return 0, fmt.Errorf("it is held already: release it first")
 	} else if err != nil {
 		return 0, fmt.Errorf("making the queue %s: %w", name, err)

@@ -5,7 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"pagurus/internal/testkit"
 )
@@ -35,11 +38,68 @@ func TestLoose(t *testing.T) {
 	}
 }
 
-// TestConfinedProcesses: this process is not confined, which the kernel tells.
+// TestHigher: a limit that can be raised beyond a container's is named.
+func TestHigher(t *testing.T) {
+	const text = "Limit                     Soft Limit           Hard Limit           Units     \nMax core file size        0                    1                    bytes     \n" +
+		"Max open files            1024                 65536                files     \nMax nice priority         0                    0                    \nMax realtime priority     0                    0                    \n"
+	if says := higher(text); says != "" {
+		t.Errorf("a container's %s", says)
+	}
+	for _, c := range []struct{ was, is, want string }{
+		{"65536", "65537", "has a higher limit (Max open files) of 65537"},
+		{"1                    bytes", "unlimited            bytes", "has a higher limit (Max core file size) of unlimited"},
+		{"priority     0                    0 ", "priority     0                    99", "(Max realtime priority) of 99"},
+		{"Max nice priority ", "Max other ", "does not say"},
+	} {
+		if says := higher(strings.Replace(text, c.was, c.is, 1)); !strings.Contains(says, c.want) {
+			t.Errorf("with %q it %q, want %q", c.is, says, c.want)
+		}
+	}
+	own, err := os.ReadFile("/proc/self/limits")
+	if err != nil || higher(string(own)) == "does not say its limits" {
+		t.Errorf("this kernel does not say limits so: %s, %v", own, err)
+	}
+}
+
+// TestConfinedProcesses: a process of this machine is not confined, nor is one in others
+// than the first's, or with every right; which of these is told.
 func TestConfinedProcesses(t *testing.T) {
 	testkit.Root(t)
-	if err := Confined([]int{os.Getpid()}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d of the guest has the capabilities", os.Getpid())) {
-		t.Errorf("root of this machine: %v", err)
+	start := func(flags uintptr, script string) int {
+		t.Helper()
+		cmd := exec.Command("sh", "-c", script+"; echo; exec sleep 1000")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: syscall.SIGKILL}
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err == nil {
+			_, err = out.Read(make([]byte, 1))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+		return cmd.Process.Pid
+	}
+	const all = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET
+	const lower = "ulimit -n 1024; ulimit -c 0; ulimit -r 0 2>/dev/null; ulimit -e 0 2>/dev/null"
+	first := start(all, lower)
+	for says, pids := range map[string][]int{
+		"is in this host's namespace ipc:": {os.Getpid()},
+		"is in this host's namespace net:": {start(all&^unix.CLONE_NEWNET, lower)},
+		"has the capabilities":             {first},
+		"of its own":                       {first, start(all, lower)},
+	} {
+		if says == "of its own" { // the first alone is refused for its capabilities
+			if got, err := strays(pids[1], pids[0]); err != nil || !strings.Contains(got, says) {
+				t.Errorf("want %q, got %q, %v", says, got, err)
+			}
+			continue
+		}
+		if err := Confined(pids); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d of the guest %s", pids[0], says)) {
+			t.Errorf("want %q, got %v", says, err)
+		}
 	}
 	cmd := exec.Command("true")
 	if err := cmd.Run(); err != nil {

@@ -45,13 +45,17 @@ func (c Cell) enter() error {
 type limit struct {
 	of        int
 	cur, most uint64
+	name      string // in /proc/PID/limits
 }
 
 // limits are those that do not depend on how the agent was started. A program may have 1,024 files
 // open unless it asks for more. The kernel's value of 1 for memory dumps means none, also where the host
 // has them handled by a program: that would run outside the container, as root. Real-time
 // priority would starve the host.
-var limits = []limit{{unix.RLIMIT_NOFILE, 1024, 65536}, {unix.RLIMIT_CORE, 1, 1}, {unix.RLIMIT_RTPRIO, 0, 0}, {unix.RLIMIT_NICE, 0, 0}}
+var limits = []limit{
+	{unix.RLIMIT_NOFILE, 1024, 65536, "Max open files"}, {unix.RLIMIT_CORE, 1, 1, "Max core file size"},
+	{unix.RLIMIT_RTPRIO, 0, 0, "Max realtime priority"}, {unix.RLIMIT_NICE, 0, 0, "Max nice priority"},
+}
 
 func (l limit) set() error {
 	var now syscall.Rlimit

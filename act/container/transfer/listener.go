@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ type Listener struct {
 	taking    sync.Mutex // one connection is served at a time
 
 	mu       sync.Mutex    // guards the fields below
-	unproven int           // connections that have not shown the word yet
+	unproven []net.Conn    // that have not shown the word yet, the oldest first
 	conn     *framing.Conn // the connection being served
 	pageConn *os.File      // connection to the page server; nil: there is none
 	closed   bool
@@ -42,6 +43,7 @@ func Listen(ctx context.Context, address netip.Addr, earlier string, who Hello, 
 		if at, err = framing.ParsePlace(earlier); err != nil {
 			return nil, err
 		}
+		at.Address = host.Again(at.Address, address)
 	}
 	l, where, err := host.Listen(ctx, at.Address)
 	if err != nil {
@@ -70,8 +72,8 @@ func (d *Listener) Close() {
 const acceptPause = 100 * time.Millisecond
 
 // mostUnproven is how many connections may be waited for to show the word. Each has buffers of
-// half a MiB for as long as a hello may take. A source needs two at a time; one that is turned
-// away is as one that the network does not let through.
+// half a MiB for as long as a hello may take. A source needs two at a time. When there is one more, the oldest is
+// closed: the source needs a moment, and strangers who wait must not keep it out.
 const mostUnproven = 16
 
 // Serve calls take for each connection from the source, until Close. It returns when no
@@ -88,36 +90,32 @@ func (d *Listener) Serve(take func(*framing.Conn, Hello) error) {
 			time.Sleep(acceptPause)
 			continue
 		}
-		if !d.room() {
-			raw.Close() // before it has buffers
-			continue
-		}
+		d.enter(raw)
 		all.Go(func() {
 			c := framing.New(raw)
 			defer c.Close()
-			if err := d.admit(c, take); err != nil && !framing.Over(err) {
+			if err := d.admit(c, raw, take); err != nil && !framing.Over(err) {
 				d.log.Warn("guest could not be received", "guest", d.guest, "from", raw.RemoteAddr(), "cause", err)
 			}
 		})
 	}
 }
 
-// room counts one more connection that has to show the word, unless there are too many.
-func (d *Listener) room() bool {
+// enter counts a connection that has to show the word, and closes the oldest if there are too many.
+func (d *Listener) enter(raw net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.unproven >= mostUnproven {
-		return false
+	if d.unproven = append(d.unproven, raw); len(d.unproven) > mostUnproven {
+		d.unproven[0].Close()
+		d.unproven = d.unproven[1:]
 	}
-	d.unproven++
-	return true
 }
 
 // admit serves one connection. A new connection ends the previous one.
-func (d *Listener) admit(c *framing.Conn, take func(*framing.Conn, Hello) error) error {
+func (d *Listener) admit(c *framing.Conn, raw net.Conn, take func(*framing.Conn, Hello) error) error {
 	h, err := d.greet(c)
 	d.mu.Lock()
-	d.unproven--
+	d.unproven = slices.DeleteFunc(d.unproven, func(c net.Conn) bool { return c == raw })
 	d.mu.Unlock()
 	if err != nil {
 		return err

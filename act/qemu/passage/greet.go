@@ -91,7 +91,10 @@ func (p Place) Dial(ctx context.Context, m Move, streams int) (all []*net.TCPCon
 			return all, fmt.Errorf("reach the target: %w", err)
 		}
 		all = append(all, conn)
-		if err := p.present(ctx, conn, m, i); err != nil {
+		if err = tie(conn); err == nil {
+			err = p.present(ctx, conn, m, i)
+		}
+		if err != nil {
 			return all, fmt.Errorf("reach the target at %s: %w", p.Address, err)
 		}
 	}

@@ -57,6 +57,7 @@ func (t Target) Listen(ctx context.Context) (*Listener, error) {
 		if at, err = ParsePlace(t.Earlier); err != nil {
 			return nil, err
 		}
+		at.Address = host.Again(at.Address, t.Address)
 	}
 	l, where, err := host.Listen(ctx, at.Address)
 	if err != nil {
@@ -196,6 +197,9 @@ func (d *Listener) admit(conn *net.TCPConn, proven chan<- numbered) {
 	stream, err := d.Place.meet(conn, d.target.Move)
 	if err == nil && stream >= d.target.Streams {
 		err = ErrStranger
+	}
+	if err == nil {
+		err = tie(conn)
 	}
 	strangers := d.leave(conn, err != nil)
 	if !stop() || err != nil {

@@ -22,6 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	Shims[attackerName] = attackFromRelay
 	if become := Shims[os.Args[0]]; become != nil {
 		if err := become(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -297,7 +298,7 @@ func TestRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer folder.Close()
-	if err := (Relay{Shim: "/proc/self/exe", UID: uid, Folder: dir, Streams: in, Log: log}).ToQEMU(folder, "in.sock"); err != nil {
+	if err := (Relay{Shim: "/proc/self/exe", UID: uid, Folder: dir, Streams: in, Log: log}).ToQEMU(folder, "in.sock", os.Getpid()); err != nil {
 		t.Fatal(err)
 	}
 	CloseAll(in)
@@ -314,6 +315,9 @@ func TestRelay(t *testing.T) {
 	}
 	if n := len(relays(t, uid)); n != 2 {
 		t.Errorf("%d relays run as user %d", n, uid)
+	}
+	for _, p := range relays(t, uid) {
+		confined(t, p)
 	}
 	for i := range streams {
 		for _, way := range [][2]net.Conn{{sent[i], got[i]}, {got[i], sent[i]}} {
@@ -341,6 +345,26 @@ func TestRelay(t *testing.T) {
 	testkit.Until(t, 20*time.Second, "the relays have ended", func() bool { return len(relays(t, uid)) == 0 })
 	if text, err := os.ReadFile(log.Name()); err != nil || len(text) > 0 {
 		t.Errorf("the relays say %s: %v", text, err)
+	}
+}
+
+// confined checks all threads of a relay.
+func confined(t *testing.T, process string) {
+	t.Helper()
+	threads, err := filepath.Glob(process + "/task/*/status")
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("the threads of %s: %v", process, err)
+	}
+	for _, thread := range threads {
+		status, err := os.ReadFile(thread)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2", "Groups:\t "} {
+			if !strings.Contains(string(status), "\n"+line+"\n") {
+				t.Errorf("a thread of a relay has not %q:\n%s", line, status)
+			}
+		}
 	}
 }
 

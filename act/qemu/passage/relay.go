@@ -1,13 +1,13 @@
 package passage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -53,13 +53,16 @@ func (r Relay) FromQEMU(listener *net.UnixListener) error {
 		return err
 	}
 	defer file.Close()
-	return r.start("from", file)
+	return r.start("from", file, 0)
 }
 
-// ToQEMU starts the relay of a target, which connects to QEMU's socket in a folder. It is otherwise like FromQEMU.
-func (r Relay) ToQEMU(folder *os.File, name string) error { return r.start(name, folder) }
+// ToQEMU starts the relay of a target, which connects to the socket in a folder on which QEMU's process listens. It is otherwise
+// like FromQEMU.
+func (r Relay) ToQEMU(folder *os.File, name string, qemu int) error {
+	return r.start(name, folder, qemu)
+}
 
-func (r Relay) start(what string, first *os.File) error {
+func (r Relay) start(what string, first *os.File, qemu int) error {
 	files := []*os.File{first}
 	for _, c := range r.Streams {
 		f, err := c.File()
@@ -70,7 +73,7 @@ func (r Relay) start(what string, first *os.File) error {
 		files = append(files, f)
 	}
 	cmd := &exec.Cmd{
-		Path: r.Shim, Args: []string{relayName, strconv.FormatUint(uint64(r.UID), 10), what, strconv.Itoa(len(r.Streams))}, Env: []string{}, Dir: r.Folder,
+		Path: r.Shim, Args: []string{relayName, strconv.FormatUint(uint64(r.UID), 10), what, strconv.Itoa(len(r.Streams)), strconv.Itoa(qemu)}, Env: []string{}, Dir: r.Folder,
 		Stdout: r.Log, Stderr: r.Log, ExtraFiles: files, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err := cmd.Start(); err != nil {
@@ -85,7 +88,7 @@ func IsRelay(pid int) bool { return host.IsNamed(pid, relayName) }
 
 // relay is the process.
 func relay(args []string) error {
-	if len(args) != 3 {
+	if len(args) != 4 {
 		return errors.New("a relay is started by the agent")
 	}
 	uid, err := strconv.Atoi(args[0])
@@ -96,7 +99,11 @@ func relay(args []string) error {
 	if err != nil {
 		return err
 	}
-	r := joiner{what: args[1], first: os.NewFile(relayFirst, args[1])}
+	qemu, err := strconv.Atoi(args[3])
+	if err != nil {
+		return err
+	}
+	r := joiner{what: args[1], first: os.NewFile(relayFirst, args[1]), qemu: qemu}
 	for i := range streams {
 		f := os.NewFile(uintptr(relayFirst+1+i), "connection")
 		c, err := net.FileConn(f)
@@ -106,8 +113,8 @@ func relay(args []string) error {
 		f.Close()
 		r.streams = append(r.streams, c.(*net.TCPConn))
 	}
-	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(uid, uid, uid), syscall.Setresuid(uid, uid, uid)); err != nil {
-		return fmt.Errorf("become user %d: %w", uid, err)
+	if err := confine(uid); err != nil {
+		return err
 	}
 	return r.run()
 }
@@ -115,6 +122,7 @@ func relay(args []string) error {
 type joiner struct {
 	what    string // "from", or the name of QEMU's socket in the folder
 	first   *os.File
+	qemu    int // who listens on that socket
 	streams []*net.TCPConn
 }
 
@@ -184,9 +192,7 @@ func (r joiner) connect(from *net.TCPConn) (*net.UnixConn, error) {
 	if word[0] != openedWord {
 		return nil, errors.New("the source's agent is not like this one: upgrade the older")
 	}
-	// Through /proc, since a socket's address has at most 107 bytes.
-	path := filepath.Join("/proc/self/fd", strconv.Itoa(relayFirst), r.what)
-	return net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	return host.DialSocket(context.Background(), r.first, r.what, r.qemu)
 }
 
 // join carries bytes both ways until both have ended.

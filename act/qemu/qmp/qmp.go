@@ -112,6 +112,11 @@ func Open(ctx context.Context, path string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	return Over(ctx, conn)
+}
+
+// Over opens the protocol over a connection. After an error the connection is closed.
+func Over(ctx context.Context, conn net.Conn) (*Client, error) {
 	// QEMU may still answer a command of the client before, by its number.
 	return converse(ctx, conn, uint64(rand.Uint32()))
 }

@@ -2,12 +2,15 @@ package jail
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,7 +65,8 @@ func (j Jail) enter(files int) error {
 	if err := j.disarm(); err != nil {
 		return err
 	}
-	return fmt.Errorf("run %s: %w", j.Program[0], syscall.Exec(j.Program[0], j.Program, j.Env))
+	binary := cmp.Or(j.Binary, j.Program[0])
+	return fmt.Errorf("run %s: %w", binary, syscall.Exec(binary, j.Program, j.Env))
 }
 
 // noDumps is a limit of memory dumps that also keeps the host's handler of dumps (core_pattern with a pipe), which
@@ -73,7 +77,11 @@ const noDumps = 1
 // ignores the signal, since this process does.
 func (j Jail) limit() error {
 	signal.Ignore(unix.SIGXFSZ)
-	for resource, most := range map[int]uint64{unix.RLIMIT_FSIZE: j.FileBytes, unix.RLIMIT_NOFILE: j.OpenFiles, unix.RLIMIT_CORE: noDumps} {
+	limits := map[int]uint64{unix.RLIMIT_FSIZE: j.FileBytes, unix.RLIMIT_NOFILE: j.OpenFiles, unix.RLIMIT_CORE: noDumps}
+	if j.Memory > 0 {
+		limits[unix.RLIMIT_AS] = j.Memory
+	}
+	for resource, most := range limits {
 		if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
 			return fmt.Errorf("limit resource %d: %w", resource, err)
 		}
@@ -81,9 +89,12 @@ func (j Jail) limit() error {
 	return nil
 }
 
-// disarm gives up root and every capability, for ever: also a file's mode gives none back.
+// disarm gives up root and every capability but those that the program has, for ever: also a file's mode gives none back.
 func (j Jail) disarm() error {
 	for c := 0; c <= unix.CAP_LAST_CAP; c++ {
+		if slices.Contains(j.Rights, c) {
+			continue
+		}
 		// EINVAL: the kernel does not know the capability.
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil && err != unix.EINVAL {
 			return fmt.Errorf("give up capability %d: %w", c, err)
@@ -95,15 +106,43 @@ func (j Jail) disarm() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("refuse new rights: %w", err)
 	}
-	id := int(j.UID)
+	uid, gid := int(j.UID), int(j.GID)
+	if len(j.Rights) > 0 {
+		if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("keep rights: %w", err)
+		}
+	}
 	if err := syscall.Setgroups(nil); err != nil {
 		return fmt.Errorf("leave root's groups: %w", err)
 	}
-	if err := syscall.Setresgid(id, id, id); err != nil {
-		return fmt.Errorf("become group %d: %w", id, err)
+	if err := syscall.Setresgid(gid, gid, gid); err != nil {
+		return fmt.Errorf("become group %d: %w", gid, err)
 	}
-	if err := syscall.Setresuid(id, id, id); err != nil { // the last of root's capabilities go with its user
-		return fmt.Errorf("become user %d: %w", id, err)
+	if err := syscall.Setresuid(uid, uid, uid); err != nil { // the last of root's capabilities go with its user
+		return fmt.Errorf("become user %d: %w", uid, err)
+	}
+	return j.arm()
+}
+
+// arm leaves this thread, and the program that it becomes, the rights of the jail.
+func (j Jail) arm() error {
+	if len(j.Rights) == 0 {
+		return nil
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	for _, c := range j.Rights {
+		s := &sets[c/32]
+		s.Effective |= 1 << (c % 32)
+		s.Permitted, s.Inheritable = s.Effective, s.Effective
+	}
+	if err := unix.Capset(&header, &sets[0]); err != nil {
+		return fmt.Errorf("keep rights: %w", err)
+	}
+	for _, c := range j.Rights {
+		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(c), 0, 0); err != nil {
+			return fmt.Errorf("keep right %d: %w", c, err)
+		}
 	}
 	return nil
 }
@@ -124,6 +163,9 @@ func (j Jail) furnish() error {
 	}
 	trees := make([]int, len(j.Files))
 	for i, f := range j.Files {
+		if trees[i] = f.Tree; f.Tree > 0 {
+			continue
+		}
 		var err error
 		if trees[i], err = unix.OpenTree(unix.AT_FDCWD, f.Path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC); err != nil {
 			return fmt.Errorf("show %s: %w", f.Path, err)
@@ -158,8 +200,36 @@ func (j Jail) furnish() error {
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("let go of the host's files: %w", err)
 	}
+	if err := j.write(); err != nil {
+		return fmt.Errorf("write its own files: %w", err)
+	}
 	if err := unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|quiet, ""); err != nil {
 		return fmt.Errorf("make the root read-only: %w", err)
+	}
+	return nil
+}
+
+// write makes the program's own files. In a list of its mounts those in memory have another name, for a program that
+// takes files in memory for lost.
+func (j Jail) write() error {
+	texts := maps.Clone(j.Texts)
+	if j.MountList != "" {
+		list, err := os.ReadFile("/proc/thread-self/mounts")
+		if err != nil {
+			return err
+		}
+		if texts == nil {
+			texts = map[string]string{}
+		}
+		texts[j.MountList] = strings.ReplaceAll(string(list), " tmpfs ", " memory ")
+	}
+	for path, text := range texts {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(text), 0o444); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -178,7 +248,11 @@ func (f File) show(tree int) error {
 	if !f.Runs {
 		attributes.Attr_set |= unix.MOUNT_ATTR_NOEXEC
 	}
-	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attributes); err != nil {
+	flags := uint(unix.AT_EMPTY_PATH)
+	if f.Tree > 0 {
+		flags |= unix.AT_RECURSIVE
+	}
+	if err := unix.MountSetattr(tree, "", flags, &attributes); err != nil {
 		return err
 	}
 	return unix.MoveMount(tree, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)

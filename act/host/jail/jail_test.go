@@ -52,7 +52,7 @@ func shell(t *testing.T, script string) Jail {
 		t.Fatal(err)
 	}
 	return Jail{
-		UID: testUID, Root: root, Hostname: "inside", Files: append(files, File{Path: folder, Writable: true}), Devices: []Device{null}, Folder: folder,
+		UID: testUID, GID: testUID, Root: root, Hostname: "inside", Files: append(files, File{Path: folder, Writable: true}), Devices: []Device{null}, Folder: folder,
 		Program: []string{"/bin/dash", "-c", script}, FileBytes: 4096, OpenFiles: 64,
 	}
 }
@@ -296,5 +296,23 @@ func TestListed(t *testing.T) {
 		if got, err := listed(bad); err == nil {
 			t.Errorf("%q lists %v", bad, got)
 		}
+	}
+}
+
+// TestTry: a jail is tried here, and nothing is left; a user who is root cannot be jailed.
+func TestTry(t *testing.T) {
+	testkit.Root(t)
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := Try(t.Context(), "/proc/self/exe", dir, 2_099_999_998); err != nil {
+		t.Error(err)
+	}
+	if err := Try(t.Context(), "/proc/self/exe", t.TempDir(), 0); err == nil || !strings.Contains(err.Error(), "root cannot be jailed") {
+		t.Errorf("got %v", err)
+	}
+	if err := Supported(); err != nil {
+		t.Error(err)
 	}
 }

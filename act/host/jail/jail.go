@@ -20,18 +20,25 @@ import (
 
 // Jail is what a program has. Everything else of the host it lacks.
 type Jail struct {
-	UID      uint32   `json:"uid"`      // its user, and its only group; neither may be root's
-	Root     string   `json:"root"`     // a folder of the host, over which the program's root is mounted where only it sees that
-	Hostname string   `json:"hostname"` // what it takes the host's name to be
-	Files    []File   `json:"files"`    // of the host, at the same paths
+	UID      uint32   `json:"uid"`              // its user
+	GID      uint32   `json:"gid"`              // its only group
+	Rights   []int    `json:"rights,omitempty"` // the capabilities that it has, and may give to programs that it starts; root's jail needs some
+	Root     string   `json:"root"`             // a folder of the host, over which the program's root is mounted where only it sees that
+	Hostname string   `json:"hostname"`         // what it takes the host's name to be
+	Files    []File   `json:"files"`            // of the host, at the same paths
 	Devices  []Device `json:"devices"`
 	Folder   string   `json:"folder"` // its working folder, one of Files
 	Program  []string `json:"program"`
+	Binary   string   `json:"binary,omitempty"` // the program's file; empty: the first word of Program
 	Env      []string `json:"env"`
 	Network  bool     `json:"network,omitempty"` // it keeps the host's; else it has none
 
-	FileBytes uint64 `json:"file_bytes"` // the most that a file may grow to by its writing
-	OpenFiles uint64 `json:"open_files"` // the most that it may have open
+	Texts     map[string]string `json:"texts,omitempty"`      // files of its own, by their paths
+	MountList string            `json:"mount_list,omitempty"` // a file that lists its mounts, without saying which are in memory; empty: none
+
+	FileBytes uint64 `json:"file_bytes"`       // the most that a file may grow to by its writing
+	OpenFiles uint64 `json:"open_files"`       // the most that it may have open
+	Memory    uint64 `json:"memory,omitempty"` // the most of its addresses, in bytes; 0: no limit
 }
 
 // File is a file or a folder of the host.
@@ -39,6 +46,7 @@ type File struct {
 	Path     string `json:"path"` // absolute and clean
 	Writable bool   `json:"writable,omitempty"`
 	Runs     bool   `json:"runs,omitempty"` // programs and libraries in it may be executed
+	Tree     int    `json:"tree,omitempty"` // the inherited descriptor of a detached mount (open_tree), with those below it, to show there; 0: what the host has at the path
 }
 
 // Device is a device file, which only the jail's user may open.
@@ -90,8 +98,8 @@ type First struct {
 // Start starts a jail's first process. shim is the path of pagurus-shim. The program's output goes to log, and files become
 // its descriptors from 3 on. After an error no process runs.
 func Start(shim string, j Jail, log *os.File, files ...*os.File) (_ *First, err error) {
-	if j.UID == 0 {
-		return nil, errors.New("start a program in a jail: root cannot be jailed")
+	if j.UID == 0 && len(j.Rights) == 0 {
+		return nil, errors.New("start a program in a jail: root without any rights cannot be jailed")
 	}
 	orders, ours, err := os.Pipe()
 	if err != nil {
@@ -116,10 +124,12 @@ func Start(shim string, j Jail, log *os.File, files ...*os.File) (_ *First, err 
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a process in namespaces of its own: %w", err), f.release())
 	}
-	f.Process, err = host.Find(cmd.Process.Pid)
-	if err == nil {
+	if f.Process, err = host.Find(cmd.Process.Pid); err == nil {
 		// The agent that watches the process reaps it: this one or the next.
 		err = cmd.Process.Release()
+	} else { // nobody will watch it
+		err = errors.Join(err, cmd.Process.Kill())
+		_ = cmd.Wait() // the error only says that it was killed
 	}
 	// This process's ends are closed, so that the other's end is noticed.
 	if err = errors.Join(err, orders.Close(), answer.Close()); err == nil {

@@ -18,8 +18,8 @@ import (
 const lookLimit = 30 * time.Second
 
 // Libraries are the files that a program is loaded from: itself, its libraries and
-// the loader, at the paths where the loader finds them.
-func Libraries(ctx context.Context, program string) ([]File, error) {
+// the loader, at the paths where the loader finds them; also those of libraries that it loads later.
+func Libraries(ctx context.Context, program string, later ...string) ([]File, error) {
 	loaded, err := hasLoader(program)
 	if err != nil {
 		return nil, fmt.Errorf("list the libraries of %s: %w", program, err)
@@ -31,7 +31,7 @@ func Libraries(ctx context.Context, program string) ([]File, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program)
 	// The loader lists them and does not start the program; this is what ldd does.
-	cmd.Env = []string{"LD_TRACE_LOADED_OBJECTS=1", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.Env = []string{"LD_TRACE_LOADED_OBJECTS=1", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LD_PRELOAD=" + strings.Join(later, ":")}
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	text, err := cmd.Output()

@@ -1,0 +1,255 @@
+package share
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+// An attacker's own words of NFS 4.0 (RFC 7530).
+const (
+	opGetFH, opLookupParent, opPutFH, opReadLink, opCreate = 10, 16, 22, 27, 6
+
+	typeBlock, typeLink = 3, 5
+)
+
+// operation is a part of a call, as it is sent.
+type operation []byte
+
+func words(all ...uint32) (b operation) {
+	for _, w := range all {
+		b = binary.BigEndian.AppendUint32(b, w)
+	}
+	return b
+}
+
+// with adds bytes with their number, padded.
+func (o operation) with(b []byte) operation {
+	o = append(append(o, words(uint32(len(b)))...), b...)
+	return append(o, make([]byte, (4-len(b)%4)%4)...)
+}
+
+func lookUp(path string) (out []operation) {
+	out = append(out, words(opPutRootFH))
+	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		out = append(out, words(opLookup).with([]byte(part)))
+	}
+	return out
+}
+
+var readAll = words(opRead, 0, 0, 0, 0, 0, 0, mostRead)
+
+// calls makes a call as anybody, from the guest's network, and returns the status of its last operation and the
+// bytes that came last.
+func (s *testbed) calls(n fleet.Network, uid uint32, operations ...operation) (status uint32, last []byte) {
+	s.t.Helper()
+	call := words(7, 0, 2, programNFS, versionNFS, callCompound, flavorUnix, 5*4, 0, 0, uid, uid, 0, flavorNone, 0, 0, 0, uint32(len(operations)))
+	call = append(call, slices.Concat(operations...)...)
+	var reply []byte
+	s.guest.Must(func() error {
+		c, err := net.Dial("tcp", netip.AddrPortFrom(n.Subnet.ShareAddr(), nfsPort).String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if _, err := c.Write(append(words(uint32(len(call))|1<<31), call...)); err != nil {
+			return err
+		}
+		head := make([]byte, 4)
+		if _, err := io.ReadFull(c, head); err != nil {
+			return err
+		}
+		reply = make([]byte, binary.BigEndian.Uint32(head)&^(1<<31))
+		_, err = io.ReadFull(c, reply)
+		return err
+	})
+	const before = 6 * 4 // transaction, type, accepted, verifier, success
+	if len(reply) < before+4 {
+		s.t.Fatalf("it answers %x", reply)
+	}
+	return binary.BigEndian.Uint32(reply[before:]), reply
+}
+
+// handleOf is the server's handle of a path.
+func (s *testbed) handleOf(n fleet.Network, path string) []byte {
+	s.t.Helper()
+	status, reply := s.calls(n, user, append(lookUp(path), words(opGetFH))...)
+	// At the end: GETFH, its status, the handle's length, the handle.
+	i := bytes.LastIndex(reply, words(opGetFH, 0))
+	if status != 0 || i < 0 {
+		s.t.Fatalf("the handle of %s: status %d", path, status)
+	}
+	length := binary.BigEndian.Uint32(reply[i+8:])
+	return reply[i+12 : i+12+int(length)]
+}
+
+// A guest that forges a handle reaches no other file, neither by another inode or generation nor by another file system or export.
+func TestForgedHandles(t *testing.T) {
+	n, folder := job(t, user)
+	s := stage(t, n)
+	s.apply(n)
+	closed := filepath.Join(filepath.Dir(folder), "closed") // another user's
+	if err := os.Mkdir(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(closed, "open"), "content of another job\n", 0, 0o644)
+	write(t, filepath.Join(folder, "input"), "content of this job\n", user, 0o600)
+	read := func(handle []byte) (uint32, string) {
+		status, reply := s.calls(n, user, words(opPutFH).with(handle), readAll)
+		return status, string(reply)
+	}
+	own := s.handleOf(n, folder+"/input")
+	if status, got := read(own); status != 0 || !strings.Contains(got, "content of this job") {
+		t.Fatalf("its own handle does not work: %d %q", status, got)
+	}
+	kernels := func(path string) []byte {
+		h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, path, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.Bytes()
+	}
+	mine, theirs := kernels(filepath.Join(folder, "input")), kernels(filepath.Join(closed, "open"))
+	if len(mine) != len(theirs) || !bytes.Contains(own, mine) {
+		t.Fatalf("the server's handle %x does not have the kernel's %x in it", own, mine)
+	}
+	forged := bytes.Replace(own, mine, theirs, 1)
+	if status, got := read(forged); status == 0 || strings.Contains(got, "another job") {
+		t.Errorf("a forged handle reads %q", got)
+	}
+	for i := range own {
+		for _, bit := range []byte{1, 0x80} {
+			forged := bytes.Clone(own)
+			forged[i] ^= bit
+			if status, got := read(forged); status == 0 && !strings.Contains(got, "content of this job") {
+				t.Errorf("with byte %d changed it reads %q", i, got)
+			}
+		}
+	}
+	if status, got := read(own); status != 0 || !strings.Contains(got, "content of this job") {
+		t.Errorf("after all this its own handle does not work: %d %q", status, got)
+	}
+}
+
+// Names lead nowhere else, and nothing is made that is more than a file.
+func TestNamesLeadNowhereElse(t *testing.T) {
+	n, folder := job(t, user)
+	s := stage(t, n)
+	s.apply(n)
+	write(t, filepath.Join(filepath.Dir(folder), "outside"), "beyond the export\n", user, 0o644)
+	for link, to := range map[string]string{"up": "../outside", "away": "/etc/passwd", "folder": ".."} {
+		if err := os.Symlink(to, filepath.Join(folder, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, operations := range map[string][]operation{
+		"..":                     append(lookUp(folder+"/.."), words(opGetFH)),
+		"two names in one":       append(lookUp(folder), words(opLookup).with([]byte("../outside")), readAll),
+		"a whole path":           append(lookUp(folder), words(opLookup).with([]byte("/etc/passwd")), readAll),
+		"a name with its end":    append(lookUp(folder), words(opLookup).with([]byte("..\x00")), readAll),
+		"the parent's file":      append(lookUp(folder), words(opLookupParent), words(opLookup).with([]byte("outside")), readAll),
+		"beside the export":      append(lookUp(filepath.Dir(folder)+"/outside"), readAll),
+		"a link as a file":       append(lookUp(folder+"/up"), readAll),
+		"another link":           append(lookUp(folder+"/away"), readAll),
+		"below a link":           append(lookUp(folder+"/folder/outside"), readAll),
+		"a device":               append(lookUp(folder), append(words(opCreate, typeBlock, 254, 0).with([]byte("disk")), words(0, 0)...)),
+		"a link out of a link":   append(lookUp(folder+"/folder"), append(words(opCreate, typeLink).with([]byte("/etc")).with([]byte("x")), words(0, 0)...)),
+		"the root of the server": append(lookUp("/etc/passwd"), readAll),
+	} {
+		for _, uid := range []uint32{user, 0} {
+			if status, reply := s.calls(n, uid, operations...); status == 0 || bytes.Contains(reply, []byte("beyond")) || bytes.Contains(reply, []byte("root:")) {
+				t.Errorf("%s, as %d: status %d, %q", what, uid, status, reply)
+			}
+		}
+	}
+	// A link's text is only a text, which each guest reads in its own files.
+	if status, reply := s.calls(n, user, append(lookUp(folder+"/away"), words(opReadLink))...); status != 0 || !bytes.Contains(reply, []byte("/etc/passwd")) {
+		t.Errorf("the text of a link: status %d, %q", status, reply)
+	}
+	if _, err := os.Lstat(filepath.Join(folder, "disk")); err == nil {
+		t.Error("a device was made")
+	}
+}
+
+// children are the processes that a process has started.
+func children(t *testing.T, pid int) (out []int) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for f := range strings.FieldsSeq(string(text)) {
+		var n int
+		if _, err := fmt.Sscan(f, &n); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// From inside the server's namespaces nothing of the host is seen, and the server has no right but its user's.
+func TestServerIsInAJail(t *testing.T) {
+	for _, uid := range []uint32{user, 0} {
+		t.Run(fmt.Sprint(uid), func(t *testing.T) {
+			n, folder := job(t, uid)
+			s := stage(t, n)
+			s.apply(n)
+			write(t, filepath.Join(folder, "input"), "x", int(uid), 0o600)
+			guard := s.pid()
+			all := children(t, guard)
+			if len(all) != 1 {
+				t.Fatalf("the guard has the children %v", all)
+			}
+			for _, pid := range []int{guard, all[0]} {
+				for _, kind := range []string{"mnt", "pid", "ipc", "uts", "net"} {
+					its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+					ours, wrong := os.Readlink("/proc/self/ns/" + kind)
+					if err != nil || wrong != nil || its == ours {
+						t.Errorf("%d is in our namespace %s: %v, %v", pid, kind, err, wrong)
+					}
+				}
+				root := fmt.Sprintf("/proc/%d/root", pid)
+				for _, path := range []string{"/etc/shadow", "/etc/passwd", "/root", "/home", "/var", "/sys", "/boot", "/dev/mem", "/proc/kcore", "/run/dbus", "/bin/sh", filepath.Dir(folder)} {
+					if _, err := os.Stat(root + path); err == nil {
+						t.Errorf("%d sees %s", pid, path)
+					}
+				}
+				if _, err := os.Stat(filepath.Join(root+filesPath(filepath.Dir(s.file("x")), 0), "input")); err != nil {
+					t.Errorf("%d does not see the job's files: %v", pid, err)
+				}
+				status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+				if err != nil || !strings.Contains(string(status), "\nNoNewPrivs:\t1\n") {
+					t.Errorf("%d may get new rights: %v", pid, err)
+				}
+				if pid == guard {
+					continue
+				}
+				wants := []string{"\nSeccomp:\t2\n", fmt.Sprintf("\nUid:\t%d\t%[1]d\t%[1]d\t%[1]d\n", uid), "\nGroups:\t \n"}
+				if uid != 0 {
+					wants = append(wants, "\nCapPrm:\t0000000000000000\n", "\nCapEff:\t0000000000000000\n", "\nCapAmb:\t0000000000000000\n")
+				}
+				for _, want := range wants {
+					if !strings.Contains(string(status), want) {
+						t.Errorf("its status lacks %q: %s", want, status)
+					}
+				}
+				if limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid)); err != nil || strings.Contains(string(limits), "Max address space         unlimited") {
+					t.Errorf("its memory has no limit: %v", err)
+				}
+			}
+		})
+	}
+}

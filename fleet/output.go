@@ -1,0 +1,35 @@
+package fleet
+
+import "time"
+
+// OutputLimits bound what the controller keeps of programs' output and input on its disk.
+type OutputLimits struct {
+	Each   int64         `json:"each_bytes"`  // of one user's jobs; 0: no limit
+	All    int64         `json:"all_bytes"`   // of all users' jobs; 0: what the disk has
+	Keep   time.Duration `json:"keep_ns"`     // after a job's end
+	Oldest bool          `json:"drop_oldest"` // of a user who has reached a limit, ended jobs are removed, the oldest first
+}
+
+// Output is what the controller keeps of programs' output and input now.
+type Output struct {
+	Limits OutputLimits `json:"limits"`
+	Bytes  int64        `json:"bytes"`      // of all users
+	Free   int64        `json:"free_bytes"` // what its disk has for more of it
+	Users  []UserOutput `json:"users"`      // that have any, most first
+}
+
+// UserOutput is one user's part of that.
+type UserOutput struct {
+	UID   uint32      `json:"uid"`
+	User  UserID      `json:"user,omitempty"`
+	Bytes int64       `json:"bytes"`
+	Waits string      `json:"waits,omitempty"` // why programs of theirs wait; empty: none does
+	Jobs  []JobOutput `json:"jobs"`            // most first
+}
+
+// JobOutput is one job's.
+type JobOutput struct {
+	Job   JobID     `json:"job"`
+	Bytes int64     `json:"bytes"`
+	Ended time.Time `json:"ended,omitzero"` // zero: it has not
+}

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/fleet"
+	"pagurus/show/view"
+)
+
+func (a *app) removeJobCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "rm JOB…",
+		Aliases: []string{"remove"},
+		Short:   "Remove ended jobs with their output",
+		Long: `Rm removes jobs that have ended: their output, their ranks' traces, and what the
+controller knows of them. What they wrote into their directory stays. You remove your
+own jobs, an administrator those of anybody. A job that runs has to be cancelled first.`,
+		Example:           "  pagurus rm j3 j4\n  pagurus quota          # which have how much output",
+		Args:              AtLeast(1, someJob),
+		ValidArgsFunction: a.completeJobs(overJob),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, id := range args {
+				answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.RemoveJob, Job: fleet.JobID(id)})
+				if err != nil {
+					return err
+				}
+				if err := a.answer(answer); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) quotaCommand() *cobra.Command {
+	user := ""
+	cmd := &cobra.Command{
+		Use:   "quota",
+		Short: "Show how much output is kept, of whom, and how much may be",
+		Long: `Quota shows how much the controller keeps of what jobs' programs have printed and read,
+and how much it may keep. At a limit programs wait as they print; nothing is lost. Users
+see their own part, and what all take together; administrators see everybody's.
+
+An administrator sets the limits: --output-per-user, --output-in-all, --keep-output and
+--drop-oldest-output of ` + "`pagurus controller`" + `, or the same keys in its configuration.`,
+		Example: `  pagurus quota
+  pagurus quota --user ada
+  pagurus quota --json | jq -r '.users[].jobs[] | select(.ended) | .job'`,
+		Args: NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			o, err := c.Output(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if user != "" {
+				o.Users = slices.DeleteFunc(o.Users, func(u fleet.UserOutput) bool {
+					return string(u.User) != user && strconv.FormatUint(uint64(u.UID), 10) != user
+				})
+			}
+			if a.json {
+				return a.printJSON(o)
+			}
+			_, err = io.WriteString(a.Out, view.OutputTable(o).Text())
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&user, "user", "", "only this user: a name that `pagurus user ls` lists, or a uid")
+	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
+	return cmd
+}

@@ -1,0 +1,42 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+
+	"pagurus/fleet"
+)
+
+// namedJobs is how many of a user's jobs a note names.
+const namedJobs = 5
+
+// OutputTable shows how much is kept of programs' output, a row for each user.
+func OutputTable(o fleet.Output) Table {
+	t := Table{Columns: []string{"USER", "UID", "JOBS", "OUTPUT", "LIMIT"}}
+	for _, u := range o.Users {
+		t.Rows = append(t.Rows, []string{cell(string(u.User)), fmt.Sprint(u.UID), fmt.Sprint(len(u.Jobs)), Bytes(u.Bytes), limit(o.Limits.Each)})
+		var over []string
+		for _, j := range u.Jobs {
+			if !j.Ended.IsZero() && len(over) < namedJobs {
+				over = append(over, fmt.Sprintf("%s %s", j.Job, Bytes(j.Bytes)))
+			}
+		}
+		if u.Waits != "" {
+			t.Notes = append(t.Notes, "programs wait: "+u.Waits)
+		}
+		if len(over) > 0 {
+			t.Notes = append(t.Notes, fmt.Sprintf("the most of uid %d in ended jobs: %s; `pagurus job rm` removes them, and each goes %s after its end", u.UID, strings.Join(over, ", "), fleet.ShortDuration(o.Limits.Keep)))
+		}
+	}
+	t.Rows = append(t.Rows, []string{"all", "-", "-", Bytes(o.Bytes), limit(o.Limits.All)})
+	t.Notes = append(t.Notes, fmt.Sprintf("there is room for %s more", Bytes(o.Free)))
+	return t
+}
+
+// limit is a limit of bytes, where 0 is none.
+func limit(bytes int64) string {
+	if bytes == 0 {
+		return "-"
+	}
+	return Bytes(bytes)
+}
