@@ -111,6 +111,17 @@ func (d *Device) process() (p host.Process, err error) {
 	return p, nil
 }
 
+// outdated reports whether wireguard-go is of another program than the one beside the agent now: the package was upgraded.
+func (d *Device) outdated() bool {
+	p, err := d.process()
+	if err != nil || p.Gone() || d.config.Program == "" {
+		return false
+	}
+	runs, err := os.Stat(fmt.Sprintf("/proc/%d/exe", p.PID))
+	is, err2 := os.Stat(d.config.Program)
+	return err == nil && err2 == nil && !os.SameFile(runs, is)
+}
+
 // remove removes the device, its process and the process's socket.
 func (d *Device) remove() error {
 	p, err := d.process()

@@ -106,6 +106,9 @@ func (d *Device) Apply(ctx context.Context, w fleet.WireGuard) error {
 	if err != nil {
 		return err
 	}
+	if len(want.Peers) == 0 && d.outdated() {
+		have = State{} // nobody notices that it is made again
+	}
 	changes := Diff(have, want)
 	var failed []error
 	for _, c := range changes {

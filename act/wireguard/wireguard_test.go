@@ -402,3 +402,68 @@ func TestTakenPortIsNamed(t *testing.T) {
 	})
 	s.apply()
 }
+
+// After an upgrade the next agent has another program. The device is made again by that when no peer is in use.
+func TestDeviceOfAnOldProgramIsReplaced(t *testing.T) {
+	all := stations(t, 2)
+	a, b := all[0], all[1]
+	a.apply(b.peer())
+	b.apply(a.peer())
+	a.soon(b)
+	was := a.process()
+	text, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.config.Program = filepath.Join(t.TempDir(), "new")
+	if err := os.WriteFile(a.config.Program, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	a.open()
+	a.apply(b.peer())
+	if a.process() != was {
+		t.Error("a device that is in use is replaced")
+	}
+	a.apply()
+	if a.process() == was {
+		t.Error("an unused device of the old program stays")
+	}
+	now := a.process()
+	a.apply()
+	if a.process() != now {
+		t.Error("the device of the new program is replaced, too")
+	}
+	a.apply(b.peer())
+	a.soon(b)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", now.PID))
+	if err != nil || !strings.Contains(string(status), "CapEff:\t0000000000001400") { // CAP_NET_BIND_SERVICE and CAP_NET_ADMIN
+		t.Errorf("it has other capabilities than it needs (%v):\n%s", err, status)
+	}
+}
+
+// What passes to a peer is measured.
+func TestBurst(t *testing.T) {
+	all := stations(t, 2)
+	a, b := all[0], all[1]
+	a.apply(b.peer())
+	b.apply(a.peer())
+	a.soon(b)
+	var sink *Sink
+	b.Must(func() (err error) {
+		sink, err = b.OpenSink(fleet.WireGuardAddr(b.number))
+		return err
+	})
+	ended := testkit.Meanwhile(t, sink.Serve)
+	var rate float64
+	begun := time.Now()
+	a.Must(func() (err error) {
+		rate, err = a.Burst(t.Context(), fleet.WireGuardAddr(b.number))
+		return err
+	})
+	if took := time.Since(begun); rate < 1e5 || rate > 1e11 || took > 4*burstLimit {
+		t.Errorf("it measures %g bytes a second, in %v", rate, took)
+	}
+	sink.Close()
+	ended()
+}

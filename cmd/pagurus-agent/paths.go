@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"math/bits"
 	"net"
@@ -21,11 +22,18 @@ type paths struct {
 	server string                // the controller, host:port, which says how it sees that; empty: it is this machine
 	log    *slog.Logger
 	over   chan struct{}
+	ctx    context.Context // ends with close
+	stop   func()
 	ended  sync.WaitGroup
+
+	sinking sync.WaitGroup // what serves sinks
 
 	mu   sync.Mutex
 	far  map[string]*far // by public key
 	echo uint16
+	own6 netip.Addr // this host's address inside
+	sink *wireguard.Sink
+	made int // which link the sink is on
 }
 
 // far is a peer in another network.
@@ -39,6 +47,7 @@ type far struct {
 	counted wireguard.Seen // a while ago, to count bytes
 	since   time.Time      // of counted
 	most    time.Time      // when path.BytesPerSecond was counted
+	burst   time.Time      // of the last one
 	path    fleet.Path
 	echoes  uint32 // the last ones; a set bit is one that was lost
 	asked   int    // how many of them there are
@@ -55,6 +64,11 @@ const (
 	countEvery   = time.Second
 	mostFor      = 10 * time.Minute // how long the most bytes a second count
 	lastEchoes   = 32
+	burstEvery   = 10 * time.Minute
+	burstTurn    = 5 * time.Second
+	burstEnd     = 10 * time.Second
+	telling      = 64 << 10 // bytes a second: less says nothing of what could pass
+	enough       = 1 << 20  // bytes a second: where so much passed lately, nothing is sent only to measure
 )
 
 func openPaths(device *wireguard.Device, own func() netip.AddrPort, server string, log *slog.Logger) (*paths, error) {
@@ -63,8 +77,10 @@ func openPaths(device *wireguard.Device, own func() netip.AddrPort, server strin
 		return nil, err
 	}
 	p := &paths{device: device, checks: checks, own: own, server: server, log: log, over: make(chan struct{}), far: map[string]*far{}}
+	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.also(pathTurn, p.turn)
 	p.also(echoEvery, p.measure)
+	p.also(burstTurn, p.measureBandwidth)
 	p.ended.Go(p.askServer)
 	return p, nil
 }
@@ -74,7 +90,12 @@ func (p *paths) also(every time.Duration, do func()) { p.ended.Go(func() { p.rep
 
 func (p *paths) close() error {
 	close(p.over)
+	p.stop()
 	p.ended.Wait()
+	if p.sink != nil {
+		_ = p.sink.Close()
+	}
+	p.sinking.Wait()
 	return p.checks.Close()
 }
 
@@ -123,6 +144,7 @@ func (p *paths) want(w *fleet.WireGuard) error {
 	defer p.mu.Unlock()
 	seek, stay := map[string][]netip.AddrPort{}, map[string]bool{}
 	if w != nil {
+		p.own6 = w.Address
 		for _, peer := range w.Peers {
 			if len(peer.Ways) == 0 {
 				continue
@@ -220,7 +242,11 @@ func (f *far) count(is wireguard.Seen, now time.Time) {
 	}
 	bytes := is.Sent - f.counted.Sent
 	if !f.since.IsZero() && bytes >= 0 {
-		if rate := float64(bytes) / passed.Seconds(); rate > f.path.BytesPerSecond || now.Sub(f.most) > mostFor {
+		rate := float64(bytes) / passed.Seconds()
+		if now.Sub(f.most) > mostFor {
+			f.path.BytesPerSecond = 0
+		}
+		if rate > max(f.path.BytesPerSecond, telling) {
 			f.path.BytesPerSecond, f.most = rate, now
 		}
 	}
@@ -254,6 +280,56 @@ func (p *paths) measure() {
 			f.noteEcho(each, came)
 		}
 	}
+}
+
+// measureBandwidth has one peer take in a burst, if it is time and nothing else has shown what passes.
+func (p *paths) measureBandwidth() {
+	p.mu.Lock()
+	p.keepSink()
+	now := time.Now()
+	var due *far
+	for _, f := range p.far {
+		shown := f.path.BytesPerSecond >= enough && now.Sub(f.most) < mostFor
+		if f.path.Kind != "" && f.path.Latency > 0 && !shown && now.Sub(f.burst) >= burstEvery && (due == nil || f.burst.Before(due.burst)) {
+			due = f
+		}
+	}
+	if due != nil {
+		due.burst = now
+	}
+	p.mu.Unlock()
+	if due == nil {
+		return
+	}
+	ctx, stop := context.WithTimeout(p.ctx, burstEnd)
+	defer stop()
+	rate, err := p.device.Burst(ctx, due.peer.Address)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err != nil: // sooner than usual, as the peer may only begin
+		due.burst = now.Add(time.Minute - burstEvery)
+	case rate > due.path.BytesPerSecond:
+		due.path.BytesPerSecond, due.most = rate, time.Now()
+	}
+}
+
+// keepSink takes in what peers send to measure, while there are some.
+func (p *paths) keepSink() {
+	link, err := net.InterfaceByName(p.device.Name())
+	if p.sink != nil && (err != nil || link.Index != p.made || len(p.far) == 0) {
+		_ = p.sink.Close()
+		p.sink = nil
+	}
+	if err != nil || p.sink != nil || len(p.far) == 0 {
+		return
+	}
+	sink, err := p.device.OpenSink(p.own6)
+	if err != nil {
+		return // the device is being made
+	}
+	p.sink, p.made = sink, link.Index
+	p.sinking.Go(sink.Serve)
 }
 
 // noteEcho smooths as TCP does (RFC 6298).
