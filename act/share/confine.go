@@ -41,6 +41,7 @@ const noNames = "[General]\nDomain = pagurus\n[Translation]\nMethod = static\n"
 const (
 	keyFile = 3 + iota // which the guard takes
 	guardTree
+	roomTree  // of the records of the server's clients
 	firstTree // of the job's directories
 )
 
@@ -74,7 +75,7 @@ func (v *server) jail(ctx context.Context, trees []*os.File) (j jail.Jail, err e
 	if err != nil {
 		return j, err
 	}
-	j.Files = append(j.Files, jail.File{Path: guardPath, Tree: guardTree, Runs: true}, jail.File{Path: v.configPath()}, jail.File{Path: recoveryPath(v.folder), Writable: true})
+	j.Files = append(j.Files, jail.File{Path: guardPath, Tree: guardTree, Runs: true}, jail.File{Path: v.configPath()}, jail.File{Path: recoveryPath(v.folder), Tree: roomTree, Writable: true})
 	for _, f := range guard[1:] { // of a test; pagurus-shim has none
 		if !has(j.Files, f.Path) {
 			j.Files = append(j.Files, f)
@@ -142,12 +143,17 @@ func (v *server) launch(ctx context.Context, trees []*os.File, log *os.File) (er
 	if err != nil {
 		return lasting{err}
 	}
-	guard, err := unix.OpenTree(unix.AT_FDCWD, v.shim, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("holding on to %s: %w", v.shim, err)
+	files := []*os.File{nil}
+	for _, path := range []string{v.shim, recordsPath(v.folder)} {
+		tree, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("holding on to %s: %w", path, err)
+		}
+		f := os.NewFile(uintptr(tree), path)
+		defer f.Close()
+		files = append(files, f)
 	}
-	files := append([]*os.File{nil, os.NewFile(uintptr(guard), v.shim)}, trees...)
-	defer files[1].Close()
+	files = append(files, trees...)
 	key, ours, err := os.Pipe()
 	if err != nil {
 		return err

@@ -25,6 +25,8 @@ const (
 	logLimit = 1 << 20
 	// logInterval is the interval of checks of its size.
 	logInterval = time.Second
+	// logName is the log's, in the room; an earlier version's is in the folder.
+	logName = "ganesha.log"
 )
 
 // server is one job's file server. Its user must hold the lock of Shares; only its
@@ -51,7 +53,7 @@ func (s *Shares) newServer(job fleet.JobID, folder string) *server {
 const SecretFile = "file-handles.key"
 
 func (v *server) configPath() string   { return filepath.Join(v.folder, "ganesha.conf") }
-func (v *server) logPath() string      { return filepath.Join(v.folder, "ganesha.log") }
+func (v *server) logPath() string      { return filepath.Join(roomPath(v.folder), logName) }
 func (v *server) recordPath() string   { return filepath.Join(v.folder, "server.json") }
 func (v *server) unsignedPath() string { return filepath.Join(v.folder, "unsigned") }
 
@@ -140,21 +142,7 @@ func (v *server) write(text string) error {
 	if err := note.Write(v.configPath(), []byte(text), 0o644); err != nil { // its user reads it
 		return fmt.Errorf("writing its configuration: %w", err)
 	}
-	return v.own(recoveryPath(v.folder))
-}
-
-// own gives the server what it writes into. An earlier version's was root's.
-func (v *server) own(folder string) error {
-	s := v.network.Share
-	return filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
-		if err == nil {
-			err = os.Lchown(path, int(s.UID), int(s.GID))
-		}
-		if err != nil {
-			return fmt.Errorf("giving the server its folder: %w", err)
-		}
-		return nil
-	})
+	return nil
 }
 
 // start starts the server in its namespace and returns when it listens. After an error it
@@ -176,6 +164,9 @@ func (v *server) start(ctx context.Context) (err error) {
 		}
 	}
 	if err := v.plot.join(serverEnd(v.network)); err != nil {
+		return err
+	}
+	if err := v.makeRoom(); err != nil {
 		return err
 	}
 	// A log of this run only: errors quote it, and it stays small.
@@ -246,8 +237,10 @@ func closeAll(files []*os.File) {
 // boundLog empties a log that is too long. The server appends, so it continues at the
 // start. After an error it is retried later.
 func (v *server) boundLog() {
-	if found, err := os.Stat(v.logPath()); err == nil && found.Size() > logLimit {
-		_ = os.Truncate(v.logPath(), 0)
+	for _, log := range []string{v.logPath(), filepath.Join(v.folder, logName)} {
+		if found, err := os.Stat(log); err == nil && found.Size() > logLimit {
+			_ = os.Truncate(log, 0)
+		}
 	}
 }
 
@@ -354,6 +347,9 @@ func (v *server) remove() error {
 		if err := os.Remove(filesPath(v.folder, i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing its view of the files: %w", err)
 		}
+	}
+	if err := v.removeRoom(); err != nil {
+		return err
 	}
 	if err := os.RemoveAll(v.folder); err != nil {
 		return fmt.Errorf("removing its folder: %w", err)

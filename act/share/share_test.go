@@ -246,7 +246,7 @@ func TestServerIsConfined(t *testing.T) {
 		t.Errorf("it is in session %d", sid)
 	}
 	// It passes locks on to the host's kernel, so that they hold there, too.
-	if log, err := os.ReadFile(s.file("ganesha.log")); err != nil || strings.Contains(string(log), "locktest") {
+	if log, err := os.ReadFile(s.file("room/ganesha.log")); err != nil || strings.Contains(string(log), "locktest") {
 		t.Errorf("it could not try locks of open files: %v\n%s", err, log)
 	}
 	before := pid
