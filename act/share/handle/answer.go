@@ -55,40 +55,8 @@ type answerer struct {
 	server   int // its PID
 	pidfd    int
 	listener int
-	places   map[uint64]string // names of the served file systems, by their devices
+	places   places
 	stands   standIns
-}
-
-// placesOf names file systems by the first served directory that is on them. That is the same after a
-// reboot, where a device may have another number.
-func placesOf(trees []string) (map[uint64]string, error) {
-	out := map[uint64]string{}
-	for i, tree := range trees {
-		var st unix.Stat_t
-		if err := unix.Stat(tree, &st); err != nil {
-			return nil, fmt.Errorf("find %s: %w", tree, err)
-		}
-		if out[st.Dev] == "" {
-			out[st.Dev] = fmt.Sprintf("directory %d", i)
-		}
-	}
-	return out, nil
-}
-
-// place names the file system of an open file.
-func (a *answerer) place(fd int) (string, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return "", err
-	}
-	if name := a.places[st.Dev]; name != "" {
-		return name, nil
-	}
-	var fs unix.Statfs_t // one that is mounted below
-	if err := unix.Fstatfs(fd, &fs); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("file system %x", fs.Fsid.Val), nil
 }
 
 func (a *answerer) ioctl(request uint, arg unsafe.Pointer) (int, error) {
@@ -178,11 +146,11 @@ func (a *answerer) name(c call) error {
 	if err != nil {
 		return err
 	}
-	where, err := a.place(fd)
+	at, err := a.places.of(fd)
 	if err != nil {
 		return err
 	}
-	signed := sign(a.key, where, h)
+	signed := sign(a.key, at.name, h)
 	head, err := a.bytes(c.args[2], handleHead)
 	if err != nil {
 		return err
@@ -210,29 +178,34 @@ func (a *answerer) open(c call) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	dir, err := a.file(c.args[0])
+	at, h, err := a.foundBy(c, int32(binary.NativeEndian.Uint32(head[4:])), bytes)
 	if err != nil {
 		return 0, err
 	}
-	defer closeFile(dir)
-	where, err := a.place(dir)
-	if err != nil {
-		return 0, err
-	}
-	kind := int32(binary.NativeEndian.Uint32(head[4:]))
-	h, err := unsign(a.key, where, kind, bytes)
-	if err != nil && a.unsigned && length <= mostHandle {
-		h, err = unix.NewFileHandle(kind, bytes), nil
-	}
-	if err != nil {
-		return 0, unix.ESTALE
-	}
-	fd, err := a.openAs(dir, h, int(c.args[2]))
+	fd, err := a.openAs(at.mount, h, int(c.args[2]))
 	if err != nil {
 		return 0, err
 	}
 	defer unix.Close(fd)
 	return a.give(c, fd)
+}
+
+// foundBy is what a handle names. One without a signature is of the place that the server says.
+func (a *answerer) foundBy(c call, kind int32, bytes []byte) (place, unix.FileHandle, error) {
+	at, h, err := a.places.signer(a.key, kind, bytes)
+	if err == nil {
+		return at, h, nil
+	}
+	if !a.unsigned || len(bytes) > mostHandle {
+		return place{}, h, unix.ESTALE
+	}
+	dir, err := a.file(c.args[0])
+	if err != nil {
+		return place{}, h, err
+	}
+	defer closeFile(dir)
+	at, err = a.places.of(dir)
+	return at, unix.NewFileHandle(kind, bytes), err
 }
 
 // give gives the server a descriptor, and returns its number there.

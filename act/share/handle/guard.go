@@ -85,7 +85,7 @@ func guard(args []string) error {
 		return err
 	}
 	g := &answerer{key: key, unsigned: o.unsigned, own: own, server: child.Process.Pid, listener: listener}
-	if g.places, err = placesOf(o.trees); err != nil {
+	if g.places, err = own.placesOf(o.trees); err != nil {
 		return err
 	}
 	if g.pidfd, err = unix.PidfdOpen(g.server, 0); err != nil {

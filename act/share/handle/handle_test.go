@@ -255,7 +255,7 @@ func TestUnsigned(t *testing.T) {
 	}
 }
 
-// A signature is of one job, one file system, one kind and one handle.
+// A signature is of one job, one place, one kind and one handle.
 func TestSignatures(t *testing.T) {
 	key := KeyFor([]byte("secret"), "j1")
 	h := unix.NewFileHandle(1, []byte("handle"))
@@ -269,14 +269,14 @@ func TestSignatures(t *testing.T) {
 		kind  int32
 		bytes []byte
 	}{
-		"another job":         {KeyFor([]byte("secret"), "j2"), "a", 1, signed},
-		"another host":        {KeyFor([]byte("other"), "j1"), "a", 1, signed},
-		"another file system": {key, "b", 1, signed},
-		"another kind":        {key, "a", 2, signed},
-		"a longer handle":     {key, "a", 1, append([]byte("x"), signed...)},
-		"a part":              {key, "a", 1, signed[:len(signed)-1]},
-		"only a signature":    {key, "a", 1, signed[len(signed)-signatureBytes:]},
-		"nothing":             {key, "a", 1, nil},
+		"another job":      {KeyFor([]byte("secret"), "j2"), "a", 1, signed},
+		"another host":     {KeyFor([]byte("other"), "j1"), "a", 1, signed},
+		"another place":    {key, "b", 1, signed},
+		"another kind":     {key, "a", 2, signed},
+		"a longer handle":  {key, "a", 1, append([]byte("x"), signed...)},
+		"a part":           {key, "a", 1, signed[:len(signed)-1]},
+		"only a signature": {key, "a", 1, signed[len(signed)-signatureBytes:]},
+		"nothing":          {key, "a", 1, nil},
 	} {
 		if _, err := unsign(c.key, c.where, c.kind, c.bytes); err == nil {
 			t.Errorf("%s is taken", what)
