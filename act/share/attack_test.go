@@ -22,7 +22,7 @@ import (
 
 // An attacker's own words of NFS 4.0 (RFC 7530).
 const (
-	opGetFH, opLookupParent, opPutFH, opReadLink, opCreate, opRemove, opSetAttr, opWrite = 10, 16, 22, 27, 6, 28, 34, 38
+	opGetFH, opLookupParent, opPutFH, opReadLink, opCreate, opRemove, opSetAttr, opWrite, opLink, opSaveFH = 10, 16, 22, 27, 6, 28, 34, 38, 11, 32
 
 	typeFolder, typeBlock, typeLink = 2, 3, 5
 )

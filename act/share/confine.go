@@ -45,24 +45,14 @@ const (
 	firstTree // of the job's directories
 )
 
-// usersRights are a guard's: to find the file of a handle, and to open the user's own file whatever its
-// mode is. rootsRights are those of the server of a job of root, too.
-var (
-	usersRights = []int{unix.CAP_DAC_READ_SEARCH, unix.CAP_DAC_OVERRIDE}
-	rootsRights = append([]int{unix.CAP_CHOWN, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SYS_PTRACE}, usersRights...)
-)
-
 // jail is what the server has on this host. trees are the job's directories.
 func (v *server) jail(ctx context.Context, trees []*os.File) (j jail.Jail, err error) {
 	s := v.network.Share
 	j = jail.Jail{
-		UID: s.UID, GID: s.GID, Rights: usersRights, Root: v.folder, Hostname: string(v.job), Folder: recoveryPath(v.folder), Binary: guardPath, Network: true,
+		UID: s.UID, GID: s.GID, Rights: handle.Rights(s.UID), Root: v.folder, Hostname: string(v.job), Folder: recoveryPath(v.folder), Binary: guardPath, Network: true,
 		Env:       []string{"LANG=C.UTF-8", "MALLOC_ARENA_MAX=2"}, // otherwise glibc reserves an arena for each thread
 		Scratch:   "/tmp",                                         // where ganesha tries whether the kernel has locks of open files; else it would pass none to the host
 		MountList: mountList, Texts: map[string]string{"/etc/idmapd.conf": noNames}, FileBytes: math.MaxUint64, OpenFiles: openFiles, Memory: mostMemory,
-	}
-	if s.UID == 0 {
-		j.Rights = rootsRights
 	}
 	program, err := exec.LookPath(v.program)
 	if err != nil {

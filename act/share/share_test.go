@@ -210,21 +210,7 @@ func TestGuestsReadAndWriteAsTheUser(t *testing.T) {
 	}
 }
 
-func TestRootsJobIsRoot(t *testing.T) {
-	n, folder := job(t, 0)
-	s := stage(t, n)
-	s.apply(n)
-	write(t, filepath.Join(folder, "secret"), "root's\n", 0, 0o600)
-	if got := s.guest.Run("nfs-cat", url(n, folder+"/secret", 0)); got != "root's\n" {
-		t.Errorf("read %q", got)
-	}
-	if out, err := s.guest.Try("nfs-cat", url(n, folder+"/secret", 777)); err == nil {
-		t.Errorf("somebody else read %q", out)
-	}
-}
-
-// The server is only on the job's network, has no unnecessary capabilities, and registers
-// nowhere on the machine.
+// The server is only on the job's network, and registers nowhere on the machine. Its capabilities: TestCapabilities.
 func TestServerIsConfined(t *testing.T) {
 	n, _ := job(t, user)
 	s := stage(t, n)
@@ -237,10 +223,6 @@ func TestServerIsConfined(t *testing.T) {
 	}
 	if s.host.Run("ss", "-Htln") != "" {
 		t.Error("something listens on the host")
-	}
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if text := string(status); !strings.Contains(text, "NoNewPrivs:\t1") || strings.Contains(text, "CapEff:\t000001ff") {
-		t.Errorf("it has too much power:\n%s", text)
 	}
 	if sid, _ := unix.Getsid(pid); sid != pid {
 		t.Errorf("it is in session %d", sid)

@@ -47,7 +47,7 @@ const (
 	reopened = unix.O_ACCMODE | unix.O_APPEND | unix.O_DIRECT | unix.O_DIRECTORY | unix.O_DSYNC | unix.O_LARGEFILE | unix.O_NOATIME | unix.O_NONBLOCK | unix.O_SYNC | unix.O_TRUNC
 )
 
-// answerer makes the server's calls for handles.
+// answerer makes the server's calls for handles. Each thread that answers has its own copy.
 type answerer struct {
 	key      []byte
 	unsigned bool // handles without a signature count, too: they are from before there were any
@@ -56,7 +56,7 @@ type answerer struct {
 	pidfd    int
 	listener int
 	places   places
-	stands   standIns
+	stands   *standIns
 }
 
 func (a *answerer) ioctl(request uint, arg unsafe.Pointer) (int, error) {
@@ -106,6 +106,16 @@ func (a *answerer) answerAll() error {
 }
 
 func (a *answerer) answer(c call) (int, error) {
+	if a.own.roots {
+		by, err := callerOf(c.thread)
+		if err != nil {
+			return 0, err
+		}
+		defer a.own.back()
+		if err := a.own.as(by); err != nil {
+			return 0, err
+		}
+	}
 	switch c.nr {
 	case unix.SYS_NAME_TO_HANDLE_AT:
 		return 0, a.name(c)
@@ -256,11 +266,14 @@ func (a *answerer) openAs(dir int, h unix.FileHandle, flags int) (fd int, err er
 		fd, err = unix.Open(fmt.Sprintf("/proc/thread-self/fd/%d", found), flags&reopened|unix.O_CLOEXEC, 0)
 		return err
 	}
-	if err = again(); errors.Is(err, unix.EACCES) && (st.Uid == uint32(os.Getuid()) || os.Getuid() == 0) {
+	if err = again(); errors.Is(err, unix.EACCES) && a.owns(st) {
 		err = a.own.with(again, unix.CAP_DAC_OVERRIDE)
 	}
 	return fd, err
 }
+
+// owns reports whether a file is the job's user's. Root needs nothing of its own: it has the rights of the server's thread.
+func (a *answerer) owns(st unix.Stat_t) bool { return !a.own.roots && st.Uid == uint32(os.Getuid()) }
 
 // lookIn opens a directory in which names are looked up. The user may be able to do that and not to read it.
 func (a *answerer) lookIn(found int) (fd int, err error) {
