@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -57,6 +58,7 @@ type answerer struct {
 	listener int
 	places   places
 	stands   *standIns
+	became   *atomic.Bool // the process has become the server
 }
 
 func (a *answerer) ioctl(request uint, arg unsafe.Pointer) (int, error) {
@@ -121,6 +123,11 @@ func (a *answerer) answer(c call) (int, error) {
 		return 0, a.name(c)
 	case unix.SYS_OPEN_BY_HANDLE_AT:
 		return a.open(c)
+	case unix.SYS_EXECVE:
+		if a.became.Swap(true) {
+			return 0, unix.EPERM
+		}
+		return 0, errOwn
 	case unix.SYS_LINKAT:
 		return 0, a.link(c)
 	case unix.SYS_NEWFSTATAT, unix.SYS_READLINKAT, unix.SYS_FCHOWNAT:
@@ -260,7 +267,7 @@ func (a *answerer) openAs(dir int, h unix.FileHandle, flags int) (fd int, err er
 		return -1, unix.ELOOP // what a link names, a device or a pipe is not opened for anybody
 	}
 	if flags&unix.O_PATH != 0 { // to look up names in it, for which it need not be readable
-		return a.lookIn(found)
+		return a.lookIn(found, st)
 	}
 	again := func() (err error) {
 		fd, err = unix.Open(fmt.Sprintf("/proc/thread-self/fd/%d", found), flags&reopened|unix.O_CLOEXEC, 0)
@@ -275,12 +282,21 @@ func (a *answerer) openAs(dir int, h unix.FileHandle, flags int) (fd int, err er
 // owns reports whether a file is the job's user's. Root needs nothing of its own: it has the rights of the server's thread.
 func (a *answerer) owns(st unix.Stat_t) bool { return !a.own.roots && st.Uid == uint32(os.Getuid()) }
 
-// lookIn opens a directory in which names are looked up. The user may be able to do that and not to read it.
-func (a *answerer) lookIn(found int) (fd int, err error) {
-	err = a.own.with(func() (err error) {
+// lookIn opens a directory in which names are looked up, which the user must be able to do. The descriptor also lists
+// it, so the user must be able to do that, too; in a directory of its own, the user could.
+func (a *answerer) lookIn(found int, st unix.Stat_t) (fd int, err error) {
+	again := func() (err error) {
 		fd, err = unix.Open(fmt.Sprintf("/proc/thread-self/fd/%d", found), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		return err
-	}, unix.CAP_DAC_READ_SEARCH)
+	}
+	if a.owns(st) {
+		err = a.own.with(again, unix.CAP_DAC_READ_SEARCH)
+		return fd, err
+	}
+	if err := unix.Faccessat(found, "", unix.X_OK, unix.AT_EMPTY_PATH|unix.AT_EACCESS); err != nil {
+		return -1, err
+	}
+	err = again()
 	return fd, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -88,25 +89,35 @@ func guard(args []string) error {
 	if err != nil {
 		return err
 	}
-	g := &answerer{key: key, unsigned: o.unsigned, own: own, server: child.Process.Pid, listener: listener, stands: &standIns{}}
+	g := &answerer{key: key, unsigned: o.unsigned, own: own, server: child.Process.Pid, listener: listener, stands: &standIns{}, became: &atomic.Bool{}}
 	if g.places, err = own.placesOf(o.trees); err != nil {
 		return err
 	}
 	if g.pidfd, err = unix.PidfdOpen(g.server, 0); err != nil {
 		return fmt.Errorf("hold on to the server: %w", err)
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- child.Wait() }()
+	return g.guard(ended) // with this process, the first of its namespace, all others end
+}
+
+// guard answers calls until the server has ended, or nobody answers any more: then the agent starts another.
+func (a *answerer) guard(ended <-chan error) error {
 	failed := make(chan error, answering)
 	for range answering {
-		each := *g
+		each := *a
 		go func() { failed <- each.answerAll() }()
 	}
-	err = child.Wait() // with this process, the first of its namespace, all others end
-	select {
-	case wrong := <-failed: // why the server may have ended
-		err = errors.Join(err, wrong)
-	default:
+	var wrong error
+	for range answering {
+		select {
+		case err := <-failed:
+			wrong = errors.Join(wrong, err)
+		case err := <-ended:
+			return fmt.Errorf("the server has ended: %w", errors.Join(err, wrong))
+		}
 	}
-	return fmt.Errorf("the server has ended: %w", err)
+	return fmt.Errorf("nobody answers the server's calls any more: %w", wrong)
 }
 
 func readKey() ([]byte, error) {
