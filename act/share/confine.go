@@ -171,12 +171,6 @@ func (v *server) launch(ctx context.Context, trees []*os.File, log *os.File) (er
 	return nil
 }
 
-// unsigned reports whether guests have handles that an earlier version gave out, without signatures.
-func (v *server) unsigned() bool {
-	_, err := os.Stat(v.unsignedPath())
-	return err == nil
-}
-
 // loadSecret reads the secret from which jobs' keys follow, or makes it. It lasts as long as
 // the host: guests keep handles while it reboots.
 func loadSecret(path string) ([]byte, error) {

@@ -37,6 +37,7 @@ type server struct {
 	program string
 	shim    string
 	secret  []byte
+	marks   string        // the folder of what must be known of jobs after a reboot
 	network fleet.Network // last wanted; zero before the first ensure
 	process *process      // nil: not running
 	plot    *plot         // its network namespace; nil: none yet
@@ -46,16 +47,15 @@ type server struct {
 }
 
 func (s *Shares) newServer(job fleet.JobID, folder string) *server {
-	return &server{job: job, folder: folder, program: s.config.Program, shim: s.config.Shim, secret: s.secret}
+	return &server{job: job, folder: folder, program: s.config.Program, shim: s.config.Shim, secret: s.secret, marks: s.marks()}
 }
 
 // SecretFile is the file of the secret of file handles, in the folder of state.
 const SecretFile = "file-handles.key"
 
-func (v *server) configPath() string   { return filepath.Join(v.folder, "ganesha.conf") }
-func (v *server) logPath() string      { return filepath.Join(roomPath(v.folder), logName) }
-func (v *server) recordPath() string   { return filepath.Join(v.folder, "server.json") }
-func (v *server) unsignedPath() string { return filepath.Join(v.folder, "unsigned") }
+func (v *server) configPath() string { return filepath.Join(v.folder, "ganesha.conf") }
+func (v *server) logPath() string    { return filepath.Join(roomPath(v.folder), logName) }
+func (v *server) recordPath() string { return filepath.Join(v.folder, "server.json") }
 
 // adopt finds a running server's process by its record; one of an earlier version by its command line,
 // which is unique among root's programs.
@@ -106,11 +106,15 @@ func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err
 	}
 	v.network = n
 	old, err := os.ReadFile(v.configPath())
-	if plain := strings.TrimSuffix(text, jailedText(n)); err == nil && string(old) == plain {
-		// Guests have handles of a server of an earlier version. While that runs, it may.
-		if err := note.Write(v.unsignedPath(), nil, 0o600); err != nil {
+	plain := strings.TrimSuffix(text, jailedText(n))
+	earlier := err == nil && string(old) == plain
+	if earlier || v.markedBefore() {
+		if err := v.mark(); err != nil {
 			return false, err
 		}
+	}
+	if earlier {
+		// Guests have handles of a server of an earlier version. While that runs, it may.
 		if v.process != nil && v.process.lives() {
 			text = plain
 		}
@@ -348,7 +352,7 @@ func (v *server) remove() error {
 			return fmt.Errorf("removing its view of the files: %w", err)
 		}
 	}
-	if err := v.removeRoom(); err != nil {
+	if err := errors.Join(v.removeRoom(), unmark(v.marks, v.job)); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(v.folder); err != nil {
