@@ -15,7 +15,7 @@ var calls = []string{
 	"read", "write", "readv", "writev", "splice", "pipe2", "close", "fcntl", "shutdown", "accept4", "connect", "recvfrom", "sendto",
 	"getsockopt", "setsockopt", "getsockname", "getpeername", "fstat", "epoll_create1", "epoll_ctl", "epoll_pwait", "eventfd2",
 	"mmap", "munmap", "mprotect", "madvise", "brk", "futex", "nanosleep", "clock_nanosleep", "clock_gettime", "sched_yield", "sched_getaffinity",
-	"sigaltstack", "rt_sigprocmask", "rt_sigaction", "rt_sigreturn", "tgkill", "getpid", "gettid", "getrandom", "uname", "restart_syscall", "exit", "exit_group",
+	"sigaltstack", "rt_sigprocmask", "rt_sigaction", "rt_sigreturn", "set_robust_list", "rseq", "tgkill", "getpid", "gettid", "getrandom", "uname", "restart_syscall", "exit", "exit_group",
 }
 
 // confine makes this process a user who may do nothing else, with no privilege, for ever: it makes no network socket, no process, and opens no
