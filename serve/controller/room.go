@@ -264,17 +264,13 @@ func people(n int64) string {
 // left is how much an earlier controller left of a job's streams.
 func (s *spool) left(job fleet.JobID) (bytes int64, err error) {
 	for _, name := range []string{fleet.Stdin, fleet.Stdout, fleet.Stderr} {
-		st, err := s.stream(job, name)
-		if err != nil {
-			return 0, err
-		}
 		info, err := os.Stat(filepath.Join(s.dir, string(job), name))
 		switch {
 		case os.IsNotExist(err):
 		case err != nil:
 			return 0, fmt.Errorf("counting what is kept: %w", err)
 		default:
-			bytes += min(info.Size(), st.most)
+			bytes += min(info.Size(), s.most(name))
 		}
 	}
 	return bytes, nil

@@ -35,7 +35,7 @@ func TestOneUserFillsTheirOwn(t *testing.T) {
 	s.room.limits = fleet.OutputLimits{Each: 100}
 	open := func(job fleet.JobID, uid uint32, name string) *stream {
 		t.Helper()
-		s.room.own(job, uid, 0)
+		s.know(job, uid, 0)
 		st, err := s.stream(job, name)
 		if err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestOnlyWhatIsKeptCounts(t *testing.T) {
 	if s.room.users[1] != 10 {
 		t.Errorf("counted are %d", s.room.users[1])
 	}
-	s.room.own("j2", 1, 0)
+	s.know("j2", 1, 0)
 	broken, err := s.stream("j2", fleet.Stderr)
 	if err == nil {
 		broken.known = true // else it would be looked for in vain
@@ -271,5 +271,47 @@ func TestOldestOutputGoes(t *testing.T) {
 	time.Sleep(3 * tickEvery)
 	if _, there := r.now().Jobs[later]; !there {
 		t.Error("one more job went than was needed")
+	}
+}
+
+// A store that makes a change and does not answer: the output of a job that it has removed goes, and who reads that of one
+// that has ended sees the end.
+func TestSpoolFollowsChangesWithoutAnAnswer(t *testing.T) {
+	r := limited(t, fleet.OutputLimits{})
+	first, second := r.submit(1), r.submit(1)
+	r.until("both to run", func(s fleet.Snapshot) bool { return running(first)(s) && running(second)(s) })
+	if err := errors.Join(r.prints(first, 0, 50), r.prints(second, 0, 50)); err != nil {
+		t.Fatal(err)
+	}
+	r.over(first)
+	r.store.silent.Store(true)
+	if _, err := r.client.Ask(r.ctx, fleet.Request{Verb: fleet.RemoveJob, Job: first}); err == nil {
+		t.Error("it was answered")
+	}
+	r.until("the job to be gone", func(s fleet.Snapshot) bool { _, there := s.Jobs[first]; return !there })
+	if _, err := os.Stat(filepath.Join(r.dir, "spool", string(first))); !errors.Is(err, os.ErrNotExist) {
+		t.Error("its output is there")
+	}
+	if o, err := r.client.Output(r.ctx); err != nil || o.Bytes != 50 {
+		t.Errorf("kept: %+v, %v", o, err)
+	}
+	// The job ends in the store alone.
+	snap, err := r.store.Load(r.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := snap.Jobs[second]
+	j.State, j.Result, j.Ended = fleet.JobEnded, fleet.JobFinished, now()
+	if _, err := r.store.Store.Commit(r.ctx, snap.Revision, fleet.Changeset{Jobs: []fleet.Job{j}}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = r.client.Ask(r.ctx, fleet.Request{Verb: fleet.Drain, Host: "host1"}) // finds out
+	r.until("the job to end", jobEnded(second))
+	st, err := r.ctl.spool.stream(second, fleet.Stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, over, err := st.read(ended, 0); err != nil || !over {
+		t.Errorf("its output has not ended: %v", err)
 	}
 }
