@@ -118,7 +118,7 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// host is a socket that stands for a host's device.
+// endpoint is a socket that stands for a host's device.
 type endpoint struct {
 	*net.UDPConn
 	t *testing.T

@@ -11,7 +11,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// seeker is a station that checks.
+// checks begins the checks of a station.
 func (s *station) checks() *Checks {
 	s.t.Helper()
 	var c *Checks

@@ -52,7 +52,7 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 }
 
 // leastKept is the least time for which output is kept.
-const leastKept = time.Minute
+const leastKept = 30 * time.Second
 
 // addOutput defines the flags that bound what is kept of programs' output.
 func addOutput(flags *pflag.FlagSet, to *fleet.OutputLimits) {

@@ -75,7 +75,7 @@ An administrator sets the limits: --output-per-user, --output-in-all, --keep-out
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&user, "user", "", "only this user: a name that `pagurus user ls` lists, or a uid")
+	cmd.Flags().StringVar(&user, "user", "", "only this user: a name as in user ls, or a uid")
 	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
 	return cmd
 }
