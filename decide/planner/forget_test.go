@@ -162,3 +162,33 @@ func TestLiveJobsAreBounded(t *testing.T) {
 		t.Errorf("after jobs ended: %v", err)
 	}
 }
+
+// A gang that goes to and fro all day: of its moves the newest are kept, and no more than may be.
+func TestMovesDoNotFillTheStore(t *testing.T) {
+	s := fleet.NewSnapshot()
+	s.At = t0
+	s.Jobs["j1"] = fleet.Job{ID: "j1", State: fleet.JobRunning, Spec: fleet.JobSpec{Guests: 250, Ranks: 250}}
+	const moves, gang = 100, 250
+	for i := range moves {
+		v := fleet.Move{ID: fleet.MoveID(fmt.Sprint("m", i)), Ended: t0.Add(time.Duration(i) * time.Second)}
+		for k := range gang {
+			m := fleet.Migration{ID: fleet.MigrationID(fmt.Sprintf("%s.j1g%d", v.ID, k)), Move: v.ID, Job: "j1", Phase: fleet.Aborted, Entered: []fleet.Entered{{Phase: fleet.Aborted, At: v.Ended}}}
+			s.Migrations[m.ID], v.Migrations = m, append(v.Migrations, m.ID)
+		}
+		s.Moves[v.ID] = v
+	}
+	for range 2 {
+		d, err := (&Planner{}).Step(s, fleet.Tick{At: t0.Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = s.Apply(d.Change, s.Revision+1)
+		_, newest := s.Moves["m99"]
+		if _, oldest := s.Moves["m0"]; oldest || !newest || len(s.Moves) != mostMoves/(gang+1) {
+			t.Errorf("%d moves and %d migrations are kept, the newest: %v", len(s.Moves), len(s.Migrations), newest)
+		}
+	}
+	if most := mostMoves + 2*cost.Remembered; len(s.Migrations) > most {
+		t.Errorf("%d migrations are kept", len(s.Migrations))
+	}
+}

@@ -30,6 +30,8 @@ const (
 	keepGuests = time.Hour
 	mostGuests = 200 // jobs
 	keepMoves  = 24 * time.Hour
+	// mostMoves is how many ended moves are kept, with their migrations: a user may have guests go to and fro all day.
+	mostMoves = 20_000
 )
 
 // tick does what depends only on time.
@@ -185,7 +187,7 @@ func (d *draft) forgetGuestsOf(id fleet.JobID) {
 
 // forgetMoves removes moves that ended long ago, with their migrations.
 func (d *draft) forgetMoves() {
-	for _, id := range d.l.OldMoves(d.at.Add(-keepMoves)) {
+	for _, id := range d.l.OldMoves(d.at.Add(-keepMoves), mostMoves) {
 		d.Moves.Drop(id)
 		d.forgetMigrations(d.base.Moves[id].Migrations)
 	}

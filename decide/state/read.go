@@ -90,11 +90,19 @@ func (l *Index) MovingBy(mode fleet.Mode) (out []fleet.MigrationID) {
 	return out
 }
 
-// OldMoves returns the moves that ended before a time.
-func (l *Index) OldMoves(before time.Time) []fleet.MoveID {
+// OldMoves returns the moves that ended before a time, and those beyond the newest that have, with their migrations, most entries.
+func (l *Index) OldMoves(before time.Time, most int) []fleet.MoveID {
 	var out []fleet.MoveID
-	for _, v := range l.over {
-		if !v.at.Before(before) {
+	kept, from := 0, 0
+	if len(l.over)+len(l.snap.Migrations) > most {
+		for from = len(l.over); from > 0; from-- {
+			if kept += 1 + len(l.snap.Moves[l.over[from-1].id].Migrations); kept > most {
+				break
+			}
+		}
+	}
+	for i, v := range l.over {
+		if i >= from && !v.at.Before(before) {
 			break
 		}
 		out = append(out, v.id)
