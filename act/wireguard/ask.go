@@ -104,7 +104,7 @@ func (c *Checks) listen(socket *net.IPConn) {
 			continue
 		}
 		at := netip.AddrPortFrom(addr.Unmap().WithZone(from.Zone), binary.BigEndian.Uint16(b))
-		if !c.worthwhile(b[udpBytes:n]) {
+		if !c.worthwhile(b[udpBytes:n], at) {
 			continue
 		}
 		m := &stun.Message{Raw: append([]byte(nil), b[udpBytes:n]...)}
@@ -114,16 +114,26 @@ func (c *Checks) listen(socket *net.IPConn) {
 	}
 }
 
-// worthwhile reports whether a message is read at all: it answers a question, or there are few others.
-func (c *Checks) worthwhile(b []byte) bool {
+// worthwhile reports whether a message is read at all: it answers a question, comes from where a peer may be, or is one of
+// a few. To read it costs a comparison with every peer's secret.
+func (c *Checks) worthwhile(b []byte, from netip.AddrPort) bool {
 	const idPlace = 8
 	if len(b) < idPlace+stun.TransactionIDSize {
 		return false
 	}
 	c.mu.Lock()
-	_, answers := c.asked[[stun.TransactionIDSize]byte(b[idPlace:])]
-	c.mu.Unlock()
-	return answers || c.limit.Allow()
+	defer c.mu.Unlock()
+	if _, answers := c.asked[[stun.TransactionIDSize]byte(b[idPlace:])]; answers {
+		return true
+	}
+	for _, all := range []map[string]*checked{c.peers, c.relays} {
+		for _, p := range all {
+			if p.find(from) != nil {
+				return true
+			}
+		}
+	}
+	return c.limit.Allow()
 }
 
 // hear handles a message. Whoever sent it has proved nothing yet.

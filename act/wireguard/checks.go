@@ -87,7 +87,7 @@ const (
 	mappedFor   = 3 * time.Minute // how long an answer of a server counts
 	mostLearnt  = 4               // ways that nobody gave, of a peer
 	mostAsked   = 4096
-	mostHeard   = 1000 // questions a second: each is compared with every peer's secret
+	mostHeard   = 1000 // questions a second from where no peer is known to be
 )
 
 // OpenChecks begins to answer peers' checks. They are asked once Seek names them.

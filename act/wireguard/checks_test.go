@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pion/stun/v3"
+	"golang.org/x/time/rate"
 
 	"pagurus/internal/testkit"
 )
@@ -210,5 +211,28 @@ func TestARelayIsToldWhereAHostIs(t *testing.T) {
 		if m := hears(s.by, stun.BindingSuccess, s.secret); (m != nil && m.TransactionID == q.TransactionID) != s.is {
 			t.Errorf("%s: it is answered: %v", name, m != nil)
 		}
+	}
+}
+
+// Questions from anywhere are read up to a bound; those from where a peer is, and answers, always.
+func TestStrangersDoNotKeepPeersFromBeingHeard(t *testing.T) {
+	peer, stranger := netip.MustParseAddrPort("203.0.113.1:4711"), netip.MustParseAddrPort("198.51.100.1:1")
+	asked := stun.MustBuild(stun.TransactionID, stun.BindingRequest)
+	c := &Checks{limit: rate.NewLimiter(mostHeard, mostHeard), peers: map[string]*checked{"b": {ways: []*way{{Way: Way{At: peer}}}}}, asked: map[[stun.TransactionIDSize]byte]question{asked.TransactionID: {}}}
+	read := 0
+	for range 10 * mostHeard {
+		if c.worthwhile(stun.MustBuild(stun.TransactionID, stun.BindingRequest).Raw, stranger) {
+			read++
+		}
+	}
+	if read < mostHeard || read > 5*mostHeard {
+		t.Errorf("%d questions of strangers are read", read)
+	}
+	c.limit.SetLimit(0)
+	if c.worthwhile(stun.MustBuild(stun.TransactionID, stun.BindingRequest).Raw, stranger) || c.worthwhile(asked.Raw[:10], peer) {
+		t.Error("one more is read, or one that is too short")
+	}
+	if !c.worthwhile(stun.MustBuild(stun.TransactionID, stun.BindingRequest).Raw, peer) || !c.worthwhile(asked.Raw, stranger) {
+		t.Error("a peer, or an answer, is not read")
 	}
 }

@@ -193,10 +193,11 @@ func rank(hosts map[fleet.HostID]fleet.Host, p Pair, r fleet.HostID) int {
 			continue
 		}
 		path := w.Paths[p[1-i]]
-		if n := slices.Index(path.Silent, r); n >= 0 {
+		known := path.Silent[max(0, len(path.Silent)-mostSilent):] // however many it says
+		if n := slices.Index(known, r); n >= 0 {
 			silent = max(silent, n)
 		} else if path.Relay == r && path.Dead {
-			silent = max(silent, len(path.Silent))
+			silent = max(silent, len(known))
 		}
 		if path.Relay == r && now == rankReady {
 			now = rankUsed
@@ -207,6 +208,9 @@ func rank(hosts map[fleet.HostID]fleet.Host, p Pair, r fleet.HostID) int {
 	}
 	return now
 }
+
+// mostSilent is how many relays by which nothing came count.
+const mostSilent = 16
 
 // unknownLatency is longer than any between two places on Earth.
 const unknownLatency = time.Second
