@@ -56,7 +56,7 @@ func TestSourceLies(t *testing.T) {
 	if err := errors.Join(weaken(filepath.Join(images, "seccomp.img")), os.WriteFile(lied, nil, 0o600)); err != nil {
 		t.Error(err)
 	}
-	if err := switching.Wait(); err == nil || !strings.Contains(said.String(), "has a filter of system calls that is none of Pagurus's") {
+	if err := switching.Wait(); err == nil || !strings.Contains(said.String(), "has no filter of system calls that Pagurus gave it") {
 		t.Errorf("the switch says %s: %v", said.String(), err)
 	}
 	if there, err := target.Inspect(t.Context()); err != nil || there[tk.Guest.ID].Run == fleet.Running {

@@ -328,7 +328,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	if err := sandbox.MountRoot(r.Image, filepath.Join(g.Dir, storeDir), root); err != nil {
 		return err
 	}
-	filters, err := criu.FirstFilters(images)
+	filters, err := criu.Filters(images)
 	if err == nil {
 		err = sandbox.Known(filters)
 	}

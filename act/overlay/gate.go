@@ -26,6 +26,10 @@ import (
 //
 // Both pass TCP, ICMPv6 and other UDP, and nothing else: an extension header could hide a UDP header from them, and
 // the tunnels' MTU needs no fragments. What is in the gate's table is replaced as a whole, so no frame meets half of it.
+//
+// Several packets may come as one (generic receive offload), and the kernel cuts it up only for VXLAN's socket. The kernel's
+// own WireGuard joins VXLAN's packets only if they name one network and have frames of one TCP stream. wireguard-go
+// joins what one sender sends from one port to another, so by a TUN link the gate looks into each piece.
 
 // Gate is what the filter for incoming frames lets in: the UDP port of tunnels, and for each host the
 // networks that it may send to.
@@ -114,6 +118,7 @@ const (
 	readBytes   = 44
 	vniAt       = 52
 	vniBytes    = 3
+	headBytes   = 48 // up to UDP's payload
 	// fromNetwork is BPF_HDR_START_NET: offsets count from the network header, with or without an Ethernet header before it.
 	fromNetwork = 1
 )
@@ -166,16 +171,39 @@ func verdicts() asm.Instructions {
 // keyBytes is the size of the table's key: a source's address, and the three bytes of a VNI with the one after them, which is 0.
 const keyBytes = 20
 
+// Where a program finds, in what the kernel shows it of a packet (struct __sk_buff), the packet's length and, if it is
+// several in one, that of the pieces.
+const (
+	lengthAt = 0
+	pieceAt  = 176
+	// mostPieces is how many packets wireguard-go writes at once.
+	mostPieces = 128
+)
+
 // letIn passes frames whose source and network are in a table.
-func letIn(port uint16, table *ebpf.Map) asm.Instructions {
+func letIn(port uint16, table *ebpf.Map, joined bool) asm.Instructions {
 	const key, number = onStack + sourceAt, onStack + sourceAt + 16 // the VNI replaces the packet's own address
-	code := append(tunnelled(port), loadBytes(vniAt, number, vniBytes)...)
-	code = append(code,
+	look := asm.Instructions{
 		asm.StoreImm(asm.R10, number+vniBytes, 0, asm.Byte),
 		asm.LoadMapPtr(asm.R1, table.FD()), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, key), asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, drops), asm.Ja.Label(passes),
-	)
-	return append(code, verdicts()...)
+		asm.JEq.Imm(asm.R0, 0, drops),
+	}
+	if !joined {
+		return slices.Concat(tunnelled(port), loadBytes(vniAt, number, vniBytes), look, asm.Instructions{asm.Ja.Label(passes)}, verdicts())
+	}
+	// R7: where the VNI of a piece is, R8: how long a piece is, R9: how many more there may be. Behind a TUN link there
+	// is no header before the network's, and the packet's bytes may be in several parts.
+	const piece = "piece"
+	return slices.Concat(tunnelled(port), asm.Instructions{
+		asm.Mov.Imm(asm.R7, vniAt), asm.LoadMem(asm.R8, asm.R6, pieceAt, asm.Word), asm.Mov.Imm(asm.R9, mostPieces),
+		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(piece), asm.Mov.Reg(asm.R2, asm.R7), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, number),
+		asm.Mov.Imm(asm.R4, vniBytes), asm.FnSkbLoadBytes.Call(), asm.JNE.Imm(asm.R0, 0, drops),
+	}, look, asm.Instructions{
+		asm.JEq.Imm(asm.R8, 0, passes), asm.Add.Reg(asm.R7, asm.R8),
+		// Of the last piece there is more than the VNI. What is behind it is none.
+		asm.LoadMem(asm.R0, asm.R6, lengthAt, asm.Word), asm.Add.Imm(asm.R0, vniAt-headBytes), asm.JGE.Reg(asm.R7, asm.R0, passes),
+		asm.Sub.Imm(asm.R9, 1), asm.JNE.Imm(asm.R9, 0, piece), asm.Ja.Label(drops),
+	}, verdicts())
 }
 
 // letOut passes frames that a tunnel has tagged.
@@ -235,8 +263,15 @@ func (k *kernel) setGateIn(c Change) error {
 		}
 	}
 	return k.addFilter(filter{
-		link: c.Key.Link, parent: netlink.HANDLE_MIN_INGRESS, handle: 1, name: fmt.Sprintf("%s %d", inName, g.Port), code: letIn(g.Port, table),
+		link: c.Key.Link, parent: netlink.HANDLE_MIN_INGRESS, handle: 1, name: fmt.Sprintf("%s %d", inName, g.Port), code: letIn(g.Port, table, k.joins(c.Key.Link)),
 	})
+}
+
+// joins reports whether what comes by a link may be packets of several networks in one. A link of another kind with the same
+// name is another link, which has no gate yet.
+func (k *kernel) joins(link string) bool {
+	l, err := k.traffic.LinkByIndex(k.index[link])
+	return err != nil || l.Type() == "tun" || l.Type() == "tuntap"
 }
 
 func gateKey(host netip.Addr, vni int) []byte {

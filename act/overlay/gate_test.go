@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/tun"
 
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
@@ -266,5 +268,62 @@ func TestNoTunnelWithoutGate(t *testing.T) {
 		if now := s.state(); now != good {
 			t.Errorf("%s: repaired to\n%s\ninstead of\n%s", damage, now, good)
 		}
+	}
+}
+
+// tunPair is a host whose link is a TUN device of wireguard-go's, as its process has it, and what writes to that.
+func tunPair(t *testing.T) (*station, func(packets ...[]byte)) {
+	t.Helper()
+	s := stations(t, "a")[0]
+	var link tun.Device
+	s.Must(func() (err error) {
+		link, err = tun.CreateTUN("low0", fleet.WireGuardMTU)
+		return err
+	})
+	t.Cleanup(func() { link.Close() })
+	s.Run("sh", "-ec", "ip link set low0 addrgenmode none up; ip addr add fe80::1/64 dev low0 nodad")
+	s.Readdress(config("x", "fe80::1%low0").Address)
+	return s, func(packets ...[]byte) {
+		t.Helper()
+		const room = 16 // wireguard-go has a header for the kernel in it
+		buffers := make([][]byte, len(packets))
+		for i, p := range packets {
+			buffers[i] = append(make([]byte, room, 1<<16), p...)
+		}
+		if _, err := link.Write(buffers, room); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A host that has one job with another sends a burst that wireguard-go gives the kernel as one packet: only the frames
+// of that job arrive, wherever in the burst the others are. A burst of the one job arrives whole.
+func TestBurstsStayInTheirJobs(t *testing.T) {
+	a, write := tunPair(t)
+	shared, other := by(network("j1", 1, "a", "a", "b")), by(network("j2", 2, "a", "a", "c"))
+	a.apply(shared, other)
+	victim, own := a.use(other, 0), a.use(shared, 0)
+	long := strings.Repeat("x", 1200) // of several such, wireguard-go's header alone is in the packet's first part
+	good, bad := packet(frame(shared, 0, long), unix.IPPROTO_UDP, nil), packet(frame(other, 0, long), unix.IPPROTO_UDP, nil)
+	short := packet(frame(other, 0, "short"), unix.IPPROTO_UDP, nil)
+	burst := func(n int, last ...[]byte) [][]byte { return append(slices.Repeat([][]byte{good}, n), last...) }
+	for _, sent := range [][][]byte{burst(1, bad), burst(2, bad), burst(1, short), burst(7, bad), burst(30, bad), burst(30, short), burst(3, bad, good, good), {bad}, {bad, good}} {
+		write(sent...)
+	}
+	victim.mustNotHear(experimental)
+	for own.hear(experimental, time.Millisecond) != "" {
+	}
+	for _, n := range []int{1, 2, 4, 30} {
+		write(burst(n)...)
+		for i := range n {
+			if got := own.hear(experimental, surely); got != long {
+				t.Fatalf("of a burst of %d, packet %d comes as %d bytes", n, i, len(got))
+			}
+		}
+	}
+	a.Run("tc", "qdisc", "del", "dev", "low0", "clsact")
+	write(burst(1, bad)...)
+	if victim.hear(experimental, surely) == "" {
+		t.Error("without the gate the guest hears nothing, so this shows nothing")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,9 +22,9 @@ import (
 
 // An attacker's own words of NFS 4.0 (RFC 7530).
 const (
-	opGetFH, opLookupParent, opPutFH, opReadLink, opCreate = 10, 16, 22, 27, 6
+	opGetFH, opLookupParent, opPutFH, opReadLink, opCreate, opRemove, opSetAttr, opWrite, opLink, opSaveFH = 10, 16, 22, 27, 6, 28, 34, 38, 11, 32
 
-	typeBlock, typeLink = 3, 5
+	typeFolder, typeBlock, typeLink = 2, 3, 5
 )
 
 // operation is a part of a call, as it is sent.
@@ -143,6 +144,66 @@ func TestForgedHandles(t *testing.T) {
 	}
 	if status, got := read(own); status != 0 || !strings.Contains(got, "content of this job") {
 		t.Errorf("after all this its own handle does not work: %d %q", status, got)
+	}
+}
+
+// A guest that takes a handle from the directory that it may only read, and says that it is of the other one, writes
+// nothing there.
+func TestHandleOfAnotherExport(t *testing.T) {
+	n, folder := job(t, user)
+	_, shown := job(t, user)
+	n.Share.Files = []fleet.Directory{{Path: shown, ReadOnly: true}}
+	s := stage(t, n)
+	for _, dir := range []string{folder, shown} {
+		write(t, filepath.Join(dir, "input"), "as it was\n", user, 0o644)
+	}
+	s.apply(n)
+	past := func(operations ...operation) (status uint32) {
+		testkit.Until(t, 2*graceSeconds*time.Second, "the server is past its grace", func() bool {
+			status, _ = s.calls(n, user, operations...)
+			return status != statusGrace && status != statusDelay
+		})
+		return status
+	}
+	data := words(opWrite, 0, 0, 0, 0, 0, 0, 2).with([]byte("written"))
+	mode := words(opSetAttr, 0, 0, 0, 0, 2, 0, 2, 4, 0o777) // attribute 33
+	folderMade := append(words(opCreate, typeFolder).with([]byte("made")), words(0, 0)...)
+	removed := words(opRemove).with([]byte("input"))
+	// What it may do in its own directory, it does.
+	if status := past(words(opPutFH).with(s.handleOf(n, folder+"/input")), data); status != 0 {
+		t.Fatalf("it may not write to its own directory: status %d", status)
+	}
+	file, dir := s.handleOf(n, shown+"/input"), s.handleOf(n, shown)
+	const number = 2 // where ganesha's handles have the export's number, in two bytes
+	for _, handle := range [][]byte{file, dir} {
+		if got := binary.BigEndian.Uint16(handle[number:]); got != 2 {
+			t.Fatalf("its handle %x is of export %d", handle, got)
+		}
+	}
+	for _, export := range []uint16{2, 1} {
+		for _, handle := range [][]byte{file, dir} {
+			binary.BigEndian.PutUint16(handle[number:], export)
+		}
+		for what, operations := range map[string][]operation{
+			"a write":          {words(opPutFH).with(file), data},
+			"a change of mode": {words(opPutFH).with(file), mode},
+			"a new folder":     {words(opPutFH).with(dir), folderMade},
+			"a removed file":   {words(opPutFH).with(dir), removed},
+		} {
+			if status := past(operations...); status == 0 {
+				t.Errorf("by export %d: %s is done", export, what)
+			}
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(shown, "input"), &st); err != nil || st.Mode&0o777 != 0o644 {
+		t.Errorf("its file has mode %o: %v", st.Mode, err)
+	}
+	if text, err := os.ReadFile(filepath.Join(shown, "input")); err != nil || string(text) != "as it was\n" {
+		t.Errorf("its file has %q: %v", text, err)
+	}
+	if _, err := os.Stat(filepath.Join(shown, "made")); err == nil {
+		t.Error("a folder was made")
 	}
 }
 

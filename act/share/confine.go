@@ -41,27 +41,18 @@ const noNames = "[General]\nDomain = pagurus\n[Translation]\nMethod = static\n"
 const (
 	keyFile = 3 + iota // which the guard takes
 	guardTree
+	roomTree  // of the records of the server's clients
 	firstTree // of the job's directories
-)
-
-// usersRights are a guard's: to find the file of a handle, and to open the user's own file whatever its
-// mode is. rootsRights are those of the server of a job of root, too.
-var (
-	usersRights = []int{unix.CAP_DAC_READ_SEARCH, unix.CAP_DAC_OVERRIDE}
-	rootsRights = append([]int{unix.CAP_CHOWN, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SYS_PTRACE}, usersRights...)
 )
 
 // jail is what the server has on this host. trees are the job's directories.
 func (v *server) jail(ctx context.Context, trees []*os.File) (j jail.Jail, err error) {
 	s := v.network.Share
 	j = jail.Jail{
-		UID: s.UID, GID: s.GID, Rights: usersRights, Root: v.folder, Hostname: string(v.job), Folder: recoveryPath(v.folder), Binary: guardPath, Network: true,
+		UID: s.UID, GID: s.GID, Rights: handle.Rights(s.UID), Root: v.folder, Hostname: string(v.job), Folder: recoveryPath(v.folder), Binary: guardPath, Network: true,
 		Env:       []string{"LANG=C.UTF-8", "MALLOC_ARENA_MAX=2"}, // otherwise glibc reserves an arena for each thread
 		Scratch:   "/tmp",                                         // where ganesha tries whether the kernel has locks of open files; else it would pass none to the host
 		MountList: mountList, Texts: map[string]string{"/etc/idmapd.conf": noNames}, FileBytes: math.MaxUint64, OpenFiles: openFiles, Memory: mostMemory,
-	}
-	if s.UID == 0 {
-		j.Rights = rootsRights
 	}
 	program, err := exec.LookPath(v.program)
 	if err != nil {
@@ -74,7 +65,7 @@ func (v *server) jail(ctx context.Context, trees []*os.File) (j jail.Jail, err e
 	if err != nil {
 		return j, err
 	}
-	j.Files = append(j.Files, jail.File{Path: guardPath, Tree: guardTree, Runs: true}, jail.File{Path: v.configPath()}, jail.File{Path: recoveryPath(v.folder), Writable: true})
+	j.Files = append(j.Files, jail.File{Path: guardPath, Tree: guardTree, Runs: true}, jail.File{Path: v.configPath()}, jail.File{Path: recoveryPath(v.folder), Tree: roomTree, Writable: true})
 	for _, f := range guard[1:] { // of a test; pagurus-shim has none
 		if !has(j.Files, f.Path) {
 			j.Files = append(j.Files, f)
@@ -142,12 +133,17 @@ func (v *server) launch(ctx context.Context, trees []*os.File, log *os.File) (er
 	if err != nil {
 		return lasting{err}
 	}
-	guard, err := unix.OpenTree(unix.AT_FDCWD, v.shim, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("holding on to %s: %w", v.shim, err)
+	files := []*os.File{nil}
+	for _, path := range []string{v.shim, recordsPath(v.folder)} {
+		tree, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("holding on to %s: %w", path, err)
+		}
+		f := os.NewFile(uintptr(tree), path)
+		defer f.Close()
+		files = append(files, f)
 	}
-	files := append([]*os.File{nil, os.NewFile(uintptr(guard), v.shim)}, trees...)
-	defer files[1].Close()
+	files = append(files, trees...)
 	key, ours, err := os.Pipe()
 	if err != nil {
 		return err
@@ -173,12 +169,6 @@ func (v *server) launch(ctx context.Context, trees []*os.File, log *os.File) (er
 		return errors.Join(err, first.Kill())
 	}
 	return nil
-}
-
-// unsigned reports whether guests have handles that an earlier version gave out, without signatures.
-func (v *server) unsigned() bool {
-	_, err := os.Stat(v.unsignedPath())
-	return err == nil
 }
 
 // loadSecret reads the secret from which jobs' keys follow, or makes it. It lasts as long as

@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/fleet"
 	"pagurus/internal/testkit"
 )
 
@@ -81,16 +83,51 @@ exec ganesha.nfsd -F -f "$3" -L /dev/null -p "$4"`
 		status, _ := s.calls(n, user, lookUp(folder+"/input")...)
 		return status == 0
 	})
-	var status uint32
-	var got []byte
-	testkit.Until(t, startLimit, "it is past its grace", func() bool {
-		status, got = s.calls(n, user, operation(words(opPutFH)).with(handle), readAll)
-		return status != statusGrace && status != statusDelay
-	})
-	if status != 0 || !strings.Contains(string(got), "since long ago") {
+	opens := func() (status uint32, got []byte) {
+		testkit.Until(t, 2*graceSeconds*time.Second, "it is past its grace", func() bool {
+			status, got = s.calls(n, user, operation(words(opPutFH)).with(handle), readAll)
+			return status != statusGrace && status != statusDelay
+		})
+		return status, got
+	}
+	if status, got := opens(); status != 0 || !strings.Contains(string(got), "since long ago") {
 		t.Errorf("a guest's handle of before: status %d, %q", status, got)
 	}
 	if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", children(t, s.pid())[0])); !strings.Contains(string(text), "\nCapEff:\t0000000000000000\n") {
 		t.Error("its successor is in no jail")
 	}
+	s.reboot(n)
+	s.apply(n)
+	if status, got := opens(); status != 0 || !strings.Contains(string(got), "since long ago") {
+		t.Errorf("a guest's handle after a reboot: status %d, %q", status, got)
+	}
+	// A mark ends with its job, also if that ended during a reboot.
+	s.reboot(n)
+	s.apply()
+	if left, err := os.ReadDir(s.shares.marks()); err != nil || len(left) > 0 {
+		t.Errorf("left are %v: %v", left, err)
+	}
+}
+
+// reboot removes what does not outlive a reboot: processes, links, mounts and the folder in memory.
+func (s *testbed) reboot(n fleet.Network) {
+	s.t.Helper()
+	s.shares.Close()
+	pid := s.pid()
+	unix.Kill(pid, unix.SIGKILL)
+	if _, err := unix.Wait4(pid, nil, 0, nil); err != nil { // nobody else waits for it
+		s.t.Fatal(err)
+	}
+	testkit.Until(s.t, startLimit, "the links are gone", func() bool {
+		_, err := s.host.Try("ip", "link", "show", n.Subnet.ShareName())
+		return err != nil
+	})
+	if err := unix.Unmount(s.file("room"), unix.MNT_DETACH); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(s.run, "shares")); err != nil {
+		s.t.Fatal(err)
+	}
+	s.pair(n)
+	s.open()
 }

@@ -15,7 +15,7 @@ func TestLogIsBounded(t *testing.T) {
 	s := stage(t, n)
 	s.apply(n)
 	size := func() int64 {
-		found, err := os.Stat(s.file("ganesha.log"))
+		found, err := os.Stat(s.file("room/ganesha.log"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestLogIsBounded(t *testing.T) {
 	// Other causes of log output.
 	s.open()
 	s.apply(n)
-	log, err := os.OpenFile(s.file("ganesha.log"), os.O_APPEND|os.O_WRONLY, 0)
+	log, err := os.OpenFile(s.file("room/ganesha.log"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestLogIsBounded(t *testing.T) {
 	log.Write(bytes.Repeat([]byte("talk\n"), logLimit/4))
 	testkit.Until(t, startLimit, "the log is emptied", func() bool { return size() < logLimit/2 })
 	log.Write([]byte("more\n"))
-	if text, _ := os.ReadFile(s.file("ganesha.log")); bytes.IndexByte(text, 0) >= 0 || len(text) > logLimit/2 {
+	if text, _ := os.ReadFile(s.file("room/ganesha.log")); bytes.IndexByte(text, 0) >= 0 || len(text) > logLimit/2 {
 		t.Errorf("it goes on at byte %d", bytes.Index(text, []byte("more")))
 	}
 }

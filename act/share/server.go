@@ -25,6 +25,8 @@ const (
 	logLimit = 1 << 20
 	// logInterval is the interval of checks of its size.
 	logInterval = time.Second
+	// logName is the log's, in the room; an earlier version's is in the folder.
+	logName = "ganesha.log"
 )
 
 // server is one job's file server. Its user must hold the lock of Shares; only its
@@ -35,6 +37,7 @@ type server struct {
 	program string
 	shim    string
 	secret  []byte
+	marks   string        // the folder of what must be known of jobs after a reboot
 	network fleet.Network // last wanted; zero before the first ensure
 	process *process      // nil: not running
 	plot    *plot         // its network namespace; nil: none yet
@@ -44,16 +47,15 @@ type server struct {
 }
 
 func (s *Shares) newServer(job fleet.JobID, folder string) *server {
-	return &server{job: job, folder: folder, program: s.config.Program, shim: s.config.Shim, secret: s.secret}
+	return &server{job: job, folder: folder, program: s.config.Program, shim: s.config.Shim, secret: s.secret, marks: s.marks()}
 }
 
 // SecretFile is the file of the secret of file handles, in the folder of state.
 const SecretFile = "file-handles.key"
 
-func (v *server) configPath() string   { return filepath.Join(v.folder, "ganesha.conf") }
-func (v *server) logPath() string      { return filepath.Join(v.folder, "ganesha.log") }
-func (v *server) recordPath() string   { return filepath.Join(v.folder, "server.json") }
-func (v *server) unsignedPath() string { return filepath.Join(v.folder, "unsigned") }
+func (v *server) configPath() string { return filepath.Join(v.folder, "ganesha.conf") }
+func (v *server) logPath() string    { return filepath.Join(roomPath(v.folder), logName) }
+func (v *server) recordPath() string { return filepath.Join(v.folder, "server.json") }
 
 // adopt finds a running server's process by its record; one of an earlier version by its command line,
 // which is unique among root's programs.
@@ -104,11 +106,15 @@ func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err
 	}
 	v.network = n
 	old, err := os.ReadFile(v.configPath())
-	if plain := strings.TrimSuffix(text, jailedText(n)); err == nil && string(old) == plain {
-		// Guests have handles of a server of an earlier version. While that runs, it may.
-		if err := note.Write(v.unsignedPath(), nil, 0o600); err != nil {
+	plain := strings.TrimSuffix(text, jailedText(n))
+	earlier := err == nil && string(old) == plain
+	if earlier || v.markedBefore() {
+		if err := v.mark(); err != nil {
 			return false, err
 		}
+	}
+	if earlier {
+		// Guests have handles of a server of an earlier version. While that runs, it may.
 		if v.process != nil && v.process.lives() {
 			text = plain
 		}
@@ -140,21 +146,7 @@ func (v *server) write(text string) error {
 	if err := note.Write(v.configPath(), []byte(text), 0o644); err != nil { // its user reads it
 		return fmt.Errorf("writing its configuration: %w", err)
 	}
-	return v.own(recoveryPath(v.folder))
-}
-
-// own gives the server what it writes into. An earlier version's was root's.
-func (v *server) own(folder string) error {
-	s := v.network.Share
-	return filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
-		if err == nil {
-			err = os.Lchown(path, int(s.UID), int(s.GID))
-		}
-		if err != nil {
-			return fmt.Errorf("giving the server its folder: %w", err)
-		}
-		return nil
-	})
+	return nil
 }
 
 // start starts the server in its namespace and returns when it listens. After an error it
@@ -176,6 +168,9 @@ func (v *server) start(ctx context.Context) (err error) {
 		}
 	}
 	if err := v.plot.join(serverEnd(v.network)); err != nil {
+		return err
+	}
+	if err := v.makeRoom(); err != nil {
 		return err
 	}
 	// A log of this run only: errors quote it, and it stays small.
@@ -246,8 +241,10 @@ func closeAll(files []*os.File) {
 // boundLog empties a log that is too long. The server appends, so it continues at the
 // start. After an error it is retried later.
 func (v *server) boundLog() {
-	if found, err := os.Stat(v.logPath()); err == nil && found.Size() > logLimit {
-		_ = os.Truncate(v.logPath(), 0)
+	for _, log := range []string{v.logPath(), filepath.Join(v.folder, logName)} {
+		if found, err := os.Stat(log); err == nil && found.Size() > logLimit {
+			_ = os.Truncate(log, 0)
+		}
 	}
 }
 
@@ -354,6 +351,9 @@ func (v *server) remove() error {
 		if err := os.Remove(filesPath(v.folder, i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing its view of the files: %w", err)
 		}
+	}
+	if err := errors.Join(v.removeRoom(), unmark(v.marks, v.job)); err != nil {
+		return err
 	}
 	if err := os.RemoveAll(v.folder); err != nil {
 		return fmt.Errorf("removing its folder: %w", err)

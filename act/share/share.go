@@ -130,6 +130,9 @@ func (s *Shares) Apply(ctx context.Context, networks []fleet.Network) error {
 		}
 		s.set(job, nil)
 	}
+	if err := s.forgetMarks(wanted); err != nil {
+		wrong = append(wrong, err)
+	}
 	if superseded {
 		wrong = append(wrong, errSuperseded)
 	}

@@ -182,7 +182,7 @@ func serve(args []string) error {
 	if err != nil {
 		return fmt.Errorf("making the TUN link %s: %w", name, err)
 	}
-	d := device.NewDevice(link, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, ""))
+	d := device.NewDevice(byNetwork{link}, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, ""))
 	defer d.Close()
 	file, err := ipc.UAPIOpen(name)
 	if err != nil {

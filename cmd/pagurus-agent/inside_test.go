@@ -2,10 +2,17 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"pagurus/act/container/shim"
 	"pagurus/act/host/jail"
@@ -85,4 +92,101 @@ func reachInside(t *testing.T, goOnly bool) {
 		must(p.plug())
 	}
 	must(s.exchange(ctx))
+	s.mustStayInItsJob(t, ends)
+}
+
+// mustStayInItsJob has the root of one host send bursts, from one port to another, of frames for the job that it has with the other
+// host and for a job of that host alone. Of those none may arrive; without the gate they do.
+func (s testbed) mustStayInItsJob(t *testing.T, ends [2]*wireguard.Device) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	shared := s.network(s[0], nil)
+	foreign := shared
+	foreign.Job, foreign.Subnet, foreign.Ports, foreign.Endpoints = "other", subnet+1, nil, slices.Clone(shared.Endpoints)
+	for i := range foreign.Endpoints {
+		foreign.Endpoints[i].Host, foreign.Endpoints[i].VTEP = "third", innerAddr(7).String()
+	}
+	networks := []fleet.Network{shared, foreign}
+	for i := range networks {
+		networks[i].MTU = fleet.EncryptedNetworkMTU
+	}
+	apply := func() {
+		t.Helper()
+		must(thread.In(s[0].host, func() error { return s[0].overlay.Apply(t.Context(), networks) }))
+	}
+	came := func(n fleet.Network) (packets uint64) {
+		t.Helper()
+		must(thread.In(s[0].host, func() error {
+			link, err := netlink.LinkByName(n.Subnet.TunnelName())
+			if err == nil {
+				packets = link.Attrs().Statistics.RxPackets
+			}
+			return err
+		}))
+		return packets
+	}
+	apply()
+	must(thread.In(s[1].host, func() error { return openGate(ends[1].Name()) }))
+	const bursts = 50
+	mine, theirs := came(shared), came(foreign)
+	must(thread.In(s[1].host, func() error { return burst(ends[1].Name(), bursts, shared, foreign) }))
+	testkit.Until(t, limit, "the frames of the job that both have arrive", func() bool { return came(shared) >= mine+bursts })
+	time.Sleep(200 * time.Millisecond)
+	if n := came(foreign) - theirs; n > 0 {
+		t.Errorf("%d frames of another job arrived", n)
+	}
+	must(thread.In(s[0].host, func() error { return openGate(ends[0].Name()) }))
+	must(thread.In(s[1].host, func() error { return burst(ends[1].Name(), bursts, shared, foreign) }))
+	testkit.Until(t, limit, "frames arrive without the gate", func() bool { return came(foreign) > theirs })
+	apply()
+}
+
+// openGate removes the gate of a link, as root may.
+func openGate(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Parent: netlink.HANDLE_CLSACT, Handle: netlink.MakeHandle(0xffff, 0)}})
+}
+
+// burst sends frames for one network and another in turn, several in one call.
+func burst(name string, times int, networks ...fleet.Network) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var payload []byte
+	piece := 0
+	for _, n := range slices.Concat(networks, networks, networks) {
+		to, err := net.ParseMAC(n.Subnet.GuestMAC(0))
+		if err != nil {
+			return err
+		}
+		frame := binary.BigEndian.AppendUint32([]byte{8, 0, 0, 0}, uint32(n.Subnet.VNI())<<8)
+		frame = append(append(frame, to...), 2, 0, 0, 0, 0, 9, 0x88, 0xb5)
+		frame = append(frame, make([]byte, 200)...)
+		payload, piece = append(payload, frame...), len(frame)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, piece); err != nil {
+		return err
+	}
+	at := &unix.SockaddrInet6{Port: overlay.DefaultPort, ZoneId: uint32(link.Attrs().Index), Addr: innerAddr(0).As16()}
+	for range times {
+		if err := unix.Sendto(fd, payload, 0, at); err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
 }

@@ -52,7 +52,7 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 }
 
 // leastKept is the least time for which output is kept.
-const leastKept = time.Minute
+const leastKept = 30 * time.Second
 
 // addOutput defines the flags that bound what is kept of programs' output.
 func addOutput(flags *pflag.FlagSet, to *fleet.OutputLimits) {
@@ -66,7 +66,7 @@ func addOutput(flags *pflag.FlagSet, to *fleet.OutputLimits) {
 		}
 		return nil
 	})
-	flags.BoolVar(&to.Oldest, "drop-oldest-output", false, "remove the oldest ended jobs of a user who has reached a limit of output, in place of waiting")
+	flags.BoolVar(&to.Oldest, "drop-oldest-output", false, "remove the oldest ended jobs, with their output, of a user who has reached a limit of output, in place of waiting")
 }
 
 // AddEncryption defines the flag that says how a cluster's hosts encrypt.

@@ -1,8 +1,10 @@
 package planner
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,5 +87,78 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	want := []fleet.MigrationID{"m.off", "m.old", "m0.j0g0", "m1.j0g0", "m2.j0g0", "nm0.j0g0", "nm1.j0g0", "nm2.j0g0"}
 	if err != nil || !reflect.DeepEqual(d.Change.GoneMigrations, want) || len(d.Change.Migrations) != 2 || d.Change.Migrations[0].ID != "m.new" || d.Change.Migrations[1].ID != "m.tried" {
 		t.Errorf("%+v %v", d.Change, err)
+	}
+}
+
+// A dozen users whose jobs have as much in them as may be, as many as may end: what is stored of them stays small, who has few
+// keeps them, and each user's newest are kept.
+func TestUsersDoNotFillTheStore(t *testing.T) {
+	s := fleet.NewSnapshot()
+	s.At = t0
+	big := strings.Repeat("x", fleet.ProgramBytes/2)
+	end := func(uid uint32, i int) {
+		id := fleet.JobID(fmt.Sprintf("j%d-%d", uid, i))
+		s.Jobs[id] = fleet.Job{ID: id, State: fleet.JobEnded, Ended: t0.Add(time.Duration(i) * time.Second),
+			Spec: fleet.JobSpec{UID: uid, Args: []string{"./a.out", big}, Env: []string{big}, Guests: 1, Ranks: 1}}
+	}
+	const users, each = 21, 1001
+	for uid := range uint32(users) {
+		for i := range each {
+			end(uid, i)
+		}
+	}
+	end(users, 0)
+	p := &Planner{KeepJobs: 30 * 24 * time.Hour}
+	d, err := p.Step(s, fleet.Tick{At: t0.Add(2 * time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = s.Apply(d.Change, 1)
+	stored := 0
+	for _, j := range s.Jobs {
+		text, err := json.Marshal(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored += len(text)
+	}
+	if _, kept := s.Jobs[fleet.JobID(fmt.Sprintf("j%d-0", users))]; !kept || len(s.Jobs) > 20_000 || len(s.Jobs) < 19_000 || stored > 40<<20 {
+		t.Errorf("%d jobs are kept, with %d MiB; that of who has one: %v", len(s.Jobs), stored>>20, kept)
+	}
+	for uid := range uint32(users) {
+		if _, kept := s.Jobs[fleet.JobID(fmt.Sprintf("j%d-%d", uid, each-1))]; !kept {
+			t.Errorf("the newest job of %d is gone", uid)
+		}
+	}
+}
+
+// A user who has as much in jobs that run as may be is refused, others are not, and once a job has ended there is room.
+func TestLiveJobsAreBounded(t *testing.T) {
+	w := newWorld(t, "host1")
+	r := submission(1)
+	r.Spec.UID = 7
+	for i := range 400 { // what a job of another cluster could be
+		id := fleet.JobID(fmt.Sprintf("k%d", i))
+		w.s.Jobs[id] = fleet.Job{ID: id, State: fleet.JobStarting, Subnet: fleet.Subnet(1000 + i), Spec: fleet.JobSpec{UID: 7, Env: []string{strings.Repeat("x", 48<<10)}}}
+	}
+	p := &Planner{}
+	if _, err := p.Step(w.s, r); err == nil || !strings.Contains(err.Error(), "wait until some have ended") {
+		t.Errorf("got %v", err)
+	}
+	other := r
+	spec := *r.Spec
+	spec.UID = 8
+	other.Spec = &spec
+	if _, err := p.Step(w.s, other); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+	for i := range 350 {
+		id := fleet.JobID(fmt.Sprintf("k%d", i))
+		j := w.s.Jobs[id]
+		j.State = fleet.JobEnded
+		w.s.Jobs[id] = j
+	}
+	if _, err := p.Step(w.s, r); err != nil {
+		t.Errorf("after jobs ended: %v", err)
 	}
 }

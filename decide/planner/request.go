@@ -19,7 +19,7 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 	}
 	switch r.Verb {
 	case fleet.Submit:
-		return d.submit(r)
+		return d.admit(r)
 	case fleet.Cancel:
 		return d.cancel(r)
 	case fleet.RemoveJob:

@@ -477,7 +477,7 @@ func TestNoMoreThanSoManyEndedJobs(t *testing.T) {
 	if c = step(2 * time.Hour); len(c.GoneGuests) != mostGuests || len(c.GoneJobs) != 0 {
 		t.Errorf("after two hours: %+v", c)
 	}
-	for i := range mostJobs + 5 {
+	for i := range 1000 + 5 {
 		ended(fmt.Sprintf("k%d", i), 2, i)
 	}
 	c = step(2 * time.Hour)

@@ -6,12 +6,23 @@ import (
 
 	"pagurus/decide/desired"
 	"pagurus/decide/placement"
+	"pagurus/decide/quota"
 	"pagurus/decide/topology"
 	"pagurus/fleet"
 )
 
 // requestBytes limits the ID of a request.
 const requestBytes = 128
+
+// admit submits a job, if the store has room for it. A job that is only to start again has room there.
+func (d *draft) admit(r fleet.Request) (fleet.Answer, error) {
+	if _, asked := d.l.Submitted(r.ID); r.Spec != nil && !asked {
+		if reason := quota.RefusedJob(d.l.Live(r.Spec.UID), *r.Spec); reason != "" {
+			return refuse(r, "%s", reason)
+		}
+	}
+	return d.submit(r)
+}
 
 // submit places all guests of a new job, or none.
 func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {

@@ -9,6 +9,7 @@ import (
 	"pagurus/decide/desired"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
+	"pagurus/decide/quota"
 	"pagurus/fleet"
 )
 
@@ -24,13 +25,11 @@ const (
 	window  = 2 * time.Second
 	// Guests and moves of ended jobs are kept for an hour for people to look at, and no more
 	// than fit a long listing. Ended moves of running jobs are kept longer. The jobs themselves
-	// are small, and are kept with their output, as long as the Planner says.
+	// are made small then, and are kept with their output, as long as the Planner says and there are not too many (package
+	// quota): the store is no archive.
 	keepGuests = time.Hour
 	mostGuests = 200 // jobs
 	keepMoves  = 24 * time.Hour
-	// mostJobs ended jobs of each user are kept: the store is no archive, and nobody's jobs
-	// make it forget those of others.
-	mostJobs = 1000
 )
 
 // tick does what depends only on time.
@@ -147,14 +146,14 @@ func (d *draft) forgetGuests() {
 		if j := d.Jobs.At(id); !j.Requeue { // else it is looked at until it has begun again
 			d.forgetGuestsOf(id)
 			j.Alone = true
-			d.Jobs.Put(id, j)
+			d.Jobs.Put(id, quota.Shorten(j))
 		}
 	}
 }
 
 // forgetJobs removes jobs that ended long ago.
 func (d *draft) forgetJobs() {
-	for _, id := range d.l.OldJobs(d.at.Add(-cmp.Or(d.p.KeepJobs, keepGuests)), mostJobs) {
+	for _, id := range d.l.OldJobs(d.at.Add(-cmp.Or(d.p.KeepJobs, keepGuests))) {
 		if j, there := d.Jobs.Find(id); there && !j.Requeue { // else it still has to be requeued
 			d.forgetJob(id)
 		}

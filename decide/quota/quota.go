@@ -84,19 +84,30 @@ type Ended struct {
 	Bytes int64
 }
 
-// Oldest chooses, of one user's ended jobs, those whose removal frees some bytes. All that
-// have output are chosen if that is not enough.
-func Oldest(jobs []Ended, need int64) (out []fleet.JobID) {
+// LeastAge is how long an ended job stays whoever needs its room: its user may not have read the output yet.
+const LeastAge = 10 * time.Minute
+
+// MakeRoom chooses, of one user's ended jobs, the oldest ones whose removal lets the user add some bytes. None is chosen if
+// there is room already, if even all of them would not do, or on a full disk: there a user who has much waits for the share of others
+// before, so that others have filled it.
+func MakeRoom(l fleet.OutputLimits, k Kept, needed int64, jobs []Ended) (out []fleet.JobID) {
 	jobs = slices.Clone(jobs)
 	slices.SortFunc(jobs, func(a, b Ended) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Job, b.Job)) })
-	for _, j := range jobs {
-		if need <= 0 {
-			break
+	for {
+		switch Check(l, k, needed) {
+		case None:
+			return out
+		case Disk:
+			return nil
 		}
-		if j.Bytes > 0 {
-			out = append(out, j.Job)
-			need -= j.Bytes
+		for len(jobs) > 0 && jobs[0].Bytes <= 0 {
+			jobs = jobs[1:]
 		}
+		if len(jobs) == 0 {
+			return nil
+		}
+		j := jobs[0]
+		k.Mine, k.All, k.Free = k.Mine-j.Bytes, k.All-j.Bytes, k.Free+j.Bytes
+		out, jobs = append(out, j.Job), jobs[1:]
 	}
-	return out
 }

@@ -88,20 +88,83 @@ func TestNobodyIsKeptOut(t *testing.T) {
 	})
 }
 
-func TestOldest(t *testing.T) {
+func TestMakeRoom(t *testing.T) {
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
 	jobs := []Ended{{"j3", at(3), 30}, {"j1", at(1), 10}, {"j4", at(4), 0}, {"j2", at(2), 20}}
+	const plenty = 1 << 40
+	each := fleet.OutputLimits{Each: 100}
 	for _, c := range []struct {
+		what string
+		l    fleet.OutputLimits
+		mine int64
+		all  int64
+		free int64
 		need int64
 		want []fleet.JobID
-	}{{0, nil}, {1, []fleet.JobID{"j1"}}, {10, []fleet.JobID{"j1"}}, {11, []fleet.JobID{"j1", "j2"}}, {1000, []fleet.JobID{"j1", "j2", "j3"}}} {
-		if got := Oldest(jobs, c.need); !slices.Equal(got, c.want) {
-			t.Errorf("to free %d: %v, should be %v", c.need, got, c.want)
+	}{
+		{"there is room", each, 90, 90, plenty, 10, nil},
+		{"the oldest is enough", each, 100, 100, plenty, 10, []fleet.JobID{"j1"}},
+		{"two are needed", each, 100, 100, plenty, 11, []fleet.JobID{"j1", "j2"}},
+		{"all are needed", each, 100, 100, plenty, 60, []fleet.JobID{"j1", "j2", "j3"}},
+		{"all would not do", each, 100, 100, plenty, 61, nil},
+		{"a lowered limit", each, 115, 115, plenty, 10, []fleet.JobID{"j1", "j2"}},
+		{"the limit of all", fleet.OutputLimits{All: 800}, 60, 800, plenty, 10, []fleet.JobID{"j1"}},
+		{"more than an even share", fleet.OutputLimits{All: 800}, 700, 700, plenty, 10, []fleet.JobID{"j1"}},
+		{"others fill the disk", each, 60, 60, 0, 10, nil},
+	} {
+		k := Kept{Mine: c.mine, All: c.all, Users: 1, Free: c.free}
+		if got := MakeRoom(c.l, k, c.need, jobs); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, should be %v", c.what, got, c.want)
 		}
 	}
 	if jobs[0].Job != "j3" {
 		t.Error("the caller's list was sorted")
 	}
+}
+
+// Whatever is kept: what goes makes room, without the last of it there would be none, and afterwards nothing more goes.
+func TestNoJobGoesInVain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		bytes := rapid.Int64Range(0, 200)
+		l := fleet.OutputLimits{Each: bytes.Draw(t, "each"), All: 4 * bytes.Draw(t, "all")}
+		var jobs []Ended
+		k := Kept{Mine: bytes.Draw(t, "live"), Users: rapid.IntRange(1, 4).Draw(t, "users"), Free: 4*bytes.Draw(t, "free") - 20}
+		for i := range rapid.IntRange(0, 6).Draw(t, "jobs") {
+			j := Ended{fleet.JobID(fmt.Sprint("j", i)), time.Unix(bytes.Draw(t, "at"), 0), bytes.Draw(t, "bytes")}
+			jobs, k.Mine = append(jobs, j), k.Mine+j.Bytes
+		}
+		k.All = k.Mine + bytes.Draw(t, "others")
+		need := 1 + bytes.Draw(t, "need")
+		goes := MakeRoom(l, k, need, jobs)
+		if len(goes) == 0 {
+			return
+		}
+		var rest []Ended
+		for _, j := range jobs {
+			if slices.Contains(goes, j.Job) {
+				if j.Job == goes[len(goes)-1] {
+					continue // last, below
+				}
+				k.Mine, k.All, k.Free = k.Mine-j.Bytes, k.All-j.Bytes, k.Free+j.Bytes
+			} else {
+				rest = append(rest, j)
+			}
+		}
+		if Check(l, k, need) == None {
+			t.Fatalf("%v go, and the last in vain", goes)
+		}
+		for _, j := range jobs {
+			if j.Job == goes[len(goes)-1] {
+				k.Mine, k.All, k.Free = k.Mine-j.Bytes, k.All-j.Bytes, k.Free+j.Bytes
+			}
+		}
+		if got := Check(l, k, need); got != None {
+			t.Fatalf("%v go, and there is no room: %v", goes, got)
+		}
+		if more := MakeRoom(l, k, need, rest); len(more) > 0 {
+			t.Fatalf("then %v go", more)
+		}
+	})
 }
 
 // Each bound says what to type.

@@ -9,6 +9,7 @@ import (
 	"pagurus/decide/cost"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
+	"pagurus/decide/quota"
 	"pagurus/fleet"
 )
 
@@ -34,6 +35,8 @@ type Index struct {
 	over        line[fleet.MoveID]           // ended moves
 	done        line[fleet.JobID]            // ended jobs whose guests are not forgotten
 	ended       map[uint32]line[fleet.JobID] // all ended jobs, by user
+	live        map[uint32]int64             // how much descriptions of jobs take that have not ended, or are to start again, by user
+	liveAll     int64                        // of all users
 	submitted   map[fleet.RequestID]fleet.JobID
 	asked       map[fleet.RequestID][]fleet.MoveID
 	subnets     map[fleet.Subnet]int // of unfinished jobs
@@ -59,7 +62,7 @@ func NewIndex(s fleet.Snapshot, p placement.Policy) *Index {
 		suspended: map[fleet.GuestID]bool{}, requeued: map[fleet.JobID]bool{},
 		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{},
 		waiting: map[int64]map[fleet.GuestID]bool{}, restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
-		ended: map[uint32]line[fleet.JobID]{}, asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
+		live: map[uint32]int64{}, ended: map[uint32]line[fleet.JobID]{}, asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
 		profiledBy: map[fleet.GuestID]fleet.MigrationID{},
 	}
 	for _, h := range s.Hosts {
@@ -387,6 +390,13 @@ func (l *Index) job(j fleet.Job, by int) {
 		l.submitted[j.Request] = j.ID
 	} else if j.Request != "" {
 		delete(l.submitted, j.Request)
+	}
+	if j.State != fleet.JobEnded || j.Requeue {
+		weight := int64(by) * quota.Weight(j.Spec)
+		l.liveAll += weight
+		if l.live[j.Spec.UID] += weight; l.live[j.Spec.UID] == 0 {
+			delete(l.live, j.Spec.UID)
+		}
 	}
 	if j.State == fleet.JobEnded {
 		if !j.Alone {

@@ -11,6 +11,7 @@ import (
 	"pagurus/decide/cost"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
+	"pagurus/decide/quota"
 	"pagurus/fleet"
 )
 
@@ -107,9 +108,19 @@ func (l *Index) Accompanied(before time.Time, most int) []fleet.JobID {
 	return l.done.old(before, most)
 }
 
-// OldJobs returns the jobs that ended before a time, and of each user those beyond the newest
-// most, user by user and oldest first.
-func (l *Index) OldJobs(before time.Time, most int) (out []fleet.JobID) {
+// Live is what the descriptions take of a user's jobs and of all that have not ended, or are to start again.
+func (l *Index) Live(uid uint32) quota.Live {
+	return quota.Live{Mine: l.live[uid], All: l.liveAll, Users: len(l.live)}
+}
+
+// OldJobs returns the jobs that ended before a time, and of each user those beyond the newest that may be kept,
+// user by user and oldest first.
+func (l *Index) OldJobs(before time.Time) (out []fleet.JobID) {
+	counts := make([]int, 0, len(l.ended))
+	for _, of := range l.ended {
+		counts = append(counts, len(of))
+	}
+	most := quota.MostEnded(counts)
 	for _, uid := range slices.Sorted(maps.Keys(l.ended)) {
 		out = append(out, l.ended[uid].old(before, most)...)
 	}
@@ -215,7 +226,7 @@ func (l *Index) Check() string {
 	}{
 		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"still", l.suspended, anew.suspended}, {"requeued", l.requeued, anew.requeued},
 		{"waiting", l.waiting, anew.waiting}, {"restless", l.restless, anew.restless}, {"refused", l.refused, anew.refused}, {"tallies", l.tallies, anew.tallies}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
-		{"asked", l.asked, anew.asked}, {"ended", l.ended, anew.ended}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
+		{"asked", l.asked, anew.asked}, {"ended", l.ended, anew.ended}, {"live", l.live, anew.live}, {"all live", l.liveAll, anew.liveAll}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
 	} {
 		if !reflect.DeepEqual(c.have, c.all) {
 			return fmt.Sprintf("%s: %v, should be %v", c.what, c.have, c.all)

@@ -3,9 +3,11 @@ package agent
 import (
 	"context"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"pagurus/fleet"
 )
@@ -74,4 +76,16 @@ func TestCopyIsNotBegunOfWhatCannotMove(t *testing.T) {
 			t.Errorf("the facts say %q", got)
 		}
 	})
+}
+
+// However much a driver says of a guest or a host, the agent tells what a person can read.
+func TestSentencesAreClipped(t *testing.T) {
+	many := slices.Repeat([]string{strings.Repeat("é", 5000)}, 500)
+	got := clipped(many)
+	if len(got) != mostSentences || len(got[0]) > mostSentence+len("…") || !utf8.ValidString(got[99]) || len(many[0]) != 10000 {
+		t.Errorf("%d sentences, the first of %d bytes", len(got), len(got[0]))
+	}
+	if got := clipped([]string{"short"}); len(got) != 1 || got[0] != "short" || clipped(nil) != nil {
+		t.Errorf("got %q", got)
+	}
 }

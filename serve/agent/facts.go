@@ -93,7 +93,7 @@ func (a *Agent) facts() fleet.Facts {
 		if seen, known := a.profiles.inside[id]; known {
 			g.Seen = &seen
 		}
-		g.Obstacles = a.examined[id].found
+		g.Obstacles = clipped(a.examined[id].found)
 		f.Guests[id] = g
 	}
 	for _, s := range a.slots {
@@ -104,7 +104,25 @@ func (a *Agent) facts() fleet.Facts {
 	for _, what := range slices.Sorted(maps.Keys(a.troubles)) {
 		f.Troubles = append(f.Troubles, what+": "+a.troubles[what])
 	}
+	f.Troubles = clipped(f.Troubles)
 	return f
+}
+
+// What is told of a host for people: the controller ends the session of one that says much more.
+const (
+	mostSentences = 100
+	mostSentence  = 2 << 10 // bytes
+)
+
+// clipped are sentences that a person can read.
+func clipped(sentences []string) []string {
+	sentences = slices.Clone(sentences[:min(len(sentences), mostSentences)])
+	for i, s := range sentences {
+		if len(s) > mostSentence {
+			sentences[i] = strings.ToValidUTF8(s[:mostSentence], "") + "…"
+		}
+	}
+	return sentences
 }
 
 // Held is the memory that this host's guests occupy, in bytes, as of the last inspection. It

@@ -391,6 +391,7 @@ func (h *hands) Send(orders []fleet.Order) { h.c.send(orders) }
 // committed updates the spool after a change.
 func (c *Controller) committed(change fleet.Changeset) {
 	for _, j := range change.Jobs {
+		c.spool.know(j.ID, j.Spec.UID, 0)
 		if j.State == fleet.JobEnded {
 			c.spool.finish(j.ID)
 		}
@@ -412,6 +413,9 @@ func (c *Controller) reload(ctx context.Context) error {
 	}
 	c.unsure = false
 	c.loop.Index.Reload(snap)
+	if err := c.spool.follow(snap.Jobs); err != nil {
+		c.Log.Warn("a forgotten job's output is left behind", "cause", err)
+	}
 	c.sendWanted()
 	for id := range c.hosts {
 		c.sendPending(id)

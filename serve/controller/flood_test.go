@@ -25,7 +25,9 @@ func TestFloodOfARogueHost(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var flooding sync.WaitGroup
 	big := s.facts("host7")
-	big.Troubles = []string{strings.Repeat("x", 500<<10)}
+	for range 50 {
+		big.Troubles = append(big.Troubles, strings.Repeat("x", 10<<10))
+	}
 	for _, up := range []wire.Up{
 		{Facts: &big},
 		{Report: &fleet.Report{Order: fleet.Order{Verb: fleet.Watch, Host: "host7", Guest: s.foreign.ID, Job: s.foreign.Job}, Outcome: fleet.Done, Cause: strings.Repeat("y", 100<<10)}},
@@ -99,7 +101,37 @@ func TestImpossibleFacts(t *testing.T) {
 		"many cores": func(f *fleet.Facts) {
 			f.Topology = &fleet.Topology{Nodes: []fleet.Node{{Cores: make([]fleet.Core, mostCPUs+1)}}}
 		},
-		"many troubles": func(f *fleet.Facts) { f.Troubles = make([]string, mostTroubles+1) },
+		"many troubles":  func(f *fleet.Facts) { f.Troubles = make([]string, mostTroubles+1) },
+		"a long trouble": func(f *fleet.Facts) { f.Troubles = []string{strings.Repeat("x", mostText+1)} },
+		"a long version": func(f *fleet.Facts) { f.Version = strings.Repeat("x", mostText+1) },
+		"a guest's long obstacle": func(f *fleet.Facts) {
+			f.Guests = map[fleet.GuestID]fleet.GuestFacts{"j1g0": {Obstacles: []string{"", strings.Repeat("x", mostText+1)}}}
+		},
+		"a guest's long name": func(f *fleet.Facts) {
+			f.Guests = map[fleet.GuestID]fleet.GuestFacts{fleet.GuestID(strings.Repeat("x", mostName+1)): {}}
+		},
+		"a processor's long features": func(f *fleet.Facts) {
+			f.Abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Processor: strings.Repeat("x", mostText+1)}}
+		},
+		"a core with many CPUs": func(f *fleet.Facts) {
+			f.Topology = &fleet.Topology{Nodes: []fleet.Node{{Cores: []fleet.Core{{CPUs: make([]int, mostCPUs+1)}}}}}
+		},
+		"many paths": func(f *fleet.Facts) {
+			f.WireGuard = &fleet.WireGuardFacts{Paths: map[fleet.HostID]fleet.Path{}}
+			for i := range mostPaths + 1 {
+				f.WireGuard.Paths[fleet.HostID(fmt.Sprint(i))] = fleet.Path{}
+			}
+		},
+		"a path with a long relay": func(f *fleet.Facts) {
+			f.WireGuard = &fleet.WireGuardFacts{Paths: map[fleet.HostID]fleet.Path{"host8": {Relay: fleet.HostID(strings.Repeat("x", mostText+1))}}}
+		},
+		"many addresses": func(f *fleet.Facts) { f.WireGuard = &fleet.WireGuardFacts{Mapped: make([]string, mostMapped+1)} },
+		"a long address": func(f *fleet.Facts) {
+			f.WireGuard = &fleet.WireGuardFacts{Mapped: []string{strings.Repeat("x", mostText+1)}}
+		},
+		"many relayed": func(f *fleet.Facts) {
+			f.WireGuard = &fleet.WireGuardFacts{Relayed: make([]fleet.RelayPort, mostPaths+1)}
+		},
 	} {
 		f := good
 		spoil(&f)

@@ -214,6 +214,10 @@ const (
 	mostNodes    = 1024
 	mostCPUs     = 1 << 16
 	mostBytes    = 1 << 56
+	mostPaths    = 4096     // to other hosts, and relayed between two
+	mostMapped   = 64       // a host's port behind NAT has one address for each router that there is
+	mostText     = 16 << 10 // bytes of anything that is said: a processor's features take 3 KiB
+	mostName     = 255      // bytes of what names something
 )
 
 // possible rejects facts that are of no machine: others' room is added up with this one's.
@@ -229,6 +233,8 @@ func possible(id fleet.HostID, f fleet.Facts) error {
 	switch {
 	case len(f.Guests) > mostGuests, len(f.Copies) > mostGuests, len(f.Shared) > mostGuests:
 		return fmt.Errorf("%s says that it has %d guests, %d copies and %d directories, and at most %d of each can be", id, len(f.Guests), len(f.Copies), len(f.Shared), mostGuests)
+	case f.WireGuard != nil && (len(f.WireGuard.Paths) > mostPaths || len(f.WireGuard.Relayed) > mostPaths || len(f.WireGuard.Mapped) > mostMapped):
+		return fmt.Errorf("%s says that it has %d paths, relays at %d ports, and is seen at %d addresses", id, len(f.WireGuard.Paths), len(f.WireGuard.Relayed), len(f.WireGuard.Mapped))
 	case len(f.Troubles) > mostTroubles:
 		return fmt.Errorf("%s says that it has %d troubles, and at most %d are taken", id, len(f.Troubles), mostTroubles)
 	case nodes > mostNodes, cores > mostCPUs:
@@ -243,7 +249,51 @@ func possible(id fleet.HostID, f fleet.Facts) error {
 			return fmt.Errorf("%s says that guest %s has %d bytes of memory and %g CPUs", id, g, of.ResidentBytes, of.CPUs)
 		}
 	}
+	if many := talkative(reflect.ValueOf(f)); many > 0 {
+		return fmt.Errorf("%s says something of %d bytes or parts, which is more than a machine has to say at once", id, many)
+	}
 	return nil
+}
+
+// talkative is the length of a text, name or list in facts that is too long, wherever it is; 0: none is.
+func talkative(v reflect.Value) int {
+	switch v.Kind() {
+	case reflect.String:
+		if v.Len() > mostText {
+			return v.Len()
+		}
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			return talkative(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() { // a time has none
+				if n := talkative(v.Field(i)); n > 0 {
+					return n
+				}
+			}
+		}
+	case reflect.Map:
+		for of := v.MapRange(); of.Next(); {
+			if of.Key().Kind() == reflect.String && of.Key().Len() > mostName {
+				return of.Key().Len()
+			}
+			if n := talkative(of.Value()); n > 0 {
+				return n
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		if v.Len() > mostCPUs {
+			return v.Len()
+		}
+		for i := range v.Len() {
+			if n := talkative(v.Index(i)); n > 0 {
+				return n
+			}
+		}
+	}
+	return 0
 }
 
 // sensible rejects reports that no working agent sends.

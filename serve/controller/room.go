@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -29,6 +30,7 @@ type room struct {
 	dir     string // of the spool
 	reserve int64  // bytes that stay free on its disk, for others
 	limits  fleet.OutputLimits
+	least   time.Duration // the age of an ended job from which it may go to make room
 
 	mu    sync.Mutex
 	jobs  map[fleet.JobID]*keeping
@@ -46,7 +48,7 @@ type keeping struct {
 }
 
 func newRoom(dir string) *room {
-	return &room{dir: dir, jobs: map[fleet.JobID]*keeping{}, users: map[uint32]int64{}}
+	return &room{dir: dir, least: quota.LeastAge, jobs: map[fleet.JobID]*keeping{}, users: map[uint32]int64{}}
 }
 
 // own says whose a job is, before anything of it is kept. bytes is what an earlier controller left.
@@ -166,31 +168,46 @@ func (r *room) crowded(now time.Time) map[fleet.JobID]string {
 	return out
 }
 
-// crowding chooses the ended jobs that make room for what waits of the same user.
-func (r *room) crowding(jobs map[fleet.JobID]fleet.Job, now time.Time) (out []fleet.JobID) {
+// crowding chooses the ended jobs that make room for what waits of the same user. What would find room by now waits no more:
+// its agent tries again soon. So nothing goes twice for one wait.
+func (r *room) crowding(jobs map[fleet.JobID]fleet.Job, now time.Time, free int64) (out []fleet.JobID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	needs := map[uint32]int64{}
-	for _, k := range r.jobs {
-		if k.waits != "" && now.Sub(k.waited) <= waitsFor {
-			needs[k.uid] += k.needs
+	granted := map[uint32]int64{} // to others of the user who wait
+	for _, id := range slices.Sorted(maps.Keys(r.jobs)) {
+		k := r.jobs[id]
+		if k.waits == "" || now.Sub(k.waited) > waitsFor {
+			continue
 		}
-	}
-	for uid, need := range needs {
-		var ended []quota.Ended
-		for id, k := range r.jobs {
-			if j := jobs[id]; k.uid == uid && j.State == fleet.JobEnded && !j.Requeue {
-				ended = append(ended, quota.Ended{Job: id, At: j.Ended, Bytes: k.bytes})
+		needs := k.needs + granted[k.uid]
+		kept := quota.Kept{Mine: r.users[k.uid], All: r.all, Users: len(r.users), Free: free}
+		if quota.Check(r.limits, kept, needs) == quota.None {
+			granted[k.uid] = needs
+			k.needs, k.waits = 0, ""
+			continue
+		}
+		goes := quota.MakeRoom(r.limits, kept, needs, r.dispensable(k.uid, jobs, now))
+		if len(goes) == 0 {
+			continue
+		}
+		granted[k.uid] = needs
+		for _, id := range goes {
+			if !slices.Contains(out, id) {
+				out = append(out, id)
 			}
 		}
-		// What is over a lowered limit goes, too.
-		over := int64(0)
-		if r.limits.Each > 0 {
-			over = max(0, r.users[uid]-r.limits.Each)
-		}
-		out = append(out, quota.Oldest(ended, need+over)...)
 	}
 	slices.Sort(out)
+	return out
+}
+
+// dispensable are a user's ended jobs that may go; the caller holds the lock.
+func (r *room) dispensable(uid uint32, jobs map[fleet.JobID]fleet.Job, now time.Time) (out []quota.Ended) {
+	for id, k := range r.jobs {
+		if j := jobs[id]; k.uid == uid && j.State == fleet.JobEnded && !j.Requeue && now.Sub(j.Ended) >= r.least {
+			out = append(out, quota.Ended{Job: id, At: j.Ended, Bytes: k.bytes})
+		}
+	}
 	return out
 }
 
@@ -247,17 +264,13 @@ func people(n int64) string {
 // left is how much an earlier controller left of a job's streams.
 func (s *spool) left(job fleet.JobID) (bytes int64, err error) {
 	for _, name := range []string{fleet.Stdin, fleet.Stdout, fleet.Stderr} {
-		st, err := s.stream(job, name)
-		if err != nil {
-			return 0, err
-		}
 		info, err := os.Stat(filepath.Join(s.dir, string(job), name))
 		switch {
 		case os.IsNotExist(err):
 		case err != nil:
 			return 0, fmt.Errorf("counting what is kept: %w", err)
 		default:
-			bytes += min(info.Size(), st.most)
+			bytes += min(info.Size(), s.most(name))
 		}
 	}
 	return bytes, nil
@@ -282,7 +295,11 @@ func (c *Controller) makeRoom(ctx context.Context) {
 	if !c.Limits.Oldest {
 		return
 	}
-	goes := c.spool.room.crowding(c.snap().Jobs, now())
+	free, err := c.spool.room.free()
+	if err != nil {
+		return // who writes is told why
+	}
+	goes := c.spool.room.crowding(c.snap().Jobs, now(), free)
 	if len(goes) == 0 {
 		return
 	}

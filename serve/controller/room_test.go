@@ -35,7 +35,7 @@ func TestOneUserFillsTheirOwn(t *testing.T) {
 	s.room.limits = fleet.OutputLimits{Each: 100}
 	open := func(job fleet.JobID, uid uint32, name string) *stream {
 		t.Helper()
-		s.room.own(job, uid, 0)
+		s.know(job, uid, 0)
 		st, err := s.stream(job, name)
 		if err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestOnlyWhatIsKeptCounts(t *testing.T) {
 	if s.room.users[1] != 10 {
 		t.Errorf("counted are %d", s.room.users[1])
 	}
-	s.room.own("j2", 1, 0)
+	s.know("j2", 1, 0)
 	broken, err := s.stream("j2", fleet.Stderr)
 	if err == nil {
 		broken.known = true // else it would be looked for in vain
@@ -111,33 +111,67 @@ func TestOnlyWhatIsKeptCounts(t *testing.T) {
 	}
 }
 
-// The oldest ended jobs of who waits make room, and only theirs.
+// The oldest ended jobs of who waits make room, only theirs, only what is needed, and for each wait once.
 func TestCrowding(t *testing.T) {
 	r := newRoom(t.TempDir())
 	r.limits = fleet.OutputLimits{Each: 100}
+	const plenty = 1 << 40
 	jobs := map[fleet.JobID]fleet.Job{}
+	begun := time.Now().Add(-time.Hour)
 	for i, id := range []fleet.JobID{"j1", "j2", "j3", "j4", "j5"} {
-		jobs[id] = fleet.Job{ID: id, State: fleet.JobEnded, Ended: time.Unix(int64(i), 0)}
+		jobs[id] = fleet.Job{ID: id, State: fleet.JobEnded, Ended: begun.Add(time.Duration(i) * time.Second)}
 		r.own(id, uint32(1+i%2), 40) // j1, j3 and j5 are of 1
 	}
 	running := jobs["j5"]
 	running.State = fleet.JobRunning
 	jobs["j5"] = running
-	if got := r.crowding(jobs, time.Now()); len(got) != 0 {
-		t.Errorf("nobody waits, and %v go", got)
+	tick := func(free int64, want ...fleet.JobID) {
+		t.Helper()
+		got := r.crowding(jobs, time.Now(), free)
+		if !slices.Equal(got, want) {
+			t.Errorf("%v go, should be %v", got, want)
+		}
+		for _, id := range got {
+			r.drop(id)
+			delete(jobs, id)
+		}
 	}
-	if waits(t, r.takeRoom("j5", 10)) == "" {
-		t.Fatal("there is room")
+	wait := func(job fleet.JobID, bytes int64) {
+		t.Helper()
+		if waits(t, r.takeRoom(job, bytes)) == "" {
+			t.Fatal("there is room")
+		}
 	}
-	if got := r.crowding(jobs, time.Now()); !slices.Equal(got, []fleet.JobID{"j1"}) { // 20 over the limit, and 10
-		t.Errorf("%v go", got)
+	tick(plenty)
+	wait("j5", 10)
+	tick(-1000)        // others have filled the disk: removing j1 makes no room
+	tick(plenty, "j1") // 20 over the limit, and 10
+	for range 5 {
+		tick(plenty) // its agent has not come again yet
 	}
-	if waits(t, r.takeRoom("j5", 50)) == "" {
-		t.Fatal("there is room")
+	if said := r.crowded(time.Now()); said != nil {
+		t.Errorf("there is room, and it is said that these wait: %v", said)
 	}
-	if got := r.crowding(jobs, time.Now()); !slices.Equal(got, []fleet.JobID{"j1", "j3"}) {
-		t.Errorf("%v go", got)
+	wait("j5", 61) // more than there will be
+	young := jobs["j3"]
+	was := young.Ended
+	young.Ended = time.Now().Add(-time.Minute)
+	jobs["j3"] = young
+	wait("j5", 50)
+	tick(plenty) // its user may not have read it yet
+	young.Ended = was
+	jobs["j3"] = young
+	tick(plenty, "j3")
+	tick(plenty)
+	if err := r.takeRoom("j5", 50); err != nil {
+		t.Error(err)
 	}
+	r.own("j6", 2, 0)
+	r.own("j7", 2, 0)
+	wait("j6", 21) // one of two ended jobs is enough for both
+	wait("j7", 21)
+	tick(plenty, "j2")
+	tick(plenty)
 }
 
 // limited is a controller with limits of output, and a host.
@@ -207,9 +241,12 @@ func TestOutputWaitsForRoom(t *testing.T) {
 // The same where the administrator has the oldest ended output removed.
 func TestOldestOutputGoes(t *testing.T) {
 	r := limited(t, fleet.OutputLimits{Each: 100, Oldest: true})
-	first, second := r.submit(1), r.submit(1)
-	r.until("both to run", func(s fleet.Snapshot) bool { return running(first)(s) && running(second)(s) })
-	if err := r.prints(first, 0, 100); err != nil {
+	r.ctl.spool.room.mu.Lock()
+	r.ctl.spool.room.least = 0
+	r.ctl.spool.room.mu.Unlock()
+	first, later, second := r.submit(1), r.submit(1), r.submit(1)
+	r.until("all to run", func(s fleet.Snapshot) bool { return running(first)(s) && running(later)(s) && running(second)(s) })
+	if err := errors.Join(r.prints(first, 0, 50), r.prints(later, 0, 50)); err != nil {
 		t.Fatal(err)
 	}
 	if waits(t, r.prints(second, 0, 10)) == "" {
@@ -220,6 +257,7 @@ func TestOldestOutputGoes(t *testing.T) {
 		t.Fatal("a job went that runs")
 	}
 	r.over(first)
+	r.over(later)
 	for r.prints(second, 0, 10) != nil {
 		select {
 		case <-r.ctx.Done():
@@ -229,5 +267,51 @@ func TestOldestOutputGoes(t *testing.T) {
 	}
 	if _, there := r.now().Jobs[first]; there {
 		t.Error("the oldest ended job is there")
+	}
+	time.Sleep(3 * tickEvery)
+	if _, there := r.now().Jobs[later]; !there {
+		t.Error("one more job went than was needed")
+	}
+}
+
+// A store that makes a change and does not answer: the output of a job that it has removed goes, and who reads that of one
+// that has ended sees the end.
+func TestSpoolFollowsChangesWithoutAnAnswer(t *testing.T) {
+	r := limited(t, fleet.OutputLimits{})
+	first, second := r.submit(1), r.submit(1)
+	r.until("both to run", func(s fleet.Snapshot) bool { return running(first)(s) && running(second)(s) })
+	if err := errors.Join(r.prints(first, 0, 50), r.prints(second, 0, 50)); err != nil {
+		t.Fatal(err)
+	}
+	r.over(first)
+	r.store.silent.Store(true)
+	if _, err := r.client.Ask(r.ctx, fleet.Request{Verb: fleet.RemoveJob, Job: first}); err == nil {
+		t.Error("it was answered")
+	}
+	r.until("the job to be gone", func(s fleet.Snapshot) bool { _, there := s.Jobs[first]; return !there })
+	if _, err := os.Stat(filepath.Join(r.dir, "spool", string(first))); !errors.Is(err, os.ErrNotExist) {
+		t.Error("its output is there")
+	}
+	if o, err := r.client.Output(r.ctx); err != nil || o.Bytes != 50 {
+		t.Errorf("kept: %+v, %v", o, err)
+	}
+	// The job ends in the store alone.
+	snap, err := r.store.Load(r.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := snap.Jobs[second]
+	j.State, j.Result, j.Ended = fleet.JobEnded, fleet.JobFinished, now()
+	if _, err := r.store.Store.Commit(r.ctx, snap.Revision, fleet.Changeset{Jobs: []fleet.Job{j}}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = r.client.Ask(r.ctx, fleet.Request{Verb: fleet.Drain, Host: "host1"}) // finds out
+	r.until("the job to end", jobEnded(second))
+	st, err := r.ctl.spool.stream(second, fleet.Stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, over, err := st.read(ended, 0); err != nil || !over {
+		t.Errorf("its output has not ended: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 
 	"pagurus/fleet"
@@ -40,7 +41,7 @@ type spool struct {
 	kept int64 // the most bytes of each output stream
 	room *room // counts all streams
 	mu   sync.Mutex
-	jobs map[fleet.JobID]map[string]*stream
+	jobs map[fleet.JobID]map[string]*stream // of the jobs that there are, of others none is made
 }
 
 // stream is one growing file. wake is closed and replaced at every change that a reader or
@@ -66,6 +67,36 @@ func newSpool(dir string) *spool {
 	return &spool{dir: dir, kept: keptBytes, room: newRoom(dir), jobs: map[fleet.JobID]map[string]*stream{}}
 }
 
+// know makes place for a job's streams. bytes is what an earlier controller left.
+func (s *spool) know(job fleet.JobID, uid uint32, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.jobs[job] == nil {
+		s.jobs[job] = map[string]*stream{}
+	}
+	s.room.own(job, uid, bytes)
+}
+
+// follow makes the spool one of these jobs, when it is not known what changed: it forgets others, and ends the streams of those
+// that have ended.
+func (s *spool) follow(jobs map[fleet.JobID]fleet.Job) (err error) {
+	s.mu.Lock()
+	here := slices.Collect(maps.Keys(s.jobs))
+	s.mu.Unlock()
+	for _, id := range here {
+		if _, there := jobs[id]; !there {
+			err = errors.Join(err, s.forget(id))
+		}
+	}
+	for id, j := range jobs {
+		s.know(id, j.Spec.UID, 0)
+		if j.State == fleet.JobEnded {
+			s.finish(id)
+		}
+	}
+	return err
+}
+
 // open removes folders without a job, ends the streams of ended jobs, and counts what is there.
 func (s *spool) open(jobs map[fleet.JobID]fleet.Job) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
@@ -76,46 +107,48 @@ func (s *spool) open(jobs map[fleet.JobID]fleet.Job) error {
 		return fmt.Errorf("opening the spool: %w", err)
 	}
 	for _, d := range there {
-		j, known := jobs[fleet.JobID(d.Name())]
-		if known {
-			bytes, err := s.left(j.ID)
+		id := fleet.JobID(d.Name())
+		if _, known := jobs[id]; known {
+			bytes, err := s.left(id)
 			if err != nil {
 				return err
 			}
-			s.room.own(j.ID, j.Spec.UID, bytes)
-			if j.State == fleet.JobEnded {
-				s.finish(j.ID)
-			}
+			s.know(id, jobs[id].Spec.UID, bytes)
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(s.dir, d.Name())); err != nil {
 			return fmt.Errorf("removing a forgotten job's output: %w", err)
 		}
 	}
-	return nil
+	return s.follow(jobs)
 }
 
 var jobForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`) // a safe file name
 
-// stream finds a stream of an existing job.
+// stream finds a stream of a job that there is.
 func (s *spool) stream(job fleet.JobID, name string) (*stream, error) {
 	if !jobForm.MatchString(string(job)) {
 		return nil, fmt.Errorf("job %q cannot have a folder of its own", job)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.jobs[job] == nil {
-		s.jobs[job] = map[string]*stream{}
+	if s.jobs[job] == nil { // it may have been forgotten since the caller looked
+		return nil, &wire.Error{Status: http.StatusNotFound, Reason: fmt.Sprintf("there is no job %s: `pagurus job ls` lists them", job)}
 	}
 	st := s.jobs[job][name]
 	if st == nil {
-		st = &stream{path: filepath.Join(s.dir, string(job), name), job: job, all: s.room, most: s.kept, wake: make(chan struct{})}
-		if name == fleet.Stdin {
-			st.most = math.MaxInt64 // a program needs all of its input; its room bounds it
-		}
+		st = &stream{path: filepath.Join(s.dir, string(job), name), job: job, all: s.room, most: s.most(name), wake: make(chan struct{})}
 		s.jobs[job][name] = st
 	}
 	return st, nil
+}
+
+// most is how many bytes of a stream are stored.
+func (s *spool) most(name string) int64 {
+	if name == fleet.Stdin {
+		return math.MaxInt64 // a program needs all of its input; its room bounds it
+	}
+	return s.kept
 }
 
 // have returns the length of a job's output streams.
@@ -137,7 +170,7 @@ func (s *spool) have(job fleet.JobID) map[string]int64 {
 func (s *spool) finish(job fleet.JobID) {
 	s.room.rest(job)
 	for _, name := range []string{fleet.Stdin, fleet.Stdout, fleet.Stderr} {
-		if st, err := s.stream(job, name); err == nil {
+		if st, err := s.stream(job, name); err == nil { // else it is forgotten
 			st.mu.Lock()
 			st.eof = true // in memory only: the ended job itself implies it
 			st.changed()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 
 func streamOf(t *testing.T, s *spool, name string) *stream {
 	t.Helper()
-	s.room.own("j1", 1, 0)
+	s.know("j1", 1, 0)
 	st, err := s.stream("j1", name)
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +187,7 @@ func TestForgottenJobsAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	s := newSpool(dir)
 	for _, id := range []fleet.JobID{"j1", "j2", "j3"} {
-		s.room.own(id, 1, 0)
+		s.know(id, 1, 0)
 		st, err := s.stream(id, fleet.Stdout)
 		if err != nil {
 			t.Fatal(err)
@@ -235,6 +236,7 @@ func TestLongOutput(t *testing.T) {
 	}
 	again := newSpool(dir)
 	again.kept = 10
+	again.know("j1", 1, 0)
 	if have := again.have("j1")[fleet.Stdout]; have != far {
 		t.Errorf("agents go on at %d", have)
 	}
@@ -301,5 +303,40 @@ func TestFullDisk(t *testing.T) {
 	}
 	if next := wrote(t, st, int64(len(half)), half, true); next != int64(2*len(half)) {
 		t.Errorf("next is %d", next)
+	}
+}
+
+// Whoever writes to a job while it is forgotten: nothing of it is left, and nothing counted.
+func TestForgottenWhileItIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	s := newSpool(dir)
+	for round := range 200 {
+		id := fleet.JobID(fmt.Sprint("j", round))
+		s.know(id, 1, 0)
+		var writing sync.WaitGroup
+		for _, name := range []string{fleet.Stdin, fleet.Stdout, fleet.Stderr} {
+			writing.Go(func() {
+				for i := range int64(20) { // as Streams.Write does, which has looked whether there is the job
+					st, err := s.stream(id, name)
+					if err != nil {
+						if e := (*wire.Error)(nil); !errors.As(err, &e) || e.Status != http.StatusNotFound {
+							t.Error(err)
+						}
+						return
+					}
+					_, _ = st.write(i, []byte("x"), i == 19)
+				}
+			})
+		}
+		if err := s.forget(id); err != nil {
+			t.Error(err)
+		}
+		writing.Wait()
+		if _, err := os.Stat(filepath.Join(dir, string(id))); !errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("%s is there again", id)
+		}
+	}
+	if len(s.jobs)+len(s.room.jobs) > 0 || s.room.all != 0 {
+		t.Errorf("%d jobs are there, with %d bytes", len(s.jobs), s.room.all)
 	}
 }

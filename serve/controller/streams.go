@@ -59,7 +59,6 @@ func (s Streams) Write(ctx context.Context, by fleet.Caller, at wire.Place, data
 	if err != nil {
 		return 0, err
 	}
-	s.c.spool.room.own(j.ID, j.Spec.UID, 0)
 	if at.Stream == fleet.Stdin {
 		if j.State == fleet.JobEnded {
 			return 0, &wire.Error{Status: http.StatusGone, Reason: fmt.Sprintf("job %s has ended and takes no input", j.ID)}

@@ -43,8 +43,10 @@ func (a *app) quotaCommand() *cobra.Command {
 		Use:   "quota",
 		Short: "Show how much output is kept, of whom, and how much may be",
 		Long: `Quota shows how much the controller keeps of what jobs' programs have printed and read,
-and how much it may keep. At a limit programs wait as they print; nothing is lost. Users
-see their own part, and what all take together; administrators see everybody's.
+and how much it may keep. At a limit a user's programs wait as they print. At the limit of all,
+and on a full disk, everybody's do. They go on when there is room. With --drop-oldest-output the
+oldest ended jobs of who waits are removed, and their output is lost. Users see their own part,
+and what all take together; administrators see everybody's.
 
 An administrator sets the limits: --output-per-user, --output-in-all, --keep-output and
 --drop-oldest-output of ` + "`pagurus controller`" + `, or the same keys in its configuration.`,
@@ -73,7 +75,7 @@ An administrator sets the limits: --output-per-user, --output-in-all, --keep-out
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&user, "user", "", "only this user: a name that `pagurus user ls` lists, or a uid")
+	cmd.Flags().StringVar(&user, "user", "", "only this user: a name as in user ls, or a uid")
 	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
 	return cmd
 }

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	criucore "github.com/checkpoint-restore/go-criu/v8/crit/images/criu-core"
 	"github.com/checkpoint-restore/go-criu/v8/crit/images/seccomp"
@@ -15,10 +17,11 @@ import (
 // headBytes is the length of the head of an image with one entry: two magic numbers and the entry's length.
 const headBytes = 12
 
-// FirstFilters returns the filters of system calls that the threads in a dump's images were first given; they can have added others
-// since, which only refuse more. It fails if a process that lives has none: what CRIU restores from these images would make every
+// Filters returns for each thread in a dump's images the filters of system calls that it has, those of equal threads once. A call is
+// made if all of them let it, so those that a program has added only refuse more. Their order says nothing: each restore by CRIU
+// turns it round. It fails if a process that lives has none: what CRIU restores from these images would make every
 // call. A thread without one of its own gets that of its process when CRIU restores it; whether it did, only its status says then.
-func FirstFilters(images string) ([][]byte, error) {
+func Filters(images string) ([][][]byte, error) {
 	var all seccomp.SeccompEntry
 	if err := readImage(filepath.Join(images, "seccomp.img"), &all); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -27,7 +30,7 @@ func FirstFilters(images string) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := map[uint32]bool{}
+	found := map[uint32][][]byte{} // by the number of a thread's last one
 	for _, name := range names {
 		var core criucore.CoreEntry
 		if err := readImage(name, &core); err != nil {
@@ -36,20 +39,16 @@ func FirstFilters(images string) ([][]byte, error) {
 		if ended(&core) || core.GetTc() == nil && core.ThreadCore != nil && core.ThreadCore.SeccompMode == nil {
 			continue
 		}
-		first, err := firstFilter(&all, &core)
+		its, err := filtersOf(&all, &core)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)
 		}
-		found[first] = true
+		found[core.GetThreadCore().GetSeccompFilter()] = its
 	}
 	if len(found) == 0 {
 		return nil, errors.New("there is no process in the images")
 	}
-	var out [][]byte
-	for n := range found {
-		out = append(out, all.SeccompFilters[n].GetFilter())
-	}
-	return out, nil
+	return slices.Collect(maps.Values(found)), nil
 }
 
 // ended reports whether a process has ended and its parent has not asked for it: CRIU makes one that ends at once.
@@ -59,11 +58,11 @@ func ended(core *criucore.CoreEntry) bool {
 	return core.GetTc() != nil && (state == dead || state == zombie)
 }
 
-// firstFilter is the number of the filter that a thread was given first.
-func firstFilter(all *seccomp.SeccompEntry, core *criucore.CoreEntry) (uint32, error) {
+// filtersOf are the filters of a thread.
+func filtersOf(all *seccomp.SeccompEntry, core *criucore.CoreEntry) (its [][]byte, err error) {
 	t := core.GetThreadCore()
 	if t.GetSeccompMode() != criucore.SeccompMode_filter || t.SeccompFilter == nil || core.GetTc().GetOldSeccompMode() != 0 {
-		return 0, errors.New("the thread may make every system call")
+		return nil, errors.New("the thread may make every system call")
 	}
 	at := t.GetSeccompFilter()
 	for range all.SeccompFilters {
@@ -71,12 +70,12 @@ func firstFilter(all *seccomp.SeccompEntry, core *criucore.CoreEntry) (uint32, e
 			break
 		}
 		f := all.SeccompFilters[at]
-		if f.Prev == nil {
-			return at, nil
+		if its = append(its, f.GetFilter()); f.Prev == nil {
+			return its, nil
 		}
 		at = f.GetPrev()
 	}
-	return 0, errors.New("the thread's filter of system calls is not there")
+	return nil, errors.New("the thread's filter of system calls is not there")
 }
 
 func readImage(path string, into proto.Message) error {

@@ -13,9 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestFirstFilters: the filter that a thread was given first counts, not those that it added; and a thread without one, or
-// with one that is not there, is found.
-func TestFirstFilters(t *testing.T) {
+// TestFilters: all filters of each thread are found; and a thread without one, or with one that is not there.
+func TestFilters(t *testing.T) {
 	chain := &seccomp.SeccompEntry{SeccompFilters: []*seccomp.SeccompFilter{
 		{Filter: []byte("given")}, {Filter: []byte("added"), Prev: proto.Uint32(0)}, {Filter: []byte("round"), Prev: proto.Uint32(2)}, {Filter: []byte("weak")},
 	}}
@@ -39,10 +38,10 @@ func TestFirstFilters(t *testing.T) {
 	const filter = criucore.SeccompMode_filter
 	for name, c := range map[string]struct {
 		cores []*criucore.CoreEntry
-		want  string // the first filters, or the error
+		want  string // the threads' filters, or the error
 	}{
 		"as given":         {[]*criucore.CoreEntry{process(1, thread(filter, 0)), thread(filter, 0)}, "given"},
-		"with one added":   {[]*criucore.CoreEntry{process(1, thread(filter, 1))}, "given"},
+		"with one added":   {[]*criucore.CoreEntry{process(1, thread(filter, 1))}, "added,given"},
 		"one other thread": {[]*criucore.CoreEntry{process(1, thread(filter, 3))}, "weak"},
 		"a zombie beside":  {[]*criucore.CoreEntry{process(1, thread(filter, 0)), process(2, thread(criucore.SeccompMode_disabled, 0))}, "given"},
 		"no filter":        {[]*criucore.CoreEntry{process(1, thread(filter, 0)), thread(criucore.SeccompMode_disabled, 0)}, "may make every system call"},
@@ -68,14 +67,18 @@ func TestFirstFilters(t *testing.T) {
 		for i, core := range c.cores {
 			write("core-"+string(rune('1'+i))+".img", core)
 		}
-		found, err := FirstFilters(dir)
+		found, err := Filters(dir)
 		if err != nil {
 			if !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v", name, err)
 			}
 			continue
 		}
-		if got := string(bytes.Join(found, []byte(" "))); got != c.want {
+		var threads []string
+		for _, its := range found {
+			threads = append(threads, string(bytes.Join(its, []byte(","))))
+		}
+		if got := strings.Join(threads, " "); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}

@@ -17,19 +17,24 @@ import (
 // Hidden lists files and folders of the kernel that reveal the host's state or change it: those
 // that container engines hide, and what only the host's root may read, whom the container's root
 // equals for the kernel. Kernels and machines differ in which they have. So each host hides its
-// own, also for a container that comes to it (Hide), and a dump leaves these mounts out. A star stands for the rest of a name.
+// own, also for a container that comes to it (Hide), and a dump leaves these mounts out. A star stands for the rest of a name, and
+// alone for each but what is harmless.
 var Hidden = []string{
 	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug",
 	"/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
 	"/proc/allocinfo", "/proc/dynamic_debug", "/proc/kallsyms", "/proc/key-users", "/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount",
 	"/proc/kpageflags", "/proc/mtrr", "/proc/pagetypeinfo", "/proc/profile", "/proc/slabinfo", "/proc/vmallocinfo", "/proc/xen",
-	"/sys/devices/virtual/dmi", "/sys/kernel/boot_params",
+	"/proc/cmdline", "/sys/kernel/boot_params", // with root=UUID=
 	// Serial numbers of disks, controllers, batteries, USB devices and file systems are anybody's to read. They name the
 	// machine. Its devices are no container's; its processors and NUMA nodes are below system, its own link below virtual.
 	"/sys/devices/pci*", "/sys/devices/platform", "/sys/devices/LNXSYSTM*", "/sys/devices/pnp*", "/sys/devices/virtio-mmio*", "/sys/devices/vio*", "/sys/devices/css*",
-	"/sys/devices/ap", "/sys/devices/xen*", "/sys/devices/isa", "/sys/devices/eisa", "/sys/devices/virtual/block", "/sys/bus/pci/devices", "/sys/fs/btrfs", "/sys/fs/bcache", "/sys/hypervisor",
+	"/sys/devices/ap", "/sys/devices/xen*", "/sys/devices/isa", "/sys/devices/eisa", "/sys/devices/soc*", "/sys/devices/virtual/*", "/sys/bus/pci/devices", "/sys/fs/btrfs", "/sys/fs/bcache", "/sys/hypervisor",
 	"/sys/kernel/debug", "/sys/kernel/slab", "/sys/kernel/tracing", "/sys/kernel/vmcoreinfo",
 }
+
+// harmless are the devices below virtual that a container may see: its link, those that each machine has, and how fast memory is.
+// Of others a name may be the machine's: of an NVMe subsystem, a RAID, a board.
+var harmless = []string{"mem", "memory_tiering", "misc", "net", "tty"}
 
 // fixed lists those that are read-only, as in the specification of the Open Container Initiative.
 // Every kernel has them, and they move with a container.
@@ -75,7 +80,12 @@ func named(paths []string) (all []string) {
 			continue
 		}
 		found, _ := filepath.Glob(path) // constant patterns are well-formed
-		all = append(all, found...)
+		for _, one := range found {
+			if strings.HasSuffix(path, "/*") && slices.Contains(harmless, filepath.Base(one)) || slices.Contains(all, one) {
+				continue
+			}
+			all = append(all, one)
+		}
 	}
 	return all
 }

@@ -15,17 +15,18 @@ import (
 // allow too much is removed, and containers that have it stay where they are.
 var earlier = []string{}
 
-// Known returns an error unless each of these filters of system calls, with which a container would be restored here, is one
+// Known returns an error unless each of these threads, with the filters of system calls that it would be restored with here, has one
 // that this host gives its containers or that an earlier version gave.
-func Known(filters [][]byte) error {
+func Known(threads [][][]byte) error {
 	own, err := program()
 	if err != nil {
 		return err
 	}
 	today := digest(asText(own))
-	for _, f := range filters {
-		if is := digest(f); is != today && !slices.Contains(earlier, is) {
-			return errors.New("a program of the guest has a filter of system calls that is none of Pagurus's, or of a version unknown here: it is not resumed (upgrade this host's agent if the source's is newer)")
+	given := func(filter []byte) bool { is := digest(filter); return is == today || slices.Contains(earlier, is) }
+	for _, its := range threads {
+		if !slices.ContainsFunc(its, given) {
+			return errors.New("a program of the guest has no filter of system calls that Pagurus gave it, or one of a version unknown here: it is not resumed (upgrade this host's agent if the source's is newer)")
 		}
 	}
 	return nil

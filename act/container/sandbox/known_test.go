@@ -14,14 +14,14 @@ func TestFilterIsKnown(t *testing.T) {
 	if now := digest(asText(p)); now != given {
 		t.Errorf("containers are given another filter, %s: put the one before, %s, into earlier in known.go, unless it was never released, and the new one here", now, given)
 	}
-	if err := Known([][]byte{asText(p)}); err != nil {
+	weaker := append(p[:len(p)-1:len(p)-1], answer(answerAllow))
+	if err := Known([][][]byte{{asText(p)}, {asText(weaker), asText(p)}}); err != nil {
 		t.Error(err)
 	}
-	weaker := append(p[:len(p)-1:len(p)-1], answer(answerAllow))
-	for name, filters := range map[string][][]byte{
-		"one that allows more": {asText(p), asText(weaker)}, "one that allows all": {{6, 0, 0, 0, 0, 0, 0xff, 0x7f}}, "an empty one": {nil},
+	for name, threads := range map[string][][][]byte{
+		"one that allows more": {{asText(p)}, {asText(weaker)}}, "one that allows all": {{{6, 0, 0, 0, 0, 0, 0xff, 0x7f}}}, "an empty one": {{nil}}, "none": {{}},
 	} {
-		if Known(filters) == nil {
+		if Known(threads) == nil {
 			t.Errorf("%s is known", name)
 		}
 	}

@@ -73,7 +73,7 @@ const acceptPause = 100 * time.Millisecond
 
 // mostUnproven is how many connections may be waited for to show the word. Each has buffers of
 // half a MiB for as long as a hello may take. A source needs two at a time. When there is one more, the oldest is
-// closed: the source needs a moment, and strangers who wait must not keep it out.
+// closed of the address that has the most: the source needs a moment, and strangers who wait must not keep it out, however soon they come again.
 const mostUnproven = 16
 
 // Serve calls take for each connection from the source, until Close. It returns when no
@@ -101,14 +101,36 @@ func (d *Listener) Serve(take func(*framing.Conn, Hello) error) {
 	}
 }
 
-// enter counts a connection that has to show the word, and closes the oldest if there are too many.
+// enter counts a connection that has to show the word, and closes one if there are too many.
 func (d *Listener) enter(raw net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.unproven = append(d.unproven, raw); len(d.unproven) > mostUnproven {
-		d.unproven[0].Close()
-		d.unproven = d.unproven[1:]
+		at := superfluous(d.unproven)
+		d.unproven[at].Close()
+		d.unproven = slices.Delete(d.unproven, at, at+1)
 	}
+}
+
+// superfluous is the oldest connection of the address that has the most; of several such addresses, of the one that was here first.
+func superfluous(all []net.Conn) (at int) {
+	many := map[string]int{}
+	for _, c := range all {
+		many[address(c)]++
+	}
+	for i, c := range all {
+		if many[address(c)] > many[address(all[at])] {
+			at = i
+		}
+	}
+	return at
+}
+
+func address(c net.Conn) string {
+	if to, is := c.RemoteAddr().(*net.TCPAddr); is {
+		return to.IP.String()
+	}
+	return ""
 }
 
 // admit serves one connection. A new connection ends the previous one.

@@ -235,3 +235,48 @@ func TestPageConn(t *testing.T) {
 		return framing.Over(err)
 	})
 }
+
+// Whoever waits at one address with as many connections as may wait, and makes new ones: the source, which came first and
+// needs a while, comes in.
+func TestStrangersDoNotPushTheSourceOut(t *testing.T) {
+	d, in := opened(t)
+	dial := func(from string) net.Conn {
+		t.Helper()
+		own := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		c, err := own.DialContext(t.Context(), "tcp", d.Place.Address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	waiting := func(want int) {
+		t.Helper()
+		testkit.Until(t, 10*time.Second, "they wait", func() bool {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			return len(d.unproven) == want
+		})
+	}
+	source := dial("127.0.0.3")
+	other := dial("127.0.0.3") // for pages
+	waiting(2)
+	var last net.Conn
+	for range 4 * mostUnproven {
+		last = dial("127.0.0.2")
+	}
+	waiting(mostUnproven)
+	one := make([]byte, 1)
+	last.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	if _, err := last.Read(one); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the stranger who came last: %v", err)
+	}
+	h := hello(d)
+	h.PageServer = true
+	if _, err := Greet(framing.New(other), h); err != nil || d.PageConn() == nil {
+		t.Errorf("the source's connection for pages: %v", err)
+	}
+	if _, err := Greet(framing.New(source), hello(d)); err != nil || <-in {
+		t.Errorf("the source: %v", err)
+	}
+}

@@ -89,6 +89,10 @@ func (j Jail) limit() error {
 	return nil
 }
 
+// noRoot keeps programs that root starts from getting rights because of that, for good: they have those that
+// they are given (SECBIT_NOROOT and its lock).
+const noRoot = 1<<0 | 1<<1
+
 // disarm gives up root and every capability but those that the program has, for ever: also a file's mode gives none back.
 func (j Jail) disarm() error {
 	for c := 0; c <= unix.CAP_LAST_CAP; c++ {
@@ -105,6 +109,9 @@ func (j Jail) disarm() error {
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("refuse new rights: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_SECUREBITS, noRoot, 0, 0, 0); err != nil {
+		return fmt.Errorf("refuse root's rights: %w", err)
 	}
 	uid, gid := int(j.UID), int(j.GID)
 	if len(j.Rights) > 0 {

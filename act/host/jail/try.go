@@ -21,7 +21,7 @@ func Supported() error {
 	if err := unix.Uname(&u); err != nil {
 		return err
 	}
-	return fmt.Errorf("QEMU's jail needs Linux 5.12 or newer (mount_setattr), and this is Linux %s: install a newer kernel and reboot, or run containers here", unix.ByteSliceToString(u.Release[:]))
+	return fmt.Errorf("jails, which QEMU and jobs' file servers run in, need Linux 5.12 or newer (mount_setattr), and this is Linux %s: install a newer kernel and reboot", unix.ByteSliceToString(u.Release[:]))
 }
 
 // Try runs a program that does nothing in a jail, whose root is over a folder. shim is the path of pagurus-shim. Nothing is left.

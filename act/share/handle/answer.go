@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -47,7 +48,7 @@ const (
 	reopened = unix.O_ACCMODE | unix.O_APPEND | unix.O_DIRECT | unix.O_DIRECTORY | unix.O_DSYNC | unix.O_LARGEFILE | unix.O_NOATIME | unix.O_NONBLOCK | unix.O_SYNC | unix.O_TRUNC
 )
 
-// answerer makes the server's calls for handles.
+// answerer makes the server's calls for handles. Each thread that answers has its own copy.
 type answerer struct {
 	key      []byte
 	unsigned bool // handles without a signature count, too: they are from before there were any
@@ -55,40 +56,9 @@ type answerer struct {
 	server   int // its PID
 	pidfd    int
 	listener int
-	places   map[uint64]string // names of the served file systems, by their devices
-	stands   standIns
-}
-
-// placesOf names file systems by the first served directory that is on them. That is the same after a
-// reboot, where a device may have another number.
-func placesOf(trees []string) (map[uint64]string, error) {
-	out := map[uint64]string{}
-	for i, tree := range trees {
-		var st unix.Stat_t
-		if err := unix.Stat(tree, &st); err != nil {
-			return nil, fmt.Errorf("find %s: %w", tree, err)
-		}
-		if out[st.Dev] == "" {
-			out[st.Dev] = fmt.Sprintf("directory %d", i)
-		}
-	}
-	return out, nil
-}
-
-// place names the file system of an open file.
-func (a *answerer) place(fd int) (string, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return "", err
-	}
-	if name := a.places[st.Dev]; name != "" {
-		return name, nil
-	}
-	var fs unix.Statfs_t // one that is mounted below
-	if err := unix.Fstatfs(fd, &fs); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("file system %x", fs.Fsid.Val), nil
+	places   places
+	stands   *standIns
+	became   *atomic.Bool // the process has become the server
 }
 
 func (a *answerer) ioctl(request uint, arg unsafe.Pointer) (int, error) {
@@ -138,11 +108,26 @@ func (a *answerer) answerAll() error {
 }
 
 func (a *answerer) answer(c call) (int, error) {
+	if a.own.roots {
+		by, err := callerOf(c.thread)
+		if err != nil {
+			return 0, err
+		}
+		defer a.own.back()
+		if err := a.own.as(by); err != nil {
+			return 0, err
+		}
+	}
 	switch c.nr {
 	case unix.SYS_NAME_TO_HANDLE_AT:
 		return 0, a.name(c)
 	case unix.SYS_OPEN_BY_HANDLE_AT:
 		return a.open(c)
+	case unix.SYS_EXECVE:
+		if a.became.Swap(true) {
+			return 0, unix.EPERM
+		}
+		return 0, errOwn
 	case unix.SYS_LINKAT:
 		return 0, a.link(c)
 	case unix.SYS_NEWFSTATAT, unix.SYS_READLINKAT, unix.SYS_FCHOWNAT:
@@ -178,11 +163,11 @@ func (a *answerer) name(c call) error {
 	if err != nil {
 		return err
 	}
-	where, err := a.place(fd)
+	at, err := a.places.of(fd)
 	if err != nil {
 		return err
 	}
-	signed := sign(a.key, where, h)
+	signed := sign(a.key, at.name, h)
 	head, err := a.bytes(c.args[2], handleHead)
 	if err != nil {
 		return err
@@ -210,29 +195,34 @@ func (a *answerer) open(c call) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	dir, err := a.file(c.args[0])
+	at, h, err := a.foundBy(c, int32(binary.NativeEndian.Uint32(head[4:])), bytes)
 	if err != nil {
 		return 0, err
 	}
-	defer closeFile(dir)
-	where, err := a.place(dir)
-	if err != nil {
-		return 0, err
-	}
-	kind := int32(binary.NativeEndian.Uint32(head[4:]))
-	h, err := unsign(a.key, where, kind, bytes)
-	if err != nil && a.unsigned && length <= mostHandle {
-		h, err = unix.NewFileHandle(kind, bytes), nil
-	}
-	if err != nil {
-		return 0, unix.ESTALE
-	}
-	fd, err := a.openAs(dir, h, int(c.args[2]))
+	fd, err := a.openAs(at.mount, h, int(c.args[2]))
 	if err != nil {
 		return 0, err
 	}
 	defer unix.Close(fd)
 	return a.give(c, fd)
+}
+
+// foundBy is what a handle names. One without a signature is of the place that the server says.
+func (a *answerer) foundBy(c call, kind int32, bytes []byte) (place, unix.FileHandle, error) {
+	at, h, err := a.places.signer(a.key, kind, bytes)
+	if err == nil {
+		return at, h, nil
+	}
+	if !a.unsigned || len(bytes) > mostHandle {
+		return place{}, h, unix.ESTALE
+	}
+	dir, err := a.file(c.args[0])
+	if err != nil {
+		return place{}, h, err
+	}
+	defer closeFile(dir)
+	at, err = a.places.of(dir)
+	return at, unix.NewFileHandle(kind, bytes), err
 }
 
 // give gives the server a descriptor, and returns its number there.
@@ -277,24 +267,36 @@ func (a *answerer) openAs(dir int, h unix.FileHandle, flags int) (fd int, err er
 		return -1, unix.ELOOP // what a link names, a device or a pipe is not opened for anybody
 	}
 	if flags&unix.O_PATH != 0 { // to look up names in it, for which it need not be readable
-		return a.lookIn(found)
+		return a.lookIn(found, st)
 	}
 	again := func() (err error) {
 		fd, err = unix.Open(fmt.Sprintf("/proc/thread-self/fd/%d", found), flags&reopened|unix.O_CLOEXEC, 0)
 		return err
 	}
-	if err = again(); errors.Is(err, unix.EACCES) && (st.Uid == uint32(os.Getuid()) || os.Getuid() == 0) {
+	if err = again(); errors.Is(err, unix.EACCES) && a.owns(st) {
 		err = a.own.with(again, unix.CAP_DAC_OVERRIDE)
 	}
 	return fd, err
 }
 
-// lookIn opens a directory in which names are looked up. The user may be able to do that and not to read it.
-func (a *answerer) lookIn(found int) (fd int, err error) {
-	err = a.own.with(func() (err error) {
+// owns reports whether a file is the job's user's. Root needs nothing of its own: it has the rights of the server's thread.
+func (a *answerer) owns(st unix.Stat_t) bool { return !a.own.roots && st.Uid == uint32(os.Getuid()) }
+
+// lookIn opens a directory in which names are looked up, which the user must be able to do. The descriptor also lists
+// it, so the user must be able to do that, too; in a directory of its own, the user could.
+func (a *answerer) lookIn(found int, st unix.Stat_t) (fd int, err error) {
+	again := func() (err error) {
 		fd, err = unix.Open(fmt.Sprintf("/proc/thread-self/fd/%d", found), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		return err
-	}, unix.CAP_DAC_READ_SEARCH)
+	}
+	if a.owns(st) {
+		err = a.own.with(again, unix.CAP_DAC_READ_SEARCH)
+		return fd, err
+	}
+	if err := unix.Faccessat(found, "", unix.X_OK, unix.AT_EMPTY_PATH|unix.AT_EACCESS); err != nil {
+		return -1, err
+	}
+	err = again()
 	return fd, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -76,32 +77,47 @@ func guard(args []string) error {
 	if err != nil {
 		return err
 	}
-	// What is started from here on gets none of the rights, unless it is root's.
+	// The server of a job of root is as much as this process, but for the rights to look into it.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("close the guard's memory: %w", err)
+	}
+	// What is started from here on gets no other rights than start gives it.
 	if err := own.keepFromOthers(); err != nil {
 		return err
 	}
-	child, listener, err := o.start()
+	child, listener, err := o.start(own)
 	if err != nil {
 		return err
 	}
-	g := &answerer{key: key, unsigned: o.unsigned, own: own, server: child.Process.Pid, listener: listener}
-	if g.places, err = placesOf(o.trees); err != nil {
+	g := &answerer{key: key, unsigned: o.unsigned, own: own, server: child.Process.Pid, listener: listener, stands: &standIns{}, became: &atomic.Bool{}}
+	if g.places, err = own.placesOf(o.trees); err != nil {
 		return err
 	}
 	if g.pidfd, err = unix.PidfdOpen(g.server, 0); err != nil {
 		return fmt.Errorf("hold on to the server: %w", err)
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- child.Wait() }()
+	return g.guard(ended) // with this process, the first of its namespace, all others end
+}
+
+// guard answers calls until the server has ended, or nobody answers any more: then the agent starts another.
+func (a *answerer) guard(ended <-chan error) error {
 	failed := make(chan error, answering)
 	for range answering {
-		go func() { failed <- g.answerAll() }()
+		each := *a
+		go func() { failed <- each.answerAll() }()
 	}
-	err = child.Wait() // with this process, the first of its namespace, all others end
-	select {
-	case wrong := <-failed: // why the server may have ended
-		err = errors.Join(err, wrong)
-	default:
+	var wrong error
+	for range answering {
+		select {
+		case err := <-failed:
+			wrong = errors.Join(wrong, err)
+		case err := <-ended:
+			return fmt.Errorf("the server has ended: %w", errors.Join(err, wrong))
+		}
 	}
-	return fmt.Errorf("the server has ended: %w", err)
+	return fmt.Errorf("nobody answers the server's calls any more: %w", wrong)
 }
 
 func readKey() ([]byte, error) {
@@ -118,7 +134,7 @@ func readKey() ([]byte, error) {
 }
 
 // start starts the server, by the step before it, and gets the listener for its calls.
-func (o orders) start() (*exec.Cmd, int, error) {
+func (o orders) start(own held) (*exec.Cmd, int, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, 0, err
@@ -126,6 +142,11 @@ func (o orders) start() (*exec.Cmd, int, error) {
 	theirs := os.NewFile(uintptr(pair[1]), "socket")
 	defer unix.Close(pair[0])
 	cmd := &exec.Cmd{Path: o.shim, Args: append([]string{serverName}, o.program...), Env: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr, ExtraFiles: []*os.File{theirs}, SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}}
+	if own.roots {
+		for _, c := range rootsServer {
+			cmd.SysProcAttr.AmbientCaps = append(cmd.SysProcAttr.AmbientCaps, uintptr(c))
+		}
+	}
 	err = cmd.Start()
 	theirs.Close()
 	if err != nil {

@@ -91,6 +91,7 @@ func attack(dir, what string, others []string) {
 		say("foreign", content(foreign))
 	}
 	names(mount, say)
+	folders(mount, say)
 	powers(say)
 }
 
@@ -129,9 +130,48 @@ func names(mount int, say func(string, any)) {
 	say("stat", fmt.Sprint(unix.Fstatat(fd, "", &st, unix.AT_EMPTY_PATH), " ", st.Nlink))
 }
 
+// kinds makes sockets of many kinds.
+func kinds(say func(string, any)) {
+	for name, kind := range map[string][3]int{
+		"ip": {unix.AF_INET, unix.SOCK_STREAM, 0}, "ip6": {unix.AF_INET6, unix.SOCK_STREAM, 0}, "route": {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE},
+		"unix": {unix.AF_UNIX, unix.SOCK_STREAM, 0}, "vsock": {unix.AF_VSOCK, unix.SOCK_STREAM, 0}, "alg": {unix.AF_ALG, unix.SOCK_SEQPACKET, 0},
+		"audit": {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_AUDIT}, "events": {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT},
+	} {
+		_, err := unix.Socket(kind[0], kind[1], kind[2])
+		say("socket "+name, err)
+	}
+}
+
+// folders opens directories to look up names in them, and lists them.
+func folders(mount int, say func(string, any)) {
+	for _, name := range []string{"theirs", "passed", "listed", "mine"} {
+		h, _, err := unix.NameToHandleAt(mount, name, 0)
+		if err != nil {
+			say(name, err)
+			continue
+		}
+		fd, err := unix.OpenByHandleAt(mount, h, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			say(name, err)
+			continue
+		}
+		n, err := unix.Getdents(fd, make([]byte, 4096))
+		say(name, fmt.Sprint(n > 0, " ", err))
+		unix.Close(fd)
+	}
+}
+
 // powers tries what only an attacker does.
 func powers(say func(string, any)) {
-	say("process", exec.Command("/bin/true").Run())
+	say("program", unix.Exec("/proc/self/exe", []string{"other"}, nil))
+	for name, call := range map[string]uintptr{"clone": unix.SYS_CLONE, "fork": unix.SYS_FORK, "vfork": unix.SYS_VFORK, "clone3": unix.SYS_CLONE3} {
+		child, _, errno := unix.RawSyscall(call, uintptr(unix.SIGCHLD), 0, 0)
+		if errno == 0 && child == 0 {
+			unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+		}
+		say(name, errno)
+	}
+	kinds(say)
 	say("namespace", unix.Unshare(unix.CLONE_NEWUSER))
 	say("mount", unix.Mount("x", "/", "tmpfs", 0, ""))
 	say("trace", unix.PtraceAttach(os.Getppid()))
@@ -202,6 +242,15 @@ func world(t *testing.T) (dir string, others []string) {
 			t.Fatal(err)
 		}
 	}
+	for name, f := range map[string]struct {
+		owner int
+		mode  os.FileMode
+	}{"theirs": {0, 0o700}, "passed": {0, 0o711}, "listed": {0, 0o755}, "mine": {user, 0o300}} {
+		path := filepath.Join(dir, name)
+		if err := os.Mkdir(path, f.mode); err != nil || os.Chown(path, f.owner, f.owner) != nil || os.Chmod(path, f.mode) != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := os.Symlink("/etc/shadow", filepath.Join(dir, "link")); err != nil || unix.Mkfifo(filepath.Join(dir, "pipe"), 0o666) != nil || os.Chown(dir, user, user) != nil {
 		t.Fatal(err)
 	}
@@ -219,12 +268,17 @@ func world(t *testing.T) (dir string, others []string) {
 func TestAttacks(t *testing.T) {
 	dir, others := world(t)
 	said := guarded(t, false, dir, "everything", others...)
+	const family = "address family not supported by protocol"
 	for _, want := range []string{
 		"\nfile: \"content of file\" <nil>\n", "\nunsigned: stale file handle\n", "\nother kind: stale file handle\n",
 		"\nclosed: \"content of closed\" <nil>\n", // the user's own, as when a program has it open
 		"\nforeign: permission denied\n",
 		"\nlink mode: 120000 <nil>\n", "\nlink names: \"/etc/shadow\" <nil>\n", "\npipe mode: 10000 <nil>\n",
 		"\nsecond name: <nil>\n", "\nname elsewhere: permission denied\n", "\nstat: <nil> 2\n",
+		"\ntheirs: permission denied\n", "\npassed: permission denied\n", "\nlisted: true <nil>\n", "\nmine: true <nil>\n",
+		"\nprogram: operation not permitted\n", "\nclone: operation not permitted\n", "\nfork: operation not permitted\n", "\nvfork: operation not permitted\n", "\nclone3: function not implemented\n",
+		"\nsocket ip: <nil>\n", "\nsocket ip6: <nil>\n", "\nsocket route: <nil>\n",
+		"\nsocket unix: " + family + "\n", "\nsocket vsock: " + family + "\n", "\nsocket alg: " + family + "\n", "\nsocket audit: " + family + "\n", "\nsocket events: " + family + "\n",
 		"\nnamespace: operation not permitted\n", "\nmount: operation not permitted\n", "\ntrace: operation not permitted\n", "\ntake a descriptor: operation not permitted\n",
 		"\nCapEff:\t0000000000000000\n", "\nCapPrm:\t0000000000000000\n", "\nSeccomp:\t2\n", "\nNoNewPrivs:\t1\n",
 	} {
@@ -232,7 +286,7 @@ func TestAttacks(t *testing.T) {
 			t.Errorf("it does not say %q", want)
 		}
 	}
-	for _, bad := range []string{"flipped:", "was opened", "content of open", "root:", "process: <nil>", "key: <nil>"} {
+	for _, bad := range []string{"flipped:", "was opened", "content of open", "root:", "key: <nil>"} {
 		if strings.Contains(said, bad) {
 			t.Errorf("it says %q", bad)
 		}
@@ -255,7 +309,7 @@ func TestUnsigned(t *testing.T) {
 	}
 }
 
-// A signature is of one job, one file system, one kind and one handle.
+// A signature is of one job, one place, one kind and one handle.
 func TestSignatures(t *testing.T) {
 	key := KeyFor([]byte("secret"), "j1")
 	h := unix.NewFileHandle(1, []byte("handle"))
@@ -269,14 +323,14 @@ func TestSignatures(t *testing.T) {
 		kind  int32
 		bytes []byte
 	}{
-		"another job":         {KeyFor([]byte("secret"), "j2"), "a", 1, signed},
-		"another host":        {KeyFor([]byte("other"), "j1"), "a", 1, signed},
-		"another file system": {key, "b", 1, signed},
-		"another kind":        {key, "a", 2, signed},
-		"a longer handle":     {key, "a", 1, append([]byte("x"), signed...)},
-		"a part":              {key, "a", 1, signed[:len(signed)-1]},
-		"only a signature":    {key, "a", 1, signed[len(signed)-signatureBytes:]},
-		"nothing":             {key, "a", 1, nil},
+		"another job":      {KeyFor([]byte("secret"), "j2"), "a", 1, signed},
+		"another host":     {KeyFor([]byte("other"), "j1"), "a", 1, signed},
+		"another place":    {key, "b", 1, signed},
+		"another kind":     {key, "a", 2, signed},
+		"a longer handle":  {key, "a", 1, append([]byte("x"), signed...)},
+		"a part":           {key, "a", 1, signed[:len(signed)-1]},
+		"only a signature": {key, "a", 1, signed[len(signed)-signatureBytes:]},
+		"nothing":          {key, "a", 1, nil},
 	} {
 		if _, err := unsign(c.key, c.where, c.kind, c.bytes); err == nil {
 			t.Errorf("%s is taken", what)

@@ -25,7 +25,7 @@ var calls = []string{
 	// Its network, and what it waits for.
 	"accept", "accept4", "bind", "connect", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_pwait2", "epoll_wait", "eventfd", "eventfd2", "getpeername", "getsockname",
 	"getsockopt", "listen", "pipe", "pipe2", "poll", "ppoll", "pselect6", "recvfrom", "recvmmsg", "recvmsg", "select", "sendmmsg", "sendmsg", "sendto", "setsockopt", "shutdown",
-	"socket", "socketpair",
+	"socketpair",
 	// Memory, threads, signals, time.
 	"arch_prctl", "brk", "clock_getres", "clock_gettime", "clock_nanosleep", "exit", "exit_group", "futex", "getcpu", "getitimer", "getpriority", "getrandom", "getrlimit", "getrusage", "gettid",
 	"gettimeofday", "madvise", "membarrier", "mincore", "mmap", "mprotect", "mremap", "msync", "munmap", "nanosleep", "restart_syscall", "rseq", "rt_sigaction", "rt_sigpending",
@@ -33,12 +33,12 @@ var calls = []string{
 	"sched_yield", "set_robust_list", "set_tid_address", "setitimer", "sigaltstack", "sysinfo", "tgkill", "time", "timer_create", "timer_delete", "timer_settime", "timerfd_create",
 	"timerfd_settime", "times", "uname", "wait4",
 	// Itself. As whom it acts is decided by what it may: only root's may become another user.
-	"capget", "capset", "execve", "getegid", "geteuid", "getgid", "getgroups", "getpgrp", "getpid", "getppid", "getresgid", "getresuid", "getuid", "prctl", "prlimit64", "setfsgid", "setfsuid",
+	"capget", "capset", "getegid", "geteuid", "getgid", "getgroups", "getpgrp", "getpid", "getppid", "getresgid", "getresuid", "getuid", "prctl", "prlimit64", "setfsgid", "setfsuid",
 	"setgroups", "setresgid", "setresuid",
 }
 
-// brought are calls that the kernel brings to the guard.
-var brought = []string{"name_to_handle_at", "open_by_handle_at", "readlinkat"}
+// brought are calls that the kernel brings to the guard. It lets the process become the server, and no other program.
+var brought = []string{"execve", "name_to_handle_at", "open_by_handle_at", "readlinkat"}
 
 // choice is a call whose answer depends on a bit of one of its arguments.
 type choice struct {
@@ -60,8 +60,14 @@ var choices = []choice{
 	{"clone3", 0, 0, absent, absent},
 }
 
+// families are the kinds of its sockets. The kernel's answers to questions about the network, and nothing else of
+// it, come through a socket of kind AF_NETLINK, whose protocol NETLINK_ROUTE is.
+var families = []uint32{unix.AF_INET, unix.AF_INET6}
+
 // Answers of the filter with an error.
 const (
+	otherFamily = unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
+
 	refused = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 	absent  = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 )
@@ -95,6 +101,7 @@ func filter() ([]unix.SockFilter, error) {
 		program = append(program, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number(c.call), SkipTrue: 4},
 			bpf.LoadAbsolute{Off: atArgument + argumentBytes*c.argument, Size: 4}, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: c.bit, SkipFalse: 1}, bpf.RetConstant{Val: c.set}, bpf.RetConstant{Val: c.unset})
 	}
+	program = append(program, sockets(number("socket"))...)
 	for answer, names := range map[uint32][]string{unix.SECCOMP_RET_USER_NOTIF: brought, unix.SECCOMP_RET_ALLOW: calls} {
 		for _, name := range names {
 			program = append(program, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number(name), SkipTrue: 1}, bpf.RetConstant{Val: answer})
@@ -109,6 +116,18 @@ func filter() ([]unix.SockFilter, error) {
 		out[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
 	}
 	return out, nil
+}
+
+// sockets is the part of the filter for the call that makes a socket.
+func sockets(number uint32) []bpf.Instruction {
+	family, protocol := bpf.LoadAbsolute{Off: atArgument, Size: 4}, bpf.LoadAbsolute{Off: atArgument + 2*argumentBytes, Size: 4}
+	body := []bpf.Instruction{family}
+	for _, f := range families {
+		body = append(body, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: f, SkipTrue: 1}, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
+	}
+	body = append(body, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_NETLINK, SkipTrue: 3}, protocol,
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.NETLINK_ROUTE, SkipTrue: 1}, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}, bpf.RetConstant{Val: otherFamily})
+	return append([]bpf.Instruction{bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: uint8(len(body))}}, body...)
 }
 
 // serve takes the filter on this process, gives the guard the end at which its calls arrive, and

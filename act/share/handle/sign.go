@@ -26,8 +26,8 @@ func KeyFor(secret []byte, job string) []byte {
 // errForged says that a handle was not given out by this guard.
 var errForged = errors.New("the handle is not signed")
 
-// signature signs a handle. where is the file system that it is of: the same bytes name
-// another file in another one.
+// signature signs a handle. where names the place that it is of: the same bytes name another file in another
+// file system, and what is served at one place to be read only may be written at another.
 func signature(key []byte, where string, kind int32, bytes []byte) []byte {
 	sum := hmac.New(sha256.New, key)
 	sum.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(where))))

@@ -2,8 +2,10 @@ package handle
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -12,15 +14,42 @@ import (
 // The kernel gives no process a descriptor of another's that only names a file (O_PATH), and a symbolic link has no
 // other. In its place the server gets a stand-in, an empty file in memory, and its calls about that come here.
 
-// mostStandIns is how many are remembered. A server closes each within the request that needs it.
-const mostStandIns = 512
+const (
+	// mostStandIns is how many are remembered. A server closes each within the request that needs it.
+	mostStandIns = 512
+	// standInLimit is how long one is: what is remembered keeps its room on the disk after it was removed.
+	standInLimit = time.Second
+)
 
 // standIns are the files that stand-ins stand for.
 type standIns struct {
 	mu      sync.Mutex
+	device  uint64         // of all stand-ins; files of others have the same inodes
 	files   map[uint64]int // descriptors here, by the stand-ins' inodes
 	order   []uint64       // oldest first
 	numbers map[int]bool   // the server's descriptors that were stand-ins once
+}
+
+// forget closes the oldest ones, until this one is the oldest; 0: until one fewer is remembered.
+func (s *standIns) forget(until uint64) {
+	for len(s.order) > 0 {
+		inode := s.order[0]
+		s.order = s.order[1:]
+		_ = unix.Close(s.files[inode]) // what is closed without an error was only a name
+		delete(s.files, inode)
+		if until == 0 || inode == until {
+			return
+		}
+	}
+}
+
+// expire forgets one whose time is over, and those before it.
+func (s *standIns) expire(inode uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.files[inode]; known {
+		s.forget(inode)
+	}
 }
 
 // errOwn says that the server may make the call itself, with what it has.
@@ -51,12 +80,11 @@ func (s *standIns) make(fd int, give func(standIn int) (int, error)) (int, error
 		s.files, s.numbers = map[uint64]int{}, map[int]bool{}
 	}
 	if len(s.order) >= mostStandIns {
-		_ = unix.Close(s.files[s.order[0]]) // what is closed without an error was only a name
-		delete(s.files, s.order[0])
-		s.order = s.order[1:]
+		s.forget(0)
 	}
-	s.files[st.Ino], s.numbers[number] = kept, true
+	s.files[st.Ino], s.numbers[number], s.device = kept, true, st.Dev
 	s.order = append(s.order, st.Ino)
+	time.AfterFunc(standInLimit, func() { s.expire(st.Ino) })
 	return number, nil
 }
 
@@ -67,20 +95,25 @@ func (s *standIns) maybe(number int) bool {
 	return s.numbers[number]
 }
 
-// file is a descriptor of the file that one stands for; false: it is no stand-in.
-func (s *standIns) file(standIn int) (int, bool) {
+// errForgotten makes a server ask its client to try again.
+var errForgotten = fmt.Errorf("the stand-in is too old: %w", unix.EAGAIN)
+
+// file is a descriptor of the file that one stands for, or errOwn: it is no stand-in.
+func (s *standIns) file(standIn int) (int, error) {
 	var st unix.Stat_t
-	if unix.Fstat(standIn, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 0 {
-		return 0, false
+	if err := unix.Fstat(standIn, &st); err != nil {
+		return 0, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if st.Dev != s.device || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 0 {
+		return 0, errOwn
+	}
 	kept, known := s.files[st.Ino]
 	if !known {
-		return 0, false
+		return 0, errForgotten
 	}
-	fd, err := unix.FcntlInt(uintptr(kept), unix.F_DUPFD_CLOEXEC, 0)
-	return fd, err == nil
+	return unix.FcntlInt(uintptr(kept), unix.F_DUPFD_CLOEXEC, 0)
 }
 
 // meant is what the server means by one of its descriptors: the file itself, or what a stand-in stands for.
@@ -88,11 +121,12 @@ func (a *answerer) meant(number uint64) (fd int, standIn bool, err error) {
 	if fd, err = a.file(number); err != nil || !a.stands.maybe(int(int32(number))) {
 		return fd, false, err
 	}
-	if real, is := a.stands.file(fd); is {
-		closeFile(fd)
-		return real, true, nil
+	real, err := a.stands.file(fd)
+	if errors.Is(err, errOwn) {
+		return fd, false, nil
 	}
-	return fd, false, nil
+	closeFile(fd)
+	return real, true, err
 }
 
 // about makes a call about a stand-in. About all else the server makes its own.
