@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -52,10 +53,12 @@ func newPair(secrets [2]Secrets) (*pair, error) {
 		return nil, err
 	}
 	for i, s := range secrets {
-		if s.In == "" || s.Out == "" || s.In == s.Out {
-			return nil, errors.New("a host has no secret")
+		in, err := hex.DecodeString(s.In)
+		out, err2 := hex.DecodeString(s.Out)
+		if err := errors.Join(err, err2); err != nil || len(in) == 0 || len(out) == 0 || s.In == s.Out {
+			return nil, errors.Join(errors.New("a host has no secret"), err)
 		}
-		p.sides[i].in, p.sides[i].out = stun.MessageIntegrity(s.In), stun.MessageIntegrity(s.Out)
+		p.sides[i].in, p.sides[i].out = in, out
 	}
 	return p, nil
 }

@@ -3,6 +3,7 @@ package siterelay
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
@@ -37,23 +38,26 @@ func message(kind uint32, size int) []byte {
 	return append(binary.LittleEndian.AppendUint32(nil, kind), make([]byte, size-4)...)
 }
 
-// secretsOf are those of a host with the relay.
-func secretsOf(key string) (Secrets, error) { return Secrets{"in of " + key, "out of " + key}, nil }
+// in and out are the secrets of a host with the relay, as the host has them.
+func in(of string) stun.MessageIntegrity  { return stun.MessageIntegrity("in of " + of) }
+func out(of string) stun.MessageIntegrity { return stun.MessageIntegrity("out of " + of) }
+
+func secretsOf(key string) (Secrets, error) {
+	return Secrets{hex.EncodeToString(in(key)), hex.EncodeToString(out(key))}, nil
+}
 
 // question is what a host asks a relay; of is whose secret it has.
 func question(of string) []byte {
-	s, _ := secretsOf(of)
-	return stun.MustBuild(stun.TransactionID, stun.BindingRequest, stun.MessageIntegrity(s.In), stun.Fingerprint).Raw
+	return stun.MustBuild(stun.TransactionID, stun.BindingRequest, in(of), stun.Fingerprint).Raw
 }
 
 // answer is what a host says to a relay's question.
 func answer(of string, asked []byte) []byte {
 	m := &stun.Message{Raw: asked}
-	s, _ := secretsOf(of)
-	if m.Decode() != nil || m.Type != stun.BindingRequest || stun.MessageIntegrity(s.Out).Check(m) != nil {
+	if m.Decode() != nil || m.Type != stun.BindingRequest || out(of).Check(m) != nil {
 		return nil
 	}
-	return stun.MustBuild(stun.NewTransactionIDSetter(m.TransactionID), stun.BindingSuccess, stun.MessageIntegrity(s.Out), stun.Fingerprint).Raw
+	return stun.MustBuild(stun.NewTransactionIDSetter(m.TransactionID), stun.BindingSuccess, out(of), stun.Fingerprint).Raw
 }
 
 // What is passed where, step by step. Letters are addresses: a and b are the two hosts', and x is an attacker's, who
