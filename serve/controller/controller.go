@@ -413,7 +413,7 @@ func (c *Controller) reload(ctx context.Context) error {
 	}
 	c.unsure = false
 	c.loop.Index.Reload(snap)
-	if err := c.spool.follow(snap.Jobs); err != nil {
+	if err := c.spool.followJobs(snap.Jobs); err != nil {
 		c.Log.Warn("a forgotten job's output is left behind", "cause", err)
 	}
 	c.sendWanted()

@@ -77,9 +77,9 @@ func (s *spool) know(job fleet.JobID, uid uint32, bytes int64) {
 	s.room.own(job, uid, bytes)
 }
 
-// follow makes the spool one of these jobs, when it is not known what changed: it forgets others, and ends the streams of those
+// followJobs makes the spool one of these jobs, when it is not known what changed: it forgets others, and ends the streams of those
 // that have ended.
-func (s *spool) follow(jobs map[fleet.JobID]fleet.Job) (err error) {
+func (s *spool) followJobs(jobs map[fleet.JobID]fleet.Job) (err error) {
 	s.mu.Lock()
 	here := slices.Collect(maps.Keys(s.jobs))
 	s.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *spool) open(jobs map[fleet.JobID]fleet.Job) error {
 			return fmt.Errorf("removing a forgotten job's output: %w", err)
 		}
 	}
-	return s.follow(jobs)
+	return s.followJobs(jobs)
 }
 
 var jobForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`) // a safe file name
