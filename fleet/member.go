@@ -25,6 +25,7 @@ type Credential struct {
 	Key     string    `json:"key"`               // fingerprint of its public key; a certificate for another key is refused
 	Machine string    `json:"machine"`           // its Facts.Machine must be this
 	Address string    `json:"address,omitempty"` // the address it said it would use when it joined; empty: the one it calls from
+	Site    string    `json:"site,omitempty"`    // its token's, which it has to be in; empty: any
 	Joined  time.Time `json:"joined"`
 }
 
@@ -49,7 +50,7 @@ type JoinToken struct {
 	User    UserID    `json:"user,omitempty"` // whose login it is, unless Role is HostRole
 	Uses    int       `json:"uses"`           // that are left
 	Expires time.Time `json:"expires"`
-	Site    string    `json:"site,omitempty"`         // of hosts that join by it and name none
+	Site    string    `json:"site,omitempty"`         // of hosts that join by it; empty: they name theirs
 	SameID  bool      `json:"same_machine,omitempty"` // hosts of one machine may join by it: a lab
 	Since   time.Time `json:"since"`
 }

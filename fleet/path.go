@@ -21,6 +21,8 @@ type Path struct {
 	NeedsRelay bool `json:"needs_relay,omitempty"` // the peer is not reached directly
 	Dead       bool `json:"dead,omitempty"`        // Relay has had time, and nothing came
 
+	Silent []HostID `json:"silent,omitempty"` // by which relays nothing came lately, the newest last
+
 	Latency        time.Duration `json:"latency_ns,omitempty"`       // of a round trip, inside of WireGuard; 0: not measured
 	Lost           float64       `json:"lost,omitempty"`             // share of the last echoes that were not answered
 	BytesPerSecond float64       `json:"bytes_per_second,omitempty"` // the most that went there in a moment lately; 0: not measured
@@ -35,13 +37,14 @@ type RelayPort struct {
 // RelayPair are two hosts between which a host should relay what they encrypt.
 type RelayPair struct {
 	Hosts [2]HostID `json:"hosts"` // sorted
-	Keys  [2]string `json:"keys"`  // public, by which a relay knows their handshakes
+	Keys  [2]string `json:"keys"`  // public, by which a relay knows who says where it is
 }
 
 // WireGuardRelay is a host that relays packets to a peer.
 type WireGuardRelay struct {
 	Host     HostID `json:"host"`
 	Endpoint string `json:"endpoint"` // IP:port
+	Key      string `json:"key"`      // public
 }
 
 // Relaying is whether a host relays for others.

@@ -1,76 +1,64 @@
 package siterelay
 
 import (
-	"crypto/subtle"
-	"encoding/base64"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/crypto/blake2s"
+	"github.com/pion/stun/v3"
 	"golang.org/x/time/rate"
 )
 
-// A relay passes WireGuard's messages between two hosts that call the same port of it, and cannot read them. It learns where
-// the two are from their handshakes. Each handshake message has a code (mac1, section 5.4.4 of WireGuard's paper) that
-// only who knows the other's public key can make: so it says who is meant, and thereby who sends. That does not prove it: the
-// message may be old, or of a third host that knows the key. So where a side is counts once the other side has answered from where
-// it was asked, which it does only if the sender has the private key and the message is new. Until then the messages
-// that ask are passed, and nothing else.
+// A relay passes WireGuard's messages between two hosts that call the same port of it, and cannot read them. Nothing in these
+// messages proves to a relay who sends them: it has neither host's private key. So each of the two says where it is by a check, as hosts
+// do among each other: a request of STUN, authenticated by what its WireGuard key and the relay's have in common. A request may be old, and
+// sent by another. So the relay asks back, and where a side is counts only when it has answered that from there.
 
-// The messages of WireGuard that matter here, with their sizes and the places in them.
-const (
-	initiation, response, cookie, transport = 1, 2, 3, 4
+// sizes are those of WireGuard's messages; of the last kind, the least.
+var sizes = map[uint32]int{1: 148, 2: 92, 3: 64, transport: 32}
 
-	initiationBytes, responseBytes, cookieBytes, transportBytes = 148, 92, 64, 32
+const transport = 4
 
-	senderPlace, receiverPlace, cookieReceiver = 4, 8, 4
-	macBytes                                   = 16
-)
-
-const (
-	mostPending = 4
-	pendingFor  = 30 * time.Second
-)
+// freshFor is how long a question of the relay may be answered, at least.
+const freshFor = 10 * time.Second
 
 // side is one of the two hosts.
 type side struct {
-	mac     []byte         // what makes the codes of messages to it
-	at      netip.AddrPort // proved; not valid: not yet
-	pending []asking       // what it may have asked, newest last
-}
-
-// asking is a handshake that was not answered yet.
-type asking struct {
-	index uint32 // by which the answer names it
-	from  netip.AddrPort
-	to    []netip.AddrPort // where it was passed
-	at    time.Time
+	in, out stun.MessageIntegrity // of what it asks, and of what it is asked
+	at      netip.AddrPort        // proved; not valid: not yet
 }
 
 // pair is two hosts with a port.
 type pair struct {
-	conn  *net.UDPConn
-	limit *rate.Limiter // of all pairs
+	conn   *net.UDPConn
+	secret []byte // makes questions: nothing has to be remembered of who asks
+	limits
 
 	mu    sync.Mutex
 	sides [2]side
 }
 
-// newPair is a pair of hosts with public keys, as WireGuard's tools print them.
-func newPair(keys [2]string) (*pair, error) {
-	p := &pair{}
-	for i, text := range keys {
-		key, err := base64.StdEncoding.Strict().DecodeString(text)
-		if err != nil || len(key) != 32 {
-			return nil, errors.New("a public key is none")
+// newPair is a pair of hosts that have these secrets.
+func newPair(secrets [2]Secrets) (*pair, error) {
+	p := &pair{secret: make([]byte, sha256.Size)}
+	if _, err := rand.Read(p.secret); err != nil {
+		return nil, err
+	}
+	for i, s := range secrets {
+		in, err := hex.DecodeString(s.In)
+		out, err2 := hex.DecodeString(s.Out)
+		if err := errors.Join(err, err2); err != nil || len(in) == 0 || len(out) == 0 || s.In == s.Out {
+			return nil, errors.Join(errors.New("a host has no secret"), err)
 		}
-		sum := blake2s.Sum256(slices.Concat([]byte("mac1----"), key))
-		p.sides[i].mac = sum[:]
+		p.sides[i].in, p.sides[i].out = in, out
 	}
 	return p, nil
 }
@@ -83,108 +71,122 @@ func (p *pair) serve() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil || !p.limit.AllowN(time.Now(), n) {
+		if err != nil {
 			continue
 		}
 		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
-		for _, to := range p.pass(b[:n], from, time.Now()) {
+		now := time.Now()
+		if say := p.check(b[:n], from, now); say != nil {
+			_, _ = p.conn.WriteToUDPAddrPort(say, from) // it is asked again
+			continue
+		}
+		if to := p.pass(b[:n], from); to.IsValid() && p.allow(b[:n], now) {
 			_, _ = p.conn.WriteToUDPAddrPort(b[:n], to) // lost, as on any way
 		}
 	}
 }
 
-// pass says where a message goes; nowhere: it is dropped.
-func (p *pair) pass(b []byte, from netip.AddrPort, now time.Time) []netip.AddrPort {
-	if len(b) < transportBytes {
+// pass says where a message goes. Not valid: it is dropped.
+func (p *pair) pass(b []byte, from netip.AddrPort) (to netip.AddrPort) {
+	if len(b) < sizes[transport] {
+		return to
+	}
+	kind := binary.LittleEndian.Uint32(b)
+	if size, known := sizes[kind]; !known || kind != transport && len(b) != size {
+		return to
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.sides {
+		if p.sides[i].at == from {
+			return p.sides[1-i].at
+		}
+	}
+	return to
+}
+
+// check hears a check, and returns what to say to its sender; nil: nothing.
+func (p *pair) check(b []byte, from netip.AddrPort, now time.Time) []byte {
+	if !stun.IsMessage(b) {
+		return nil
+	}
+	m := &stun.Message{Raw: append([]byte(nil), b...)}
+	if m.Decode() != nil {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch kind := binary.LittleEndian.Uint32(b); {
-	case kind == transport:
-		for i := range p.sides {
-			if to := p.sides[1-i].at; p.sides[i].at == from && to.IsValid() {
-				return []netip.AddrPort{to}
+	for i := range p.sides {
+		s := &p.sides[i]
+		switch {
+		case m.Type == stun.BindingRequest && s.in.Check(m) == nil:
+			if s.at != from {
+				return build(p.question(i, from, now), stun.BindingRequest, s.out)
 			}
-		}
-	case kind == initiation && len(b) == initiationBytes:
-		for i := range p.sides {
-			if p.sides[1-i].meant(b) {
-				return p.ask(i, binary.LittleEndian.Uint32(b[senderPlace:]), from, now)
+			seen := &stun.XORMappedAddress{IP: from.Addr().AsSlice(), Port: int(from.Port())}
+			return build(m.TransactionID, stun.BindingSuccess, seen, s.in)
+		case m.Type == stun.BindingSuccess && p.asked(i, m.TransactionID, from, now) && s.out.Check(m) == nil:
+			if other := &p.sides[1-i]; other.at == from { // NAT gave its port to this one
+				other.at = netip.AddrPort{}
 			}
-		}
-	case kind == response && len(b) == responseBytes:
-		for i := range p.sides {
-			if p.sides[i].meant(b) {
-				return p.answer(i, binary.LittleEndian.Uint32(b[receiverPlace:]), from, now)
-			}
-		}
-	case kind == cookie && len(b) == cookieBytes: // the other side is busy, and asks for another try
-		for i := range p.sides {
-			if a := p.sides[i].asked(binary.LittleEndian.Uint32(b[cookieReceiver:]), from, now); a != nil {
-				return []netip.AddrPort{a.from}
-			}
+			s.at = from
+			return nil
 		}
 	}
 	return nil
 }
 
-// meant reports whether a handshake message is for this side.
-func (s *side) meant(b []byte) bool {
-	h, err := blake2s.New128(s.mac)
+type questionID = [stun.TransactionIDSize]byte
+
+// question names what side i is asked at an address now. Nobody else can name it.
+func (p *pair) question(i int, at netip.AddrPort, now time.Time) (id questionID) {
+	h := hmac.New(sha256.New, p.secret)
+	fmt.Fprint(h, i, at, now.UnixNano()/int64(freshFor)) // never fails
+	copy(id[:], h.Sum(nil))
+	return id
+}
+
+// asked reports whether side i was asked this at an address lately.
+func (p *pair) asked(i int, id questionID, at netip.AddrPort, now time.Time) bool {
+	return id == p.question(i, at, now) || id == p.question(i, at, now.Add(-freshFor))
+}
+
+// build makes a message; nil: it cannot be made.
+func build(id questionID, what ...stun.Setter) []byte {
+	m, err := stun.Build(append(append([]stun.Setter{stun.NewTransactionIDSetter(id)}, what...), stun.Fingerprint)...)
 	if err != nil {
-		return false
-	}
-	end := len(b) - 2*macBytes
-	_, _ = h.Write(b[:end]) // never fails
-	return subtle.ConstantTimeCompare(h.Sum(nil), b[end:end+macBytes]) == 1
-}
-
-// ask passes a handshake of a side to where the other one is, or may be.
-func (p *pair) ask(i int, index uint32, from netip.AddrPort, now time.Time) []netip.AddrPort {
-	own, other := &p.sides[i], &p.sides[1-i]
-	own.forget(now)
-	other.forget(now)
-	var to []netip.AddrPort
-	if other.at.IsValid() {
-		to = append(to, other.at)
-	}
-	for _, a := range other.pending { // both may be elsewhere now
-		if !slices.Contains(to, a.from) && a.from != from {
-			to = append(to, a.from)
-		}
-	}
-	// From one place the newest counts, so that nobody drives out what comes from others by asking more often.
-	own.pending = slices.DeleteFunc(own.pending, func(a asking) bool { return a.from == from })
-	if len(own.pending) >= mostPending {
-		own.pending = own.pending[1:]
-	}
-	own.pending = append(own.pending, asking{index, from, to, now})
-	return to
-}
-
-// answer passes the answer to what side i has asked, and then knows where both are.
-func (p *pair) answer(i int, index uint32, from netip.AddrPort, now time.Time) []netip.AddrPort {
-	own, other := &p.sides[i], &p.sides[1-i]
-	a := own.asked(index, from, now)
-	if a == nil || a.from == from {
 		return nil
 	}
-	own.at, other.at = a.from, from
-	return []netip.AddrPort{a.from}
+	return m.Raw
 }
 
-// asked is what this side has asked whoever answers from an address; nil: nothing.
-func (s *side) asked(index uint32, from netip.AddrPort, now time.Time) *asking {
-	s.forget(now)
-	for i, a := range s.pending {
-		if a.index == index && slices.Contains(a.to, from) {
-			return &s.pending[i]
-		}
+// limits are what may pass. A pair has a share that no other can use up, and what it has over that is from what is for all. Only
+// what is passed counts.
+type limits struct {
+	own, handshakes, all *rate.Limiter
+}
+
+// What may pass at once, in bytes: more than the largest packet; and what of handshakes passes in any case, in bytes a second.
+const (
+	longestBurst   = 256 << 10
+	ownBurst       = 64 << 10
+	handshakeShare = 2 << 10
+)
+
+func newLimits(all *rate.Limiter) limits {
+	return limits{rate.NewLimiter(0, ownBurst), rate.NewLimiter(handshakeShare, handshakeShare), all}
+}
+
+// allow reports whether a message may pass now.
+func (l limits) allow(b []byte, now time.Time) bool {
+	if binary.LittleEndian.Uint32(b) != transport && l.handshakes.AllowN(now, len(b)) {
+		return true
 	}
-	return nil
+	return l.own.AllowN(now, len(b)) || l.all.AllowN(now, len(b))
 }
 
-func (s *side) forget(now time.Time) {
-	s.pending = slices.DeleteFunc(s.pending, func(a asking) bool { return now.Sub(a.at) > pendingFor })
+// divide gives one half to all in common, and of the other each its part.
+func divide(bytesPerSecond int64, pairs int) (own, all rate.Limit) {
+	half := rate.Limit(bytesPerSecond) / 2
+	return half / rate.Limit(max(pairs, 1)), half
 }

@@ -31,11 +31,15 @@ type orders struct {
 // each is a pair with its port.
 type each struct {
 	fleet.RelayPair
-	Port uint16 `json:"port"`
+	Port    uint16     `json:"port"`
+	Secrets [2]Secrets `json:"secrets"`
 }
 
-// longestBurst is what may pass at once, in bytes: more than the largest packet.
-const longestBurst = 256 << 10
+// Secrets authenticate the checks between this host and one for which it relays.
+type Secrets struct {
+	In  string `json:"in"`  // of what that host asks; hexadecimal
+	Out string `json:"out"` // of what it is asked
+}
 
 // serve relays as a file says until it is told to end. It needs no privilege, and gives up all.
 func serve(args []string) error {
@@ -73,7 +77,8 @@ func (r *relaying) obey(file string) error {
 	if err := note.Load(file, &want); err != nil {
 		return fmt.Errorf("reading what to relay: %w", err)
 	}
-	r.limit.SetLimit(rate.Limit(want.BytesPerSecond))
+	own, all := divide(want.BytesPerSecond, len(want.Pairs))
+	r.limit.SetLimit(all)
 	stays := map[each]bool{}
 	for _, e := range want.Pairs {
 		stays[e] = true
@@ -89,9 +94,9 @@ func (r *relaying) obey(file string) error {
 		if r.open[e] != nil {
 			continue
 		}
-		p, err := newPair(e.Keys)
+		p, err := newPair(e.Secrets)
 		if err == nil {
-			p.limit = r.limit
+			p.limits = newLimits(r.limit)
 			p.conn, err = net.ListenUDP("udp", &net.UDPAddr{Port: int(e.Port)})
 		}
 		if err != nil {
@@ -100,6 +105,9 @@ func (r *relaying) obey(file string) error {
 		}
 		r.open[e] = p
 		r.running.Go(p.serve)
+	}
+	for _, p := range r.open {
+		p.own.SetLimit(own)
 	}
 	return errors.Join(errs...)
 }

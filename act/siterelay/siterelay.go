@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"syscall"
@@ -33,10 +34,11 @@ const (
 
 // Config says what a relay may do.
 type Config struct {
-	Run            string // absolute folder for files that outlive the process, but not a reboot
-	Program        string // becomes the relay when it is started with the name of one of Shims
-	FirstPort      uint16 // of fleet.MostRelayed
-	BytesPerSecond int64  // of all pairs together
+	Run            string                            // absolute folder for files that outlive the process, but not a reboot
+	Program        string                            // becomes the relay when it is started with the name of one of Shims
+	FirstPort      uint16                            // of fleet.MostRelayed
+	BytesPerSecond int64                             // of all pairs together
+	Secrets        func(key string) (Secrets, error) // with a host that has a public key
 }
 
 // Relay is this host's.
@@ -44,8 +46,8 @@ type Relay struct {
 	config Config
 
 	mu      sync.Mutex
-	pairs   []each
-	unasked map[each]time.Time // since when nobody wants it
+	had     orders
+	unasked map[fleet.RelayPair]time.Time // since when nobody wants it
 }
 
 // linger is how long a pair is relayed that is not asked for any more: a controller that has begun again does not know yet
@@ -54,12 +56,10 @@ const linger = time.Minute
 
 // Open finds what an earlier process has left, and changes nothing.
 func Open(c Config) (*Relay, error) {
-	r := &Relay{config: c, unasked: map[each]time.Time{}}
-	var had orders
-	if err := note.Load(r.file(ordersFile), &had); err != nil && !errors.Is(err, os.ErrNotExist) {
+	r := &Relay{config: c, unasked: map[fleet.RelayPair]time.Time{}}
+	if err := note.Load(r.file(ordersFile), &r.had); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("reading what this host relays: %w: remove the file, and it begins anew", err)
 	}
-	r.pairs = had.Pairs
 	return r, nil
 }
 
@@ -70,19 +70,7 @@ func (r *Relay) file(name string) string { return filepath.Join(r.config.Run, na
 func (r *Relay) Apply(want []fleet.RelayPair, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var stay []each
-	for _, e := range r.pairs {
-		switch since, waits := r.unasked[e]; {
-		case slices.Contains(want, e.RelayPair):
-			delete(r.unasked, e)
-		case !waits:
-			r.unasked[e] = now
-		case now.Sub(since) > linger || slices.ContainsFunc(want, func(p fleet.RelayPair) bool { return p.Hosts == e.Hosts }): // with another key
-			delete(r.unasked, e)
-			continue
-		}
-		stay = append(stay, e)
-	}
+	stay := r.stay(want, now)
 	var errs []error
 	for _, p := range want {
 		if slices.ContainsFunc(stay, func(e each) bool { return e.RelayPair == p }) {
@@ -93,9 +81,38 @@ func (r *Relay) Apply(want []fleet.RelayPair, now time.Time) error {
 			errs = append(errs, err)
 			break
 		}
-		stay = append(stay, each{p, port})
+		stay = append(stay, each{RelayPair: p, Port: port})
+	}
+	for i := range stay {
+		for j, key := range stay[i].Keys {
+			s, err := r.config.Secrets(key)
+			if err != nil { // the process refuses this pair, and relays for others
+				errs = append(errs, fmt.Errorf("relaying for %s: %w", stay[i].Hosts[j], err))
+			}
+			stay[i].Secrets[j] = s
+		}
 	}
 	return errors.Join(append(errs, r.make(stay))...)
+}
+
+// stay are the pairs that are relayed further.
+func (r *Relay) stay(want []fleet.RelayPair, now time.Time) (stay []each) {
+	for _, e := range r.had.Pairs {
+		if e.Port < r.config.FirstPort || e.Port-r.config.FirstPort >= fleet.MostRelayed { // the ports were changed
+			continue
+		}
+		switch since, waits := r.unasked[e.RelayPair]; {
+		case slices.Contains(want, e.RelayPair):
+			delete(r.unasked, e.RelayPair)
+		case !waits:
+			r.unasked[e.RelayPair] = now
+		case now.Sub(since) > linger || slices.ContainsFunc(want, func(p fleet.RelayPair) bool { return p.Hosts == e.Hosts }): // with another key
+			delete(r.unasked, e.RelayPair)
+			continue
+		}
+		stay = append(stay, e)
+	}
+	return stay
 }
 
 // port is a free one.
@@ -120,23 +137,26 @@ func (r *Relay) make(pairs []each) error {
 	}
 	lives := !p.Gone()
 	if len(pairs) == 0 {
-		if !lives && len(r.pairs) == 0 {
+		if !lives && len(r.had.Pairs) == 0 {
 			return nil
 		}
 		return r.end(p)
 	}
-	same := slices.Equal(pairs, r.pairs)
-	if same && lives {
+	want := orders{r.config.BytesPerSecond, pairs}
+	if lives && reflect.DeepEqual(want, r.had) {
 		return nil
 	}
-	if err := note.Replace(r.file(ordersFile), orders{r.config.BytesPerSecond, pairs}); err != nil {
+	if err := note.Replace(r.file(ordersFile), want); err != nil {
 		return fmt.Errorf("noting what this host relays: %w", err)
 	}
-	r.pairs = pairs
+	r.had = want
 	if !lives {
 		return r.start()
 	}
-	if err := unix.Kill(p.PID, unix.SIGHUP); err != nil {
+	switch err := unix.Kill(p.PID, unix.SIGHUP); {
+	case errors.Is(err, unix.ESRCH): // it has just died
+		return r.start()
+	case err != nil:
 		return fmt.Errorf("telling the relay: %w", err)
 	}
 	return nil
@@ -179,9 +199,9 @@ func (r *Relay) start() (err error) {
 // end ends the process, and forgets everything.
 func (r *Relay) end(p host.Process) error {
 	if err := p.End(); err != nil {
-		return err
+		return fmt.Errorf("ending the relay: %w", err)
 	}
-	r.pairs = nil
+	r.had = orders{}
 	clear(r.unasked)
 	var errs []error
 	for _, name := range []string{ordersFile, processFile, LogFile} {
@@ -207,7 +227,7 @@ func (r *Relay) Remove() error {
 func (r *Relay) Ports() (all []fleet.RelayPort) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, e := range r.pairs {
+	for _, e := range r.had.Pairs {
 		all = append(all, fleet.RelayPort{Hosts: e.Hosts, Port: e.Port})
 	}
 	slices.SortFunc(all, func(a, b fleet.RelayPort) int { return slices.Compare(a.Hosts[:], b.Hosts[:]) })

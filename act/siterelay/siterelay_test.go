@@ -3,6 +3,7 @@ package siterelay
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,10 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/crypto/blake2s"
-	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+	"github.com/pion/stun/v3"
+	"golang.org/x/time/rate"
 
 	"pagurus/fleet"
+	"pagurus/internal/note"
 	"pagurus/internal/testkit"
 )
 
@@ -31,90 +33,177 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func newKey(t *testing.T) wgtypes.Key {
-	t.Helper()
-	k, err := wgtypes.GeneratePrivateKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k.PublicKey()
+// message is one of WireGuard's, as far as a relay sees.
+func message(kind uint32, size int) []byte {
+	return append(binary.LittleEndian.AppendUint32(nil, kind), make([]byte, size-4)...)
 }
 
-// message is one of WireGuard's, to a host with a public key.
-func message(kind, index uint32, to wgtypes.Key) []byte {
-	size, place := map[uint32]int{initiation: initiationBytes, response: responseBytes, cookie: cookieBytes, transport: 100}[kind], receiverPlace
-	switch kind {
-	case initiation:
-		place = senderPlace
-	case cookie, transport:
-		place = cookieReceiver
+// in and out are the secrets of a host with the relay, as the host has them.
+func in(of string) stun.MessageIntegrity  { return stun.MessageIntegrity("in of " + of) }
+func out(of string) stun.MessageIntegrity { return stun.MessageIntegrity("out of " + of) }
+
+func secretsOf(key string) (Secrets, error) {
+	return Secrets{hex.EncodeToString(in(key)), hex.EncodeToString(out(key))}, nil
+}
+
+// question is what a host asks a relay; of is whose secret it has.
+func question(of string) []byte {
+	return stun.MustBuild(stun.TransactionID, stun.BindingRequest, in(of), stun.Fingerprint).Raw
+}
+
+// answer is what a host says to a relay's question.
+func answer(of string, asked []byte) []byte {
+	m := &stun.Message{Raw: asked}
+	if m.Decode() != nil || m.Type != stun.BindingRequest || out(of).Check(m) != nil {
+		return nil
 	}
-	b := make([]byte, size)
-	binary.LittleEndian.PutUint32(b, kind)
-	binary.LittleEndian.PutUint32(b[place:], index)
-	if kind == initiation || kind == response {
-		sum := blake2s.Sum256(append([]byte("mac1----"), to[:]...))
-		h, _ := blake2s.New128(sum[:])
-		h.Write(b[:size-2*macBytes])
-		copy(b[size-2*macBytes:], h.Sum(nil))
-	}
-	return b
+	return stun.MustBuild(stun.NewTransactionIDSetter(m.TransactionID), stun.BindingSuccess, out(of), stun.Fingerprint).Raw
 }
 
 // What is passed where, step by step. Letters are addresses: a and b are the two hosts', and x is an attacker's, who
-// knows both public keys.
+// knows both public keys, has heard what passed, and has no private key.
 func TestPass(t *testing.T) {
-	keyA, keyB := newKey(t), newKey(t)
+	const (
+		asks    = "asks"    // and the relay asks back
+		says    = "says"    // answers what it, or another, was asked last
+		is      = "is"      // asks, and the relay answers: it is known there
+		late    = "late"    // says, when what it was asked is old
+		replays = "replays" // what the host has asked before
+	)
 	at := map[string]netip.AddrPort{}
-	for i, name := range []string{"a", "a2", "b", "b2", "x", "x2", "x3", "x4", "x5"} {
+	for i, name := range []string{"a", "a2", "b", "b2", "x", "x2"} {
 		at[name] = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), 7462)
 	}
-	ask := func(to wgtypes.Key, index uint32) []byte { return message(initiation, index, to) }
-	answer := func(to wgtypes.Key, index uint32) []byte { return message(response, index, to) }
-	packet := message(transport, 9, wgtypes.Key{})
-	broken := ask(keyB, 1)
-	broken[50] ^= 1
 	type step struct {
-		from string
-		what []byte
-		to   string // in order; empty: nowhere
+		from, does string // a host does it from its address, or from another's: "a x" is a's secret from x
+		to         string // of a packet; empty: nowhere
 	}
-	// a asks, b asks, and a answers b: then both are known.
-	agreed := []step{{"a", ask(keyB, 1), ""}, {"b", ask(keyA, 2), "a"}, {"a", answer(keyB, 2), "b"}, {"a", packet, "b"}, {"b", packet, "a"}}
+	packet, handshake := message(transport, 100), message(1, sizes[1])
+	agreed := []step{{"a", asks, ""}, {"a", says, ""}, {"b", asks, ""}, {"b", says, ""}, {"a", "packet", "b"}, {"b", "packet", "a"}}
+	then := func(more ...step) []step { return append(slices.Clone(agreed), more...) }
+	undisturbed := []step{{"b", "packet", "a"}, {"a", "packet", "b"}, {"b", "handshake", "a"}, {"x", "packet", ""}, {"x2", "packet", ""}}
 	for name, steps := range map[string][]step{
-		"they agree":                           agreed,
-		"nothing before":                       {{"a", packet, ""}, {"b", packet, ""}, {"a", answer(keyB, 1), ""}, {"a", message(cookie, 1, keyB), ""}},
-		"the other answers":                    {{"b", ask(keyA, 2), ""}, {"a", ask(keyB, 1), "b"}, {"b", answer(keyA, 1), "a"}, {"a", packet, "b"}},
-		"a busy host's cookie":                 {{"b", ask(keyA, 2), ""}, {"a", ask(keyB, 1), "b"}, {"b", message(cookie, 1, keyA), "a"}, {"a", packet, ""}},
-		"a stranger's packets":                 append(slices.Clone(agreed), step{"x", packet, ""}, step{"x", make([]byte, 10), ""}, step{"x", broken, ""}, step{"x", bytes.Repeat([]byte{1}, initiationBytes), ""}, step{"b", packet, "a"}),
-		"a foreign key's handshake":            append(slices.Clone(agreed), step{"x", ask(newKey(t), 7), ""}, step{"b", packet, "a"}),
-		"an old or foreign handshake":          append(slices.Clone(agreed), step{"x", ask(keyB, 1), "b"}, step{"b", packet, "a"}, step{"a", packet, "b"}, step{"x", packet, ""}),
-		"an answer from elsewhere":             append(slices.Clone(agreed), step{"a2", ask(keyB, 3), "b"}, step{"x", answer(keyA, 3), ""}, step{"b", packet, "a"}),
-		"an answer to oneself":                 append(slices.Clone(agreed), step{"x", ask(keyB, 7), "b"}, step{"x", answer(keyA, 7), ""}, step{"b", packet, "a"}),
-		"an answer to nothing":                 append(slices.Clone(agreed), step{"b", answer(keyA, 77), ""}, step{"a", packet, "b"}),
-		"a host moves":                         append(slices.Clone(agreed), step{"a2", ask(keyB, 3), "b"}, step{"b", packet, "a"}, step{"b", answer(keyA, 3), "a2"}, step{"b", packet, "a2"}, step{"a", packet, ""}),
-		"both move":                            append(slices.Clone(agreed), step{"a2", ask(keyB, 3), "b"}, step{"b2", ask(keyA, 4), "a a2"}, step{"a2", answer(keyB, 4), "b2"}, step{"b2", packet, "a2"}),
-		"an attacker asks from many addresses": append(slices.Clone(agreed), step{"x", ask(keyB, 11), "b"}, step{"x2", ask(keyB, 12), "b"}, step{"x3", ask(keyB, 13), "b"}, step{"x4", ask(keyB, 14), "b"}, step{"x5", ask(keyB, 15), "b"}, step{"b", packet, "a"}, step{"a", packet, "b"}),
+		"they agree":                       agreed,
+		"they are known":                   then(step{"a", is, ""}, step{"b", is, ""}),
+		"nothing before":                   {{"a", "packet", ""}, {"b", "handshake", ""}},
+		"one alone":                        {{"a", asks, ""}, {"a", says, ""}, {"a", "packet", ""}, {"b", "packet", ""}},
+		"one has only asked":               {{"a", asks, ""}, {"a", says, ""}, {"b", asks, ""}, {"b", "packet", ""}, {"a", "packet", ""}},
+		"an answer comes late":             {{"a", asks, ""}, {"a", late, ""}, {"b", asks, ""}, {"b", says, ""}, {"b", "packet", ""}},
+		"a host moves":                     then(step{"a a2", asks, ""}, step{"b", "packet", "a"}, step{"a a2", says, ""}, step{"b", "packet", "a2"}, step{"a", "packet", ""}),
+		"both move":                        then(step{"a a2", asks, ""}, step{"b b2", asks, ""}, step{"b b2", says, ""}, step{"a b2", says, ""}, step{"a a2", asks, ""}, step{"a a2", says, ""}, step{"b2", "packet", "a2"}),
+		"NAT gives a port to the other":    then(step{"b a", asks, ""}, step{"b a", says, ""}, step{"a", "packet", ""}, step{"a a2", asks, ""}, step{"a a2", says, ""}, step{"a", "packet", "a2"}),
+		"a stranger's packets":             then(append([]step{{"x", "packet", ""}, {"x", "handshake", ""}, {"x", "junk", ""}, {"x", "short", ""}}, undisturbed...)...),
+		"two addresses feign a handshake":  then(append([]step{{"x2", "handshake", ""}, {"x", "handshake", ""}, {"x2", "response", ""}, {"x", "response", ""}}, undisturbed...)...),
+		"before they agree":                append([]step{{"x2", "handshake", ""}, {"x", "handshake", ""}, {"x2", "response", ""}}, then(undisturbed...)...),
+		"another key":                      then(append([]step{{"c x", "ignored", ""}}, undisturbed...)...),
+		"what a host asked, sent again":    then(append([]step{{"a x", replays, ""}}, undisturbed...)...),
+		"its answer, from elsewhere":       then(append([]step{{"a a2", asks, ""}, {"a x", says, ""}}, undisturbed...)...),
+		"the relay's question, sent back":  then(append([]step{{"a x", replays, ""}, {"x", "reflects", ""}}, undisturbed...)...),
+		"one side speaks for the other":    then(append([]step{{"a x", replays, ""}, {"b x", says, ""}}, undisturbed...)...),
+		"junk of a size and of a kind not": then(append([]step{{"a", "junk", ""}, {"a", "short", ""}}, undisturbed...)...),
 	} {
-		p, err := newPair([2]string{keyA.String(), keyB.String()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		now := time.Unix(1e9, 0)
-		for i, s := range steps {
-			var want []netip.AddrPort
-			for _, n := range strings.Fields(s.to) {
-				want = append(want, at[n])
+		play := func(steps []step) {
+			p, err := newPair([2]Secrets{must(secretsOf("a")), must(secretsOf("b"))})
+			if err != nil {
+				t.Fatal(err)
 			}
-			now = now.Add(time.Millisecond)
-			if got := p.pass(s.what, at[s.from], now); !slices.Equal(got, want) {
-				t.Errorf("%s, step %d: %v, wanted %v", name, i+1, got, want)
+			now := time.Unix(1e9, 0)
+			old, asked := question("a"), []byte(nil)
+			for i, s := range steps {
+				now = now.Add(time.Millisecond)
+				who, from, elsewhere := strings.Cut(s.from, " ")
+				if !elsewhere {
+					from = who
+				}
+				wrong := func(what string) { t.Errorf("%s, step %d (%s %s): %s", name, i+1, s.from, s.does, what) }
+				pass := func(b []byte) {
+					got := p.pass(b, at[from])
+					if p.check(b, at[from], now) != nil || got != at[s.to] {
+						wrong(fmt.Sprintf("it goes to %v, wanted %v", got, at[s.to]))
+					}
+				}
+				switch s.does {
+				case asks, replays:
+					b := old
+					if s.does == asks {
+						b = question(who)
+					}
+					if asked = p.check(b, at[from], now); answer(who, asked) == nil {
+						wrong("the relay does not ask back")
+					}
+				case late:
+					now = now.Add(2 * freshFor)
+					_ = p.check(answer(who, asked), at[from], now)
+				case says:
+					if p.check(answer(who, asked), at[from], now) != nil {
+						wrong("an answer is answered")
+					}
+				case is:
+					b := question(who)
+					m, want := &stun.Message{Raw: p.check(b, at[from], now)}, &stun.Message{Raw: b}
+					if m.Decode() != nil || want.Decode() != nil || m.Type != stun.BindingSuccess || m.TransactionID != want.TransactionID {
+						wrong("it is not answered")
+					}
+				case "ignored":
+					if p.check(question(who), at[from], now) != nil {
+						wrong("it is heard")
+					}
+				case "reflects":
+					if p.check(asked, at[from], now) != nil {
+						wrong("it is heard")
+					}
+				case "packet":
+					pass(packet)
+				case "handshake":
+					pass(handshake)
+				case "response":
+					pass(message(2, sizes[2]))
+				case "junk":
+					pass(bytes.Repeat([]byte{1}, sizes[1]))
+				case "short":
+					pass(message(1, 100))
+				}
 			}
 		}
-		late := now.Add(pendingFor + time.Second)
-		if got := p.pass(answer(keyA, 3), at["b"], late); got != nil {
-			t.Errorf("%s: an answer after %v is passed to %v", name, pendingFor, got)
-		}
+		play(steps)
+	}
+	if _, err := newPair([2]Secrets{{}, must(secretsOf("b"))}); err == nil {
+		t.Error("a host without a secret is relayed for")
+	}
+}
+
+func must(s Secrets, err error) Secrets {
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// A pair has its share, and handshakes theirs, whatever others use.
+func TestAPairHasItsShare(t *testing.T) {
+	const bytesPerSecond = 1 << 20
+	own, common := divide(bytesPerSecond, 4)
+	if sum := 4*own + common; sum != bytesPerSecond {
+		t.Errorf("all together may pass %v bytes a second", sum)
+	}
+	all := rate.NewLimiter(common, longestBurst)
+	greedy, modest := newLimits(all), newLimits(all)
+	greedy.own.SetLimit(own)
+	modest.own.SetLimit(own)
+	now := time.Unix(1e9, 0)
+	packet := message(transport, 1400)
+	passed := 0
+	for greedy.allow(packet, now) {
+		passed += len(packet)
+	}
+	if passed > longestBurst+ownBurst {
+		t.Errorf("%d bytes passed at once", passed)
+	}
+	if !modest.allow(packet, now) {
+		t.Error("another pair has nothing left")
+	}
+	if !greedy.allow(message(1, sizes[1]), now) {
+		t.Error("a handshake does not pass")
 	}
 }
 
@@ -155,12 +244,34 @@ func (e endpoint) hears(b []byte) bool {
 	}
 }
 
+// begins has an endpoint say where it is, until the relay knows.
+func (e endpoint) begins(of string, port uint16) {
+	e.t.Helper()
+	b := make([]byte, 2000)
+	testkit.Until(e.t, 10*time.Second, of+" is known to the relay", func() bool {
+		e.send(question(of), port)
+		_ = e.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		n, err := e.Read(b)
+		if err != nil {
+			return false
+		}
+		m := &stun.Message{Raw: append([]byte(nil), b[:n]...)}
+		if m.Decode() == nil && m.Type == stun.BindingSuccess {
+			return true
+		}
+		if says := answer(of, b[:n]); says != nil {
+			e.send(says, port)
+		}
+		return false
+	})
+}
+
 // The process relays while its starter restarts, changes what it does without disturbing what stays, has no
 // capability, and ends when nothing is left to do.
 func TestTheProcess(t *testing.T) {
 	testkit.Root(t)
 	testkit.Leftovers(t)
-	c := Config{Run: t.TempDir(), Program: "/proc/self/exe", FirstPort: 47470, BytesPerSecond: 1 << 20}
+	c := Config{Run: t.TempDir(), Program: "/proc/self/exe", FirstPort: 47470, BytesPerSecond: 1 << 20, Secrets: secretsOf}
 	open := func() *Relay {
 		r, err := Open(c)
 		if err != nil {
@@ -170,9 +281,8 @@ func TestTheProcess(t *testing.T) {
 	}
 	r := open()
 	t.Cleanup(func() { _ = r.Remove() })
-	keyA, keyB := newKey(t), newKey(t)
-	one := fleet.RelayPair{Hosts: [2]fleet.HostID{"a", "b"}, Keys: [2]string{keyA.String(), keyB.String()}}
-	two := fleet.RelayPair{Hosts: [2]fleet.HostID{"a", "c"}, Keys: [2]string{keyA.String(), newKey(t).String()}}
+	one := fleet.RelayPair{Hosts: [2]fleet.HostID{"a", "b"}, Keys: [2]string{"a", "b"}}
+	two := fleet.RelayPair{Hosts: [2]fleet.HostID{"a", "c"}, Keys: [2]string{"a", "c"}}
 	begun := time.Now()
 	apply := func(at time.Time, pairs ...fleet.RelayPair) {
 		t.Helper()
@@ -183,16 +293,9 @@ func TestTheProcess(t *testing.T) {
 	apply(begun, one)
 	port := r.Ports()[0].Port
 	a, b := newEndpoint(t), newEndpoint(t)
-	packet := message(transport, 5, keyB)
-	testkit.Until(t, 10*time.Second, "both agree", func() bool {
-		a.send(message(initiation, 1, keyB), port)
-		b.send(message(initiation, 2, keyA), port)
-		if !a.hears(message(initiation, 2, keyA)) {
-			return false
-		}
-		a.send(message(response, 2, keyB), port)
-		return b.hears(message(response, 2, keyB))
-	})
+	packet := message(transport, 100)
+	a.begins("a", port)
+	b.begins("b", port)
 	passes := func(when string) {
 		t.Helper()
 		a.send(packet, port)
@@ -226,6 +329,22 @@ func TestTheProcess(t *testing.T) {
 	if again, err := r.process(); err != nil || again == p || !again.Lives() {
 		t.Errorf("a process that died is not started again: %v, %v", again, err)
 	}
+	a.begins("a", r.Ports()[0].Port) // it runs
+	// Another bound and other ports count at once.
+	c.BytesPerSecond = 2 << 20
+	r = open()
+	apply(begun.Add(31*time.Second), one)
+	var had orders
+	if err := note.Load(filepath.Join(c.Run, ordersFile), &had); err != nil || had.BytesPerSecond != c.BytesPerSecond {
+		t.Errorf("another bound is not passed on: %+v, %v", had, err)
+	}
+	a.begins("a", r.Ports()[0].Port)
+	c.FirstPort += 100
+	r = open()
+	apply(begun.Add(31*time.Second), one)
+	if now := r.Ports(); len(now) != 1 || now[0].Port < c.FirstPort {
+		t.Errorf("with other ports it relays at %v", now)
+	}
 	apply(begun.Add(32 * time.Second))
 	apply(begun.Add(32*time.Second + linger + time.Second))
 	if again, err := r.process(); err != nil || again.PID != 0 || len(r.Ports()) > 0 {
@@ -239,28 +358,33 @@ func TestTheProcess(t *testing.T) {
 // No more passes than was allowed.
 func TestTheRateIsBounded(t *testing.T) {
 	testkit.Root(t)
-	keyA, keyB := newKey(t), newKey(t)
 	file := filepath.Join(t.TempDir(), "orders")
-	r, err := Open(Config{Run: filepath.Dir(file), Program: "/proc/self/exe", FirstPort: 47570, BytesPerSecond: 1})
+	r, err := Open(Config{Run: filepath.Dir(file), Program: "/proc/self/exe", FirstPort: 47570, BytesPerSecond: 1, Secrets: secretsOf})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Remove() })
-	if err := r.Apply([]fleet.RelayPair{{Hosts: [2]fleet.HostID{"a", "b"}, Keys: [2]string{keyA.String(), keyB.String()}}}, time.Now()); err != nil {
+	if err := r.Apply([]fleet.RelayPair{{Hosts: [2]fleet.HostID{"a", "b"}, Keys: [2]string{"a", "b"}}}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	port := r.Ports()[0].Port
 	a, b := newEndpoint(t), newEndpoint(t)
-	testkit.Until(t, 10*time.Second, "the process passes a handshake", func() bool {
-		a.send(message(initiation, 1, keyB), port)
-		b.send(message(initiation, 2, keyA), port)
-		return a.hears(message(initiation, 2, keyA))
-	})
-	for range 2 * longestBurst / initiationBytes {
-		a.send(message(initiation, 1, keyB), port)
+	a.begins("a", port)
+	b.begins("b", port)
+	packet, last := message(transport, 1000), message(transport, 999)
+	stranger := newEndpoint(t)
+	for range 1000 { // nobody's, so it costs nothing
+		stranger.send(packet, port)
 	}
-	b.send(message(initiation, 3, keyA), port)
-	if a.hears(message(initiation, 3, keyA)) {
+	testkit.Until(t, 3*time.Second, "a packet passes, as others' junk does not count", func() bool {
+		b.send(packet, port)
+		return a.hears(packet)
+	})
+	for range 2 * (longestBurst + ownBurst) / len(packet) {
+		a.send(packet, port)
+	}
+	b.send(last, port)
+	if a.hears(last) {
 		t.Error("after more than the burst the next message still passes")
 	}
 }

@@ -10,9 +10,12 @@ import (
 	"github.com/pion/stun/v3"
 )
 
+// asks makes a question no shorter than its answer: the controller says nothing to others.
+var asks = stun.NewSoftware("Pagurus asks how it is seen here")
+
 // AskServer asks a STUN server how it sees the device's port. Mapped has the answer when it has come.
 func (c *Checks) AskServer(at netip.AddrPort) error {
-	m, err := stun.Build(stun.TransactionID, stun.BindingRequest, stun.Fingerprint)
+	m, err := stun.Build(stun.TransactionID, stun.BindingRequest, asks, stun.Fingerprint)
 	if err != nil {
 		return err
 	}
@@ -45,23 +48,30 @@ func (c *Checks) askDue(now time.Time) {
 			delete(c.asked, id)
 		}
 	}
-	for key, p := range c.peers {
-		pace := p.pace(now)
-		for _, w := range p.ways {
-			if now.Before(w.next) || len(c.asked) >= mostAsked {
-				continue
-			}
-			w.next = now.Add(pace)
-			if w.works(now) {
-				w.next = now.Add(checkAgain)
-			}
-			m, err := stun.Build(stun.TransactionID, stun.BindingRequest, p.out, stun.Fingerprint)
-			if err != nil {
-				continue
-			}
-			c.asked[m.TransactionID] = question{key, w.At, now}
-			_ = c.send(m, w.At)
+	for _, all := range []map[string]*checked{c.peers, c.relays} {
+		for _, p := range all {
+			c.askPeer(p, now)
 		}
+	}
+}
+
+// askPeer makes the checks of a peer or relay that are due.
+func (c *Checks) askPeer(p *checked, now time.Time) {
+	pace := p.pace(now)
+	for _, w := range p.ways {
+		if now.Before(w.next) || len(c.asked) >= mostAsked {
+			continue
+		}
+		w.next = now.Add(pace)
+		if w.works(now) {
+			w.next = now.Add(checkAgain)
+		}
+		m, err := stun.Build(stun.TransactionID, stun.BindingRequest, p.out, stun.Fingerprint)
+		if err != nil {
+			continue
+		}
+		c.asked[m.TransactionID] = question{p, w.At, now}
+		_ = c.send(m, w.At)
 	}
 }
 
@@ -94,11 +104,36 @@ func (c *Checks) listen(socket *net.IPConn) {
 			continue
 		}
 		at := netip.AddrPortFrom(addr.Unmap().WithZone(from.Zone), binary.BigEndian.Uint16(b))
+		if !c.worthwhile(b[udpBytes:n], at) {
+			continue
+		}
 		m := &stun.Message{Raw: append([]byte(nil), b[udpBytes:n]...)}
 		if m.Decode() == nil {
 			c.hear(m, at, time.Now())
 		}
 	}
+}
+
+// worthwhile reports whether a message is read at all: it answers a question, comes from where a peer may be, or is one of
+// a few. To read it costs a comparison with every peer's secret.
+func (c *Checks) worthwhile(b []byte, from netip.AddrPort) bool {
+	const idPlace = 8
+	if len(b) < idPlace+stun.TransactionIDSize {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, answers := c.asked[[stun.TransactionIDSize]byte(b[idPlace:])]; answers {
+		return true
+	}
+	for _, all := range []map[string]*checked{c.peers, c.relays} {
+		for _, p := range all {
+			if p.find(from) != nil {
+				return true
+			}
+		}
+	}
+	return c.limit.Allow()
 }
 
 // hear handles a message. Whoever sent it has proved nothing yet.
@@ -109,6 +144,13 @@ func (c *Checks) hear(m *stun.Message, from netip.AddrPort, now time.Time) {
 	case stun.BindingRequest:
 		for _, p := range c.peers {
 			if p.in.Check(m) == nil {
+				p.learn(from)
+				c.answer(p, m, from)
+				return
+			}
+		}
+		for _, p := range c.relays { // nobody else asks in a relay's name
+			if p.find(from) != nil && p.in.Check(m) == nil {
 				c.answer(p, m, from)
 				return
 			}
@@ -118,12 +160,12 @@ func (c *Checks) hear(m *stun.Message, from netip.AddrPort, now time.Time) {
 		if !known || q.to != from {
 			return
 		}
-		if q.peer == "" {
+		if q.peer == nil {
 			c.noteMapped(m, from, now)
 			return
 		}
-		p := c.peers[q.peer]
-		if p == nil || p.out.Check(m) != nil {
+		p := q.peer
+		if p.out.Check(m) != nil {
 			return
 		}
 		delete(c.asked, m.TransactionID)
@@ -135,7 +177,6 @@ func (c *Checks) hear(m *stun.Message, from netip.AddrPort, now time.Time) {
 
 // answer answers a peer's check.
 func (c *Checks) answer(p *checked, m *stun.Message, from netip.AddrPort) {
-	p.learn(from)
 	seen := &stun.XORMappedAddress{IP: from.Addr().AsSlice(), Port: int(from.Port())}
 	r, err := stun.Build(stun.NewTransactionIDSetter(m.TransactionID), stun.BindingSuccess, seen, p.in, stun.Fingerprint)
 	if err == nil {

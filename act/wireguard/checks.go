@@ -15,6 +15,7 @@ import (
 
 	"github.com/pion/stun/v3"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
@@ -33,10 +34,12 @@ type Checks struct {
 	private wgtypes.Key
 	v4, v6  *net.IPConn // nil: this host has none
 	over    chan struct{}
+	limit   *rate.Limiter // of others' questions
 	running sync.WaitGroup
 
 	mu     sync.Mutex
 	peers  map[string]*checked // by public key
+	relays map[string]*checked // hosts that relay between this one and peers, by public key; they may be peers, too
 	asked  map[[stun.TransactionIDSize]byte]question
 	mapped map[bool]mapping // of IPv4 (true) and IPv6
 }
@@ -62,7 +65,7 @@ type Way struct {
 }
 
 type question struct {
-	peer string // empty: a server
+	peer *checked // nil: a server
 	to   netip.AddrPort
 	at   time.Time
 }
@@ -84,13 +87,14 @@ const (
 	mappedFor   = 3 * time.Minute // how long an answer of a server counts
 	mostLearnt  = 4               // ways that nobody gave, of a peer
 	mostAsked   = 4096
+	mostHeard   = 1000 // questions a second from where no peer is known to be
 )
 
 // OpenChecks begins to answer peers' checks. They are asked once Seek names them.
 func (d *Device) OpenChecks() (*Checks, error) {
 	c := &Checks{
 		port: d.config.Port, private: d.key.private(), over: make(chan struct{}),
-		peers: map[string]*checked{}, asked: map[[stun.TransactionIDSize]byte]question{}, mapped: map[bool]mapping{},
+		peers: map[string]*checked{}, relays: map[string]*checked{}, limit: rate.NewLimiter(mostHeard, mostHeard), asked: map[[stun.TransactionIDSize]byte]question{}, mapped: map[bool]mapping{},
 	}
 	var err error
 	if c.v4, err = openRaw("ip4:udp", d.config.Port); err != nil {
@@ -153,6 +157,9 @@ func prepare(fd int, v4 bool, port uint16) error {
 			return fmt.Errorf("having the kernel sum up packets: %w", err)
 		}
 	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 0); err != nil { // Go allows it; a check is for one host
+		return fmt.Errorf("having nothing sent to all: %w", err)
+	}
 	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
 		return fmt.Errorf("setting what the socket hears: %w", err)
 	}
@@ -172,34 +179,40 @@ func (c *Checks) Close() error {
 	return errors.Join(errs...)
 }
 
-// Seek says which peers to look for, by public key, and the ways to try, best first. What is known of those that stay stays.
-func (c *Checks) Seek(peers map[string][]netip.AddrPort) error {
+// Seek says which peers to look for, by public key, and the ways to try, best first; and which hosts relay, and at which ports, so
+// that they know where this host is. What is known of those that stay stays. One whose key is unusable keeps nobody else from
+// being looked for.
+func (c *Checks) Seek(peers, relays map[string][]netip.AddrPort) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return errors.Join(c.lookFor(c.peers, peers, ofPeer), c.lookFor(c.relays, relays, ofRelay))
+}
+
+func (c *Checks) lookFor(has map[string]*checked, want map[string][]netip.AddrPort, of purpose) error {
 	var errs []error
-	for key := range c.peers {
-		if _, stays := peers[key]; !stays {
-			delete(c.peers, key)
+	for key := range has {
+		if _, stays := want[key]; !stays {
+			delete(has, key)
 		}
 	}
-	for key, ways := range peers {
-		p := c.peers[key]
+	for key, ways := range want {
+		p := has[key]
 		if p == nil {
 			p = &checked{since: time.Now()}
 			var err error
-			if p.out, p.in, err = c.secrets(key); err != nil {
+			if p.out, p.in, err = secrets(c.private, key, of); err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			c.peers[key] = p
+			has[key] = p
 		}
-		p.give(ways)
+		p.give(ways, of == ofPeer)
 	}
 	return errors.Join(errs...)
 }
 
-// give replaces the ways that were given. Those that were learnt stay behind them.
-func (p *checked) give(ways []netip.AddrPort) {
+// give replaces the ways that were given. Those that were learnt may stay behind them.
+func (p *checked) give(ways []netip.AddrPort, learnt bool) {
 	var all []*way
 	for _, at := range ways {
 		w := p.find(at)
@@ -211,7 +224,7 @@ func (p *checked) give(ways []netip.AddrPort) {
 		all = append(all, w)
 	}
 	for _, w := range p.ways {
-		if !slices.Contains(all, w) && (!w.given || !w.Answered.IsZero()) {
+		if learnt && !slices.Contains(all, w) && (!w.given || !w.Answered.IsZero()) {
 			w.given = false
 			all = append(all, w)
 		}
@@ -278,13 +291,21 @@ func (c *Checks) Mapped() (all []netip.AddrPort) {
 	return all
 }
 
-// secrets authenticate what passes between this host and a peer: each has its private key, and the other's public one.
-func (c *Checks) secrets(key string) (out, in stun.MessageIntegrity, err error) {
+// purpose is what a secret is for, so that what is said for one means nothing for another.
+type purpose string
+
+const (
+	ofPeer  purpose = "pagurus check"
+	ofRelay purpose = "pagurus relay"
+)
+
+// secrets authenticate what passes between this host and another: each has its private key, and the other's public one.
+func secrets(own wgtypes.Key, key string, of purpose) (out, in stun.MessageIntegrity, err error) {
 	peer, err := wgtypes.ParseKey(key)
 	if err != nil {
 		return nil, nil, err
 	}
-	private, err := ecdh.X25519().NewPrivateKey(c.private[:])
+	private, err := ecdh.X25519().NewPrivateKey(own[:])
 	if err != nil {
 		return nil, nil, err
 	}
@@ -294,14 +315,20 @@ func (c *Checks) secrets(key string) (out, in stun.MessageIntegrity, err error) 
 	}
 	common, err := private.ECDH(public)
 	if err != nil {
-		return nil, nil, fmt.Errorf("a peer's key is unusable: %w", err)
+		return nil, nil, fmt.Errorf("the key %s is unusable: %w", key, err)
 	}
-	own := c.private.PublicKey()
 	secret := func(from, to wgtypes.Key) stun.MessageIntegrity {
-		sum := sha256.Sum256(slices.Concat([]byte("pagurus check"), common, from[:], to[:]))
+		sum := sha256.Sum256(slices.Concat([]byte(of), common, from[:], to[:]))
 		return sum[:]
 	}
-	return secret(own, peer), secret(peer, own), nil
+	return secret(own.PublicKey(), peer), secret(peer, own.PublicKey()), nil
+}
+
+// RelaySecrets authenticate the checks between this host as a relay and a host for which it relays, by that one's public key: what
+// it asks, and what it is asked.
+func (d *Device) RelaySecrets(key string) (asks, asked []byte, err error) {
+	asked, asks, err = secrets(d.key.private(), key, ofRelay)
+	return asks, asked, err
 }
 
 // send sends a message from the device's port.

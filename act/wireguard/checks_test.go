@@ -1,12 +1,14 @@
 package wireguard
 
 import (
+	"encoding/base64"
 	"net"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/pion/stun/v3"
+	"golang.org/x/time/rate"
 
 	"pagurus/internal/testkit"
 )
@@ -27,7 +29,7 @@ func (s *station) at() netip.AddrPort { return netip.AddrPortFrom(s.Addr, s.End(
 
 func (c *Checks) seek(t *testing.T, s *station, at ...netip.AddrPort) {
 	t.Helper()
-	if err := c.Seek(map[string][]netip.AddrPort{s.End().Key: at}); err != nil {
+	if err := c.Seek(map[string][]netip.AddrPort{s.End().Key: at}, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -144,4 +146,93 @@ func TestAServerSaysHowAHostIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Until(t, 5*time.Second, "the server's answer", func() bool { m := c.Mapped(); return len(m) == 1 && m[0] == a.at() })
+}
+
+// A relay that has this host's secret hears where it is, and asks back. Nobody asks in its name, nor from elsewhere.
+func TestARelayIsToldWhereAHostIs(t *testing.T) {
+	all := stations(t, 3)
+	a, relay, other := all[0], all[1], all[2]
+	a.apply()
+	c := a.checks()
+	var at, elsewhere net.PacketConn
+	relay.Must(func() (err error) {
+		if at, err = net.ListenPacket("udp4", netip.AddrPortFrom(relay.Addr, 7470).String()); err == nil {
+			elsewhere, err = net.ListenPacket("udp4", netip.AddrPortFrom(relay.Addr, 7471).String())
+		}
+		return err
+	})
+	defer at.Close()
+	defer elsewhere.Close()
+	ends := netip.AddrPortFrom(relay.Addr, 7470)
+	low := base64.StdEncoding.EncodeToString(make([]byte, 32)) // of what this has in common with others everybody knows
+	err := c.Seek(map[string][]netip.AddrPort{low: {ends}}, map[string][]netip.AddrPort{relay.End().Key: {ends}})
+	if err == nil {
+		t.Error("an unusable key is not told")
+	}
+	asks, asked, err := relay.RelaySecrets(a.End().Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, _, err := other.RelaySecrets(a.End().Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hears := func(conn net.PacketConn, kind stun.MessageType, secret []byte) *stun.Message {
+		b := make([]byte, 1500)
+		for {
+			_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+			n, _, err := conn.ReadFrom(b)
+			if err != nil {
+				return nil
+			}
+			m := &stun.Message{Raw: append([]byte(nil), b[:n]...)}
+			if m.Decode() == nil && m.Type == kind && stun.MessageIntegrity(secret).Check(m) == nil {
+				return m
+			}
+		}
+	}
+	if hears(at, stun.BindingRequest, asks) == nil {
+		t.Fatal("the relay is not told, though another key is unusable")
+	}
+	for name, s := range map[string]struct {
+		by     net.PacketConn
+		secret []byte
+		is     bool
+	}{
+		"the relay":           {at, asked, true},
+		"from another port":   {elsewhere, asked, false},
+		"with the other half": {at, asks, false},
+		"another host":        {at, stranger, false},
+	} {
+		q := stun.MustBuild(stun.TransactionID, stun.BindingRequest, stun.MessageIntegrity(s.secret), stun.Fingerprint)
+		if _, err := s.by.WriteTo(q.Raw, net.UDPAddrFromAddrPort(a.at())); err != nil {
+			t.Fatal(err)
+		}
+		if m := hears(s.by, stun.BindingSuccess, s.secret); (m != nil && m.TransactionID == q.TransactionID) != s.is {
+			t.Errorf("%s: it is answered: %v", name, m != nil)
+		}
+	}
+}
+
+// Questions from anywhere are read up to a bound; those from where a peer is, and answers, always.
+func TestStrangersDoNotKeepPeersFromBeingHeard(t *testing.T) {
+	peer, stranger := netip.MustParseAddrPort("203.0.113.1:4711"), netip.MustParseAddrPort("198.51.100.1:1")
+	asked := stun.MustBuild(stun.TransactionID, stun.BindingRequest)
+	c := &Checks{limit: rate.NewLimiter(mostHeard, mostHeard), peers: map[string]*checked{"b": {ways: []*way{{Way: Way{At: peer}}}}}, asked: map[[stun.TransactionIDSize]byte]question{asked.TransactionID: {}}}
+	read := 0
+	for range 10 * mostHeard {
+		if c.worthwhile(stun.MustBuild(stun.TransactionID, stun.BindingRequest).Raw, stranger) {
+			read++
+		}
+	}
+	if read < mostHeard || read > 5*mostHeard {
+		t.Errorf("%d questions of strangers are read", read)
+	}
+	c.limit.SetLimit(0)
+	if c.worthwhile(stun.MustBuild(stun.TransactionID, stun.BindingRequest).Raw, stranger) || c.worthwhile(asked.Raw[:10], peer) {
+		t.Error("one more is read, or one that is too short")
+	}
+	if !c.worthwhile(stun.MustBuild(stun.TransactionID, stun.BindingRequest).Raw, peer) || !c.worthwhile(asked.Raw, stranger) {
+		t.Error("a peer, or an answer, is not read")
+	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,10 +48,21 @@ func openEncryption(f roles.Agent, log *slog.Logger, readdress func(tunnels, soc
 		return nil, err
 	}
 	e := &encryption{choice: f.Encryption, state: f.StateDir, device: device, readdress: readdress, log: log}
-	if f.Relay != fleet.RelayOff {
-		e.relay, err = siterelay.Open(siterelay.Config{Run: run, Program: program, FirstPort: f.RelayPort, BytesPerSecond: f.RelayBandwidth})
+	relay, err := siterelay.Open(siterelay.Config{Run: run, Program: program, FirstPort: f.RelayPort, BytesPerSecond: f.RelayBandwidth, Secrets: e.relaySecrets})
+	switch {
+	case err != nil:
+		return e, err
+	case f.Relay == fleet.RelayOff: // it may have been on
+		return e, relay.Remove()
 	}
-	return e, err
+	e.relay = relay
+	return e, nil
+}
+
+// relaySecrets are those that this host has with another as its relay.
+func (e *encryption) relaySecrets(key string) (siterelay.Secrets, error) {
+	asks, asked, err := e.device.RelaySecrets(key)
+	return siterelay.Secrets{In: hex.EncodeToString(asks), Out: hex.EncodeToString(asked)}, err
 }
 
 // relayEvery is how often it is looked after whether the relay runs.
@@ -77,7 +89,8 @@ func (e *encryption) Encrypt(ctx context.Context, w *fleet.WireGuard) error {
 func (e *encryption) encrypt(ctx context.Context, w *fleet.WireGuard) error {
 	if w == nil {
 		e.readdress(netip.Addr{}, netip.Addr{})
-		return errors.Join(e.lead(nil), e.device.Remove())
+		e.lead(nil)
+		return e.device.Remove()
 	}
 	own := *w
 	if !own.Address.IsValid() { // the host has no number, and Apply says so
@@ -94,7 +107,8 @@ func (e *encryption) encrypt(ctx context.Context, w *fleet.WireGuard) error {
 		return err
 	}
 	e.readdress(e.device.Local(own), e.device.Numbered(own)) // it may be another link now
-	return e.lead(&own)
+	e.lead(&own)
+	return nil
 }
 
 // seek begins to look for peers in other networks. server is the controller, which says how it sees the device's port.
@@ -109,8 +123,9 @@ func (e *encryption) seek(own func() netip.Addr, server string, log *slog.Logger
 	return nil
 }
 
-// lead has the peers in other networks looked for, and relays for others. This host's own traffic does not wait for that.
-func (e *encryption) lead(w *fleet.WireGuard) error {
+// lead has the peers in other networks looked for, and relays for others. This host's own traffic does not wait for
+// that, nor fail by it: what is wrong with one peer must not keep jobs from their networks.
+func (e *encryption) lead(w *fleet.WireGuard) {
 	if e.relay != nil {
 		var pairs []fleet.RelayPair
 		if w != nil {
@@ -122,9 +137,11 @@ func (e *encryption) lead(w *fleet.WireGuard) error {
 		e.keepRelay()
 	}
 	if e.paths == nil {
-		return nil
+		return
 	}
-	return e.paths.want(w)
+	if err := e.paths.want(w); err != nil {
+		e.log.Warn("not all peers in other networks are looked for", "cause", err)
+	}
 }
 
 // refusal says that this host may not encrypt; nil: it may.

@@ -4,11 +4,15 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	machine "pagurus/act/host"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
+	"pagurus/internal/note"
 )
 
 // A host that may not encrypt says so, and listens nowhere in clear.
@@ -35,5 +39,39 @@ func TestHostThatMayNotEncrypt(t *testing.T) {
 	}
 	if err := e.Encrypt(context.Background(), nil); err != nil || sockets.IsValid() {
 		t.Errorf("where nothing is encrypted: %v, at %s", err, sockets)
+	}
+}
+
+// A relay that runs ends when its host's agent is started again with --relay off.
+func TestAHostThatRelaysNoMore(t *testing.T) {
+	run := t.TempDir()
+	relay := exec.Command("sleep", "100")
+	if err := relay.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = relay.Wait(); close(ended) }()
+	t.Cleanup(func() { _ = relay.Process.Kill(); <-ended })
+	is, err := machine.Find(relay.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := note.Replace(filepath.Join(run, "relay.process"), is); err != nil {
+		t.Fatal(err)
+	}
+	for _, choice := range []fleet.Relaying{fleet.RelayOn, fleet.RelayOff} {
+		e, err := openEncryption(roles.Agent{RunDir: run, StateDir: t.TempDir(), WireGuardPort: 1, RelayPort: 7470, Relay: choice}, slog.New(slog.DiscardHandler), func(_, _ netip.Addr) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is.Lives() != (choice == fleet.RelayOn) {
+			t.Errorf("with --relay %s the relay lives: %v", choice, is.Lives())
+		}
+		if err := e.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(run, "relay*")); len(left) > 0 {
+		t.Errorf("left are %v", left)
 	}
 }

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"math/bits"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,11 +46,14 @@ type far struct {
 	relayed time.Time // since when it is this one
 	called  time.Time
 	heard   time.Time
-	seen    wireguard.Seen // at the last turn
-	counted wireguard.Seen // a while ago, to count bytes
-	since   time.Time      // of counted
-	most    time.Time      // when path.BytesPerSecond was counted
-	burst   time.Time      // of the last one
+	unheard time.Time                    // since when it is called where it is now, and has sent nothing
+	silent  map[netip.AddrPort]time.Time // where it answers checks, and nothing came inside
+	dead    map[fleet.HostID]time.Time   // relays by which nothing came
+	seen    wireguard.Seen               // at the last turn
+	counted wireguard.Seen               // a while ago, to count bytes
+	since   time.Time                    // of counted
+	most    time.Time                    // when path.BytesPerSecond was counted
+	burst   time.Time                    // of the last one
 	path    fleet.Path
 	echoes  uint32 // the last ones; a set bit is one that was lost
 	asked   int    // how many of them there are
@@ -64,6 +70,7 @@ const (
 	countEvery   = time.Second
 	mostFor      = 10 * time.Minute // how long the most bytes a second count
 	lastEchoes   = 32
+	mostWays     = 8 // to a peer
 	burstEvery   = 10 * time.Minute
 	burstTurn    = 5 * time.Second
 	burstEnd     = 10 * time.Second
@@ -142,7 +149,7 @@ func (p *paths) askServer() {
 func (p *paths) want(w *fleet.WireGuard) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	seek, stay := map[string][]netip.AddrPort{}, map[string]bool{}
+	seek, relays, stay := map[string][]netip.AddrPort{}, map[string][]netip.AddrPort{}, map[string]bool{}
 	if w != nil {
 		p.own6 = w.Address
 		for _, peer := range w.Peers {
@@ -152,7 +159,7 @@ func (p *paths) want(w *fleet.WireGuard) error {
 			stay[peer.Key] = true
 			f := p.far[peer.Key]
 			if f == nil {
-				f = &far{}
+				f = &far{silent: map[netip.AddrPort]time.Time{}, dead: map[fleet.HostID]time.Time{}}
 				p.far[peer.Key] = f
 			}
 			f.peer = peer
@@ -160,11 +167,17 @@ func (p *paths) want(w *fleet.WireGuard) error {
 			if peer.Relay != nil {
 				relay, _ = netip.ParseAddrPort(peer.Relay.Endpoint)
 			}
+			if !ways.Usable(relay.Addr()) {
+				relay = netip.AddrPort{}
+			}
+			if relay.IsValid() {
+				relays[peer.Relay.Key] = append(relays[peer.Relay.Key], relay)
+			}
 			if relay != f.relay {
 				f.relay, f.relayed = relay, time.Now()
 			}
 			for _, text := range peer.Ways {
-				if at, err := netip.ParseAddrPort(text); err == nil {
+				if at, err := netip.ParseAddrPort(text); err == nil && ways.Usable(at.Addr()) && len(seek[peer.Key]) < mostWays {
 					seek[peer.Key] = append(seek[peer.Key], at)
 				}
 			}
@@ -175,7 +188,7 @@ func (p *paths) want(w *fleet.WireGuard) error {
 			delete(p.far, key)
 		}
 	}
-	return p.checks.Seek(seek)
+	return p.checks.Seek(seek, relays)
 }
 
 // turn looks at every peer, and has the device call it elsewhere where that is better.
@@ -197,9 +210,11 @@ func (p *paths) turn() {
 		}
 		f.count(is, now)
 		known, since := p.checks.Known(key)
-		q := ways.Peer{Begun: since, Relay: f.relay, Relayed: f.relayed, Now: is.Endpoint, Heard: f.heard}
+		q := ways.Peer{Begun: since, Relay: f.relay, Relayed: f.relayed, Now: is.Endpoint, Heard: f.heard, Unheard: f.unheard}
+		f.forget(now)
 		for _, k := range known {
-			q.Tries = append(q.Tries, ways.Try(k))
+			_, silent := f.silent[k.At]
+			q.Tries = append(q.Tries, ways.Try{At: k.At, Answered: k.Answered, Took: k.Took, Silent: silent})
 		}
 		p.followChoice(f, ways.Choose(q, now), now)
 	}
@@ -216,6 +231,7 @@ func (p *paths) followChoice(f *far, c ways.Choice, now time.Time) {
 			at = c.Call
 		}
 	}
+	f.remember(c, now)
 	was := f.path
 	f.path.Kind, f.path.NeedsRelay, f.path.Dead, f.path.At, f.path.Relay = c.Kind, c.NeedsRelay, c.Dead, "", ""
 	if at.IsValid() {
@@ -230,10 +246,41 @@ func (p *paths) followChoice(f *far, c ways.Choice, now time.Time) {
 	}
 }
 
+// remember notes by which ways nothing came, so that others are tried before them.
+func (f *far) remember(c ways.Choice, now time.Time) {
+	if c.Silent {
+		f.silent[f.seen.Endpoint] = now
+	}
+	if c.Dead && f.peer.Relay != nil {
+		if host := f.peer.Relay.Host; f.dead[host].Before(f.relayed) { // once each time that it is the one
+			f.dead[host] = now
+		}
+	}
+	f.path.Silent = slices.SortedFunc(maps.Keys(f.dead), func(a, b fleet.HostID) int {
+		return cmp.Or(f.dead[a].Compare(f.dead[b]), cmp.Compare(a, b))
+	})
+}
+
+// forget gives what was silent another try after a while.
+func (f *far) forget(now time.Time) {
+	old := func(since time.Time) bool { return now.Sub(since) > ways.SilentFor }
+	maps.DeleteFunc(f.silent, func(_ netip.AddrPort, since time.Time) bool { return old(since) })
+	maps.DeleteFunc(f.dead, func(_ fleet.HostID, since time.Time) bool { return old(since) })
+}
+
 // count notes what passed.
 func (f *far) count(is wireguard.Seen, now time.Time) {
-	if is.Received > f.seen.Received {
-		f.heard = now
+	switch {
+	case is.Received > f.seen.Received:
+		f.heard, f.unheard = now, time.Time{}
+		delete(f.silent, is.Endpoint)
+		if f.peer.Relay != nil && is.Endpoint == f.relay {
+			delete(f.dead, f.peer.Relay.Host)
+		}
+	case is.Endpoint != f.seen.Endpoint:
+		f.unheard = time.Time{}
+	case is.Sent > f.seen.Sent && f.unheard.IsZero():
+		f.unheard = now
 	}
 	f.seen = is
 	passed := now.Sub(f.since)

@@ -4,6 +4,7 @@
 package access
 
 import (
+	"crypto/ecdh"
 	"encoding/base64"
 	"fmt"
 
@@ -244,6 +245,8 @@ func MayBe(by fleet.Caller, h fleet.Host, says fleet.Facts, hosts map[fleet.Host
 		return fmt.Sprintf("the agent of %s says that it is %s; `pagurus join` gives a machine its name", by.Host, h.ID)
 	case says.Machine != c.Machine:
 		return fmt.Sprintf("%s joined with another machine identity: if its system was installed again or this is a copy of its disk, remove the host or join under another name", h.ID)
+	case c.Site != "" && says.Site != c.Site:
+		return fmt.Sprintf("%s joined by a token for site %q and says that it is in %q: start its agent without --%s, or have it removed and join again by a token for that site", h.ID, c.Site, says.Site, fleet.SiteFlag)
 	case says.Address != from && says.Address != c.Address && !encryption.On():
 		return fmt.Sprintf("%s calls from %s and says that its address is %s: join again with --address %s if that is right; a host behind NAT needs a cluster that encrypts", h.ID, from, says.Address, says.Address)
 	}
@@ -274,10 +277,22 @@ func key(says *fleet.Facts) string {
 }
 
 // wellFormed reports whether a text is a public key as WireGuard's tools print it. Each key has one such
-// text, so texts can be compared.
+// text, so texts can be compared. A point of low order is none: what it has in common with any private key everybody knows.
 func wellFormed(key string) bool {
 	bytes, err := base64.StdEncoding.Strict().DecodeString(key)
-	return err == nil && len(bytes) == 32 && base64.StdEncoding.EncodeToString(bytes) == key
+	if err != nil || len(bytes) != 32 || base64.StdEncoding.EncodeToString(bytes) != key {
+		return false
+	}
+	public, err := ecdh.X25519().NewPublicKey(bytes)
+	if err != nil {
+		return false
+	}
+	any, err := ecdh.X25519().NewPrivateKey(make([]byte, 32)) // clamped, as each is
+	if err != nil {
+		return false
+	}
+	_, err = any.ECDH(public) // fails if what comes out is zero
+	return err == nil
 }
 
 // keyed is another host with a WireGuard key, now or when it last called. Who could pass off

@@ -171,6 +171,8 @@ func TestClaims(t *testing.T) {
 	}
 	hosts := map[fleet.HostID]fleet.Host{"node": up("node", "10.0.0.4", "m4"), "lab1": up("lab1", "10.0.0.5", "m1"), "silent": silent}
 	joined := fleet.Host{ID: "office", Credential: fleet.Credential{Key: "k", Machine: "m1", Address: "10.0.0.9"}}
+	sited := joined
+	sited.Credential.Site = "room2"
 	for _, c := range []struct {
 		by    fleet.Caller
 		h     fleet.Host
@@ -199,6 +201,16 @@ func TestClaims(t *testing.T) {
 		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has("mine")}, "10.0.0.1", "which is none"},
 		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has(respelled(keyOf("silent")))}, "10.0.0.1", "which is none"},
 		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has(keyOf("silent")[:20] + "\n" + keyOf("silent")[20:])}, "10.0.0.1", "which is none"},
+		// What a key of low order has in common with another everybody knows.
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has(base64.StdEncoding.EncodeToString(make([]byte, 32)))}, "10.0.0.1", "which is none"},
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has(base64.StdEncoding.EncodeToString(append([]byte{1}, make([]byte, 31)...)))}, "10.0.0.1", "which is none"},
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has("7P///////////////////////////////////////38=")}, "10.0.0.1", "which is none"},
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", WireGuard: has("4Ot6fDtBuK4WVuP68Z/EatoJjeucMrH9hmIFFl9JuAA=")}, "10.0.0.1", "which is none"},
+		// A host is in the site of its token, if that has one.
+		{agent, sited, fleet.Facts{Machine: "m1", Address: "10.0.0.1", Site: "room2"}, "10.0.0.1", ""},
+		{agent, sited, fleet.Facts{Machine: "m1", Address: "10.0.0.1", Site: "room3"}, "10.0.0.1", "token for site \"room2\""},
+		{agent, sited, fleet.Facts{Machine: "m1", Address: "10.0.0.1"}, "10.0.0.1", "token for site \"room2\""},
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1", Site: "room3"}, "10.0.0.1", ""},
 	} {
 		c.says.From = c.from
 		if why := MayBe(c.by, c.h, c.says, hosts, fleet.NoEncryption); (why == "") != (c.words == "") || !strings.Contains(why, c.words) {

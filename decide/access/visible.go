@@ -9,6 +9,7 @@ import (
 // Visible is what a caller may see of the state. An environment may hold secrets, and the ends of a
 // guest's console and log what its programs said: they are for the job's user and administrators.
 // Where a guest is received comes with the secret of its move.
+// How hosts in different networks reach each other is for administrators: with that and a host's key one could disturb it.
 // Why a job waits for room is for its user, too. Tokens are for administrators, and of users everybody sees themselves.
 func Visible(s fleet.Snapshot, by fleet.Caller) fleet.Snapshot {
 	if by.Admin {
@@ -55,8 +56,27 @@ func Visible(s fleet.Snapshot, by fleet.Caller) fleet.Snapshot {
 			crowded[id] = why
 		}
 	}
-	s.Jobs, s.Guests, s.Migrations, s.Users, s.Tokens, s.Crowded = jobs, guests, migrations, users, nil, crowded
+	s.Jobs, s.Guests, s.Migrations, s.Users, s.Tokens, s.Crowded, s.Hosts = jobs, guests, migrations, users, nil, crowded, plainHosts(s.Hosts)
 	return s
+}
+
+// plainHosts are hosts without their keys and where they are called.
+func plainHosts(all map[fleet.HostID]fleet.Host) map[fleet.HostID]fleet.Host {
+	out := make(map[fleet.HostID]fleet.Host, len(all))
+	for id, h := range all {
+		h.WireGuard.Key, h.Facts.From = "", ""
+		if w := h.Facts.WireGuard; w != nil {
+			plain := *w
+			plain.Key, plain.Mapped, plain.Relayed, plain.Paths = "", nil, nil, maps.Clone(w.Paths)
+			for to, p := range plain.Paths {
+				p.At = ""
+				plain.Paths[to] = p
+			}
+			h.Facts.WireGuard = &plain
+		}
+		out[id] = h
+	}
+	return out
 }
 
 // VisibleOutput is what a caller may see of what is kept of output: a user sees their own part,

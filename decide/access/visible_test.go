@@ -19,6 +19,10 @@ func TestVisible(t *testing.T) {
 	s.Tokens["t"] = fleet.JoinToken{ID: "t"}
 	const place = "10.0.0.7:40001/WORD"
 	s.Migrations["m1.j1g0"] = fleet.Migration{ID: "m1.j1g0", Guest: "j1g0", Listen: place}
+	s.Hosts["h"] = fleet.Host{ID: "h", WireGuard: fleet.WireGuardEnd{Key: "place"}, Facts: fleet.Facts{Connected: true, From: "place", WireGuard: &fleet.WireGuardFacts{
+		WireGuardEnd: fleet.WireGuardEnd{Key: "place"}, By: fleet.KernelWireGuard, Mapped: []string{"place"},
+		Paths: map[fleet.HostID]fleet.Path{"o": {Kind: fleet.DirectPath, At: "place"}},
+	}}}
 	for _, c := range []struct {
 		name          string
 		by            fleet.Caller
@@ -35,6 +39,12 @@ func TestVisible(t *testing.T) {
 		if n := bytes.Count(text, []byte("secret")); err != nil || c.secrets && n != 5 || !c.secrets && n > 0 {
 			t.Errorf("%s sees %d secrets, %v: %s", c.name, n, err, text)
 		}
+		if n := bytes.Count(text, []byte(`"place"`)); c.by.Admin && n != 5 || !c.by.Admin && n > 0 {
+			t.Errorf("%s sees %d times how a host is reached", c.name, n)
+		}
+		if w := v.Hosts["h"].Facts.WireGuard; w.By == "" || w.Paths["o"].Kind != fleet.DirectPath {
+			t.Errorf("%s sees nothing of how hosts are connected: %+v", c.name, w)
+		}
 		if m := v.Migrations["m1.j1g0"]; m.Guest != "j1g0" || (m.Listen == place) != c.by.Admin || m.Listen != "" && !c.by.Admin {
 			t.Errorf("%s sees where the guest is received: %+v", c.name, m)
 		}
@@ -42,7 +52,7 @@ func TestVisible(t *testing.T) {
 			t.Errorf("%s sees %+v", c.name, v)
 		}
 	}
-	if len(s.Guests["j1g0"].Remains.Console) == 0 || len(s.Jobs["j1"].Spec.Env) == 0 || len(s.Tokens) == 0 || s.Migrations["m1.j1g0"].Listen != place {
+	if s.Hosts["h"].Facts.WireGuard.Paths["o"].At != "place" || len(s.Guests["j1g0"].Remains.Console) == 0 || len(s.Jobs["j1"].Spec.Env) == 0 || len(s.Tokens) == 0 || s.Migrations["m1.j1g0"].Listen != place {
 		t.Error("looking changed the state")
 	}
 }

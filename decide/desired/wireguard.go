@@ -80,7 +80,7 @@ func (a *State) peer(of, h fleet.Host) fleet.WireGuardPeer {
 		at, err := netip.ParseAddr(underlay(a.s.Hosts[by]))
 		for _, has := range w.Relayed {
 			if err == nil && has.Hosts == pair {
-				p.Relay = &fleet.WireGuardRelay{Host: by, Endpoint: netip.AddrPortFrom(at, has.Port).String()}
+				p.Relay = &fleet.WireGuardRelay{Host: by, Endpoint: netip.AddrPortFrom(at, has.Port).String(), Key: end(a.s.Hosts[by]).Key}
 			}
 		}
 	}
@@ -88,6 +88,7 @@ func (a *State) peer(of, h fleet.Host) fleet.WireGuardPeer {
 }
 
 // chooseRelays chooses who relays for the pairs of peers of which one says that it does not reach the other.
+// What a host said last counts while no controller hears from it, too: a job that both have goes on.
 func (a *State) chooseRelays() {
 	if a.relays != nil {
 		return
@@ -95,7 +96,7 @@ func (a *State) chooseRelays() {
 	a.relays = map[ways.Pair]fleet.HostID{}
 	pairs := map[ways.Pair]bool{}
 	for id, h := range a.s.Hosts {
-		if h.Facts.WireGuard == nil || !h.Facts.Connected {
+		if h.Facts.WireGuard == nil {
 			continue
 		}
 		var peers []fleet.HostID

@@ -215,7 +215,7 @@ func (d *draft) enrolHost(e fleet.Enrolment, t fleet.JoinToken) (reason string) 
 	}
 	h := lifecycle.Enlist(id, d.at)
 	h.Number = d.hostNumber()
-	h.Credential = fleet.Credential{Key: e.Key, Machine: e.Machine, Address: e.Address, Joined: d.at}
+	h.Credential = fleet.Credential{Key: e.Key, Machine: e.Machine, Address: e.Address, Site: t.Site, Joined: d.at}
 	d.Hosts.Put(id, h)
 	return ""
 }

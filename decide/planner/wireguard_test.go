@@ -254,4 +254,29 @@ func TestHostsInDifferentNetworks(t *testing.T) {
 	if peer("host1", "host3").Relay != nil {
 		t.Error("a host that says so relays for others than it was asked to")
 	}
+	if r := peer("host1", "host2").Relay; r == nil || r.Key != "key of host3" {
+		t.Errorf("host1 does not get its relay's key: %+v", r)
+	}
+	// While both do not call the relay stays, if they have a job together.
+	away := func(back bool) {
+		for _, id := range []fleet.HostID{"host1", "host2"} {
+			h := w.s.Hosts[id]
+			h.Facts.Connected = back
+			w.s.Hosts[id] = h
+		}
+	}
+	away(false)
+	if got := relays(); len(got) > 0 {
+		t.Errorf("without a job and without a call host3 relays for %v", got)
+	}
+	away(true)
+	r := submission(2)
+	r.Spec.On = []fleet.HostID{"host1", "host2"}
+	r.Spec.Need.CPUs = 3 // one for each
+	w.must(r)
+	w.answerAll()
+	away(false)
+	if got := relays(); len(got) != 1 || got[0] != want {
+		t.Errorf("while nobody hears the two of a job host3 relays for %v", got)
+	}
 }

@@ -22,12 +22,21 @@ func apart(h fleet.Host) bool {
 }
 
 // Together reports whether two hosts reach each other by the addresses that they say they have: they are in one
-// site, and behind the same NAT or none.
+// site, and neither is behind NAT. Of those behind one NAT nobody knows: who shares an address outside, as a provider's customers do, may
+// share nothing else.
 func Together(a, b fleet.Host) bool {
-	if a.Facts.Site != b.Facts.Site {
+	return a.Facts.Site == b.Facts.Site && !apart(a) && !apart(b)
+}
+
+// Usable reports whether a host may be called at an address, as far as the address tells: it is one host's, and others can reach
+// it. What hosts say is sent to, so it must not be an address of many, or of the caller itself.
+func Usable(at netip.Addr) bool {
+	at = at.Unmap()
+	if !at.IsValid() || at.IsUnspecified() || at.IsLoopback() || at.IsMulticast() || at.IsLinkLocalUnicast() || at.Zone() != "" {
 		return false
 	}
-	return !apart(a) && !apart(b) || a.Facts.From == b.Facts.From
+	const reserved = 240 // and from there on, with the address of all
+	return !at.Is4() || at.As4()[0] != 0 && at.As4()[0] < reserved
 }
 
 // To lists where another host may be called, best first: in its own network, then where others see its port, and
@@ -35,15 +44,15 @@ func Together(a, b fleet.Host) bool {
 func To(b fleet.Host, end fleet.WireGuardEnd) []string {
 	var all []string
 	add := func(addr string) {
-		if at, err := netip.ParseAddr(addr); err == nil && !at.IsLoopback() {
+		if at, err := netip.ParseAddr(addr); err == nil && Usable(at) && end.Port != 0 {
 			all = append(all, netip.AddrPortFrom(at, end.Port).String())
 		}
 	}
 	add(cmp.Or(b.Facts.Address, b.Address))
 	if w := b.Facts.WireGuard; w != nil {
 		for i, at := range w.Mapped {
-			if _, err := netip.ParseAddrPort(at); err == nil && i < mostMapped {
-				all = append(all, at)
+			if is, err := netip.ParseAddrPort(at); err == nil && i < mostMapped && Usable(is.Addr()) && is.Port() != 0 {
+				all = append(all, is.String())
 			}
 		}
 	}
@@ -89,7 +98,7 @@ func Differ(a, b fleet.Facts) bool {
 		return true
 	}
 	for id, p := range v.Paths {
-		if q, same := w.Paths[id]; !same || p.NeedsRelay != q.NeedsRelay || p.Dead != q.Dead || p.Relay != q.Relay {
+		if q, same := w.Paths[id]; !same || p.NeedsRelay != q.NeedsRelay || p.Dead != q.Dead || p.Relay != q.Relay || !slices.Equal(p.Silent, q.Silent) {
 			return true
 		}
 	}
@@ -102,8 +111,12 @@ type Pair [2]fleet.HostID
 // PairOf sorts two hosts.
 func PairOf(a, b fleet.HostID) Pair { return Pair{min(a, b), max(a, b)} }
 
+// mostOfHost is how many pairs of one host are relayed: nobody else should go without because one says that it reaches nobody.
+const mostOfHost = fleet.MostRelayed / 4
+
 // Relays chooses who relays for each of some pairs: a host that both of them reach, near both. One
-// that relays for a pair already stays, unless one of the two says that nothing comes.
+// that relays for a pair already stays, unless one of the two says that nothing comes. Where there are too many pairs, those that
+// are relayed already go first.
 func Relays(hosts map[fleet.HostID]fleet.Host, pairs []Pair) map[Pair]fleet.HostID {
 	if len(pairs) == 0 {
 		return nil
@@ -115,9 +128,21 @@ func Relays(hosts map[fleet.HostID]fleet.Host, pairs []Pair) map[Pair]fleet.Host
 		}
 	}
 	slices.Sort(able)
+	first := map[Pair]int{}
+	for _, p := range pairs {
+		first[p] = rankOther
+		for _, r := range able {
+			first[p] = min(first[p], rank(hosts, p, r))
+		}
+	}
 	near := latencies(hosts)
-	out, busy := map[Pair]fleet.HostID{}, map[fleet.HostID]int{}
-	for _, p := range slices.SortedFunc(slices.Values(pairs), func(a, b Pair) int { return slices.Compare(a[:], b[:]) }) {
+	out, busy, of := map[Pair]fleet.HostID{}, map[fleet.HostID]int{}, map[fleet.HostID]int{}
+	for _, p := range slices.SortedFunc(slices.Values(pairs), func(a, b Pair) int {
+		return cmp.Or(cmp.Compare(first[a], first[b]), slices.Compare(a[:], b[:]))
+	}) {
+		if _, again := out[p]; again || of[p[0]] >= mostOfHost || of[p[1]] >= mostOfHost {
+			continue
+		}
 		best := fleet.HostID("")
 		for _, r := range able {
 			if r == p[0] || r == p[1] || busy[r] >= fleet.MostRelayed {
@@ -130,6 +155,8 @@ func Relays(hosts map[fleet.HostID]fleet.Host, pairs []Pair) map[Pair]fleet.Host
 		if best != "" {
 			out[p] = best
 			busy[best]++
+			of[p[0]]++
+			of[p[1]]++
 		}
 	}
 	return out
@@ -144,27 +171,46 @@ func better(hosts map[fleet.HostID]fleet.Host, near map[[2]string]time.Duration,
 	) < 0
 }
 
-// rank puts first by whom the pair goes already, then who has a port for it, and last by whom nothing came.
+// The ranks of a relay for a pair: the pair goes by it, it has a port for the pair, or neither. From rankDead on nothing came by it lately.
+const (
+	rankUsed = iota
+	rankReady
+	rankOther
+	rankDead
+)
+
+// rank puts first by whom the pair goes already, then who has a port for it, and last by whom nothing came; of those, the one that has
+// had the longest to recover goes first, so that all get another try. While one of the two does not call it is no relay's fault that nothing comes.
 func rank(hosts map[fleet.HostID]fleet.Host, p Pair, r fleet.HostID) int {
-	const used, ready, other, dead = 0, 1, 2, 3
-	now := other
+	now, silent := rankOther, -1
+	both := hosts[p[0]].Facts.Connected && hosts[p[1]].Facts.Connected
 	if slices.ContainsFunc(hosts[r].Facts.WireGuard.Relayed, func(has fleet.RelayPort) bool { return has.Hosts == p }) {
-		now = ready
+		now = rankReady
 	}
 	for i, id := range p {
 		w := hosts[id].Facts.WireGuard
-		if w == nil || w.Paths[p[1-i]].Relay != r {
+		if w == nil {
 			continue
 		}
-		if w.Paths[p[1-i]].Dead {
-			return dead
+		path := w.Paths[p[1-i]]
+		known := path.Silent[max(0, len(path.Silent)-mostSilent):] // however many it says
+		if n := slices.Index(known, r); n >= 0 {
+			silent = max(silent, n)
+		} else if path.Relay == r && path.Dead {
+			silent = max(silent, len(known))
 		}
-		if now == ready {
-			now = used
+		if path.Relay == r && now == rankReady {
+			now = rankUsed
 		}
+	}
+	if silent >= 0 && both {
+		return rankDead + silent
 	}
 	return now
 }
+
+// mostSilent is how many relays by which nothing came count.
+const mostSilent = 16
 
 // unknownLatency is longer than any between two places on Earth.
 const unknownLatency = time.Second
