@@ -7,7 +7,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -58,7 +57,6 @@ type answerer struct {
 	listener int
 	places   places
 	stands   *standIns
-	became   *atomic.Bool // the process has become the server
 }
 
 func (a *answerer) ioctl(request uint, arg unsafe.Pointer) (int, error) {
@@ -124,7 +122,7 @@ func (a *answerer) answer(c call) (int, error) {
 	case unix.SYS_OPEN_BY_HANDLE_AT:
 		return a.open(c)
 	case unix.SYS_EXECVE:
-		if a.became.Swap(true) {
+		if a.became() {
 			return 0, unix.EPERM
 		}
 		return 0, errOwn
@@ -134,6 +132,17 @@ func (a *answerer) answer(c call) (int, error) {
 		return a.about(c)
 	}
 	return 0, unix.ENOSYS
+}
+
+// became reports whether the process has become the server: before, it runs the guard's own program. The kernel may bring its call
+// more than once, because signals interrupt it.
+func (a *answerer) became() bool {
+	own, err := os.Stat("/proc/self/exe")
+	if err != nil {
+		return true
+	}
+	its, err := os.Stat(fmt.Sprintf("/proc/%d/exe", a.server))
+	return err != nil || !os.SameFile(own, its)
 }
 
 // name gives out a file's handle, with its signature.

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -89,7 +88,7 @@ func guard(args []string) error {
 	if err != nil {
 		return err
 	}
-	g := &answerer{key: key, unsigned: o.unsigned, own: own, server: child.Process.Pid, listener: listener, stands: &standIns{}, became: &atomic.Bool{}}
+	g := &answerer{key: key, unsigned: o.unsigned, own: own, server: child.Process.Pid, listener: listener, stands: &standIns{}}
 	if g.places, err = own.placesOf(o.trees); err != nil {
 		return err
 	}

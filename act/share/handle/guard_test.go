@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +21,7 @@ func TestNobodyAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	a := &answerer{listener: int(null.Fd()), stands: &standIns{}, became: &atomic.Bool{}}
+	a := &answerer{listener: int(null.Fd()), stands: &standIns{}}
 	done := make(chan error, 1)
 	go func() { done <- a.guard(make(chan error)) }()
 	select {

@@ -3,6 +3,7 @@ package handle
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -197,7 +198,9 @@ func guarded(t *testing.T, unsigned bool, dir, what string, others ...string) st
 		t.Fatal(err)
 	}
 	program := filepath.Join(filepath.Dir(dir), attacker) // where the user may run it
-	if text, err := os.ReadFile(self); err != nil || os.WriteFile(program, text, 0o755) != nil {
+	shim := program + "-guard"                            // another file, as pagurus-shim is
+	text, err := os.ReadFile(self)
+	if err := errors.Join(err, os.WriteFile(program, text, 0o755), os.WriteFile(shim, text, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	key, ours, err := os.Pipe()
@@ -208,9 +211,9 @@ func guarded(t *testing.T, unsigned bool, dir, what string, others ...string) st
 	if _, err := ours.Write(KeyFor([]byte("secret"), "j1")); err != nil || ours.Close() != nil {
 		t.Fatal(err)
 	}
-	line := Command(program, unsigned, []string{dir}, append([]string{program, dir, what}, others...))
+	line := Command(shim, unsigned, []string{dir}, append([]string{program, dir, what}, others...))
 	var out bytes.Buffer
-	cmd := &exec.Cmd{Path: program, Args: line, Stdout: &out, Stderr: &out, ExtraFiles: []*os.File{key}, Env: os.Environ(),
+	cmd := &exec.Cmd{Path: shim, Args: line, Stdout: &out, Stderr: &out, ExtraFiles: []*os.File{key}, Env: os.Environ(),
 		SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}, AmbientCaps: []uintptr{unix.CAP_DAC_READ_SEARCH, unix.CAP_DAC_OVERRIDE}}}
 	_ = cmd.Run() // a guard's end is that of its server
 	return out.String()

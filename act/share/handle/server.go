@@ -142,19 +142,36 @@ func serve(program []string) error {
 		return fmt.Errorf("refuse new rights: %w", err)
 	}
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	listener, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&prog)))
+	listener, err := listen(&prog)
 	runtime.KeepAlive(filter)
-	if errno != 0 {
-		return fmt.Errorf("have the kernel filter its system calls: %w", errno)
+	if err != nil {
+		return fmt.Errorf("have the kernel filter its system calls: %w", err)
 	}
-	if err := unix.Sendmsg(toGuard, []byte{0}, unix.UnixRights(int(listener)), nil, 0); err != nil {
+	if err := unix.Sendmsg(toGuard, []byte{0}, unix.UnixRights(listener), nil, 0); err != nil {
 		return fmt.Errorf("give its system calls to the guard: %w", err)
 	}
-	for _, fd := range []int{int(listener), toGuard} {
+	for _, fd := range []int{listener, toGuard} {
 		if err := unix.Close(fd); err != nil {
 			return err
 		}
 	}
 	unix.Umask(0) // the server sets the modes of files that it makes
 	return fmt.Errorf("run %s: %w", program[0], syscall.Exec(program[0], program, os.Environ()))
+}
+
+// listen takes the filter on this thread, and returns the end at which its calls arrive. Since Linux 5.19 no signal
+// interrupts a call that the guard makes. On older kernels such a call is made twice.
+func listen(prog *unix.SockFprog) (int, error) {
+	filtered := func(flags uintptr) (int, unix.Errno) {
+		fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|flags, uintptr(unsafe.Pointer(prog)))
+		return int(fd), errno
+	}
+	fd, errno := filtered(unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
+	if errno == unix.EINVAL {
+		fd, errno = filtered(0)
+	}
+	if errno != 0 {
+		return -1, errno
+	}
+	return fd, nil
 }
