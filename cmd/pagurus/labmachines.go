@@ -129,29 +129,31 @@ func (l lab) answers(n int) bool {
 	return err == nil && string(greeting) == "SSH-"
 }
 
-// awaitMachine returns when host n can be asked. One whose kernel is stuck is switched off and
+// awaitMachine returns when host n can be asked. One whose kernel is stuck, or whose emulator ends, is switched off and
 // on, some times.
 func (l lab) awaitMachine(ctx context.Context, n int) error {
 	ctx, stop := context.WithTimeout(ctx, bootLimit)
 	defer stop()
-	d := l.power(n)
+	power := l.power(n)
+	d := power
 	d.LogFile = l.machine(n).Console() // which says more
 	answers := false
 	for range startTries {
-		if err := until(ctx, fmt.Sprintf("%s has started", hostName(n)), d, func() bool {
+		err := until(ctx, fmt.Sprintf("%s has started", hostName(n)), d, func() bool {
 			answers = l.answers(n)
 			return answers || l.machine(n).Stuck()
-		}); err != nil {
+		})
+		if _, runs := power.Running(); err != nil && (runs || ctx.Err() != nil) {
 			return err
 		}
 		if answers {
 			return nil
 		}
-		if err := errors.Join(d.Stop(0), l.power(n).Start()); err != nil {
+		if err := errors.Join(d.Stop(0), power.Start()); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%s does not start: its kernel was stuck %d times; its console is %s", hostName(n), startTries, d.LogFile)
+	return fmt.Errorf("%s does not start: its kernel was stuck or its emulator ended %d times; its console is %s, and %w", hostName(n), startTries, d.LogFile, power.Died())
 }
 
 // startTries is how often a machine is started whose kernel is stuck.
