@@ -58,7 +58,7 @@ const linger = time.Minute
 func Open(c Config) (*Relay, error) {
 	r := &Relay{config: c, unasked: map[fleet.RelayPair]time.Time{}}
 	if err := note.Load(r.file(ordersFile), &r.had); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("reading what this host relays: %w: remove the file, and it begins anew", err)
+		return nil, fmt.Errorf("reading what this host relays: %w: remove the file, and it begins again", err)
 	}
 	return r, nil
 }
