@@ -60,6 +60,8 @@ type Host struct {
 	Boot   string    `json:"boot,omitempty"`  // last Facts.Boot; stored, so that a reboot is noticed
 	Booted time.Time `json:"booted,omitzero"` // when it was first heard after a reboot; nothing that ran there before does now
 
+	Lease time.Duration `json:"lease_ns,omitempty"` // no lease that its agent may have is longer; 0: it may have none, and is never gone
+
 	Policy   OwnerPolicy `json:"policy,omitzero"`     // what its owner agreed to
 	ForOwner bool        `json:"for_owner,omitempty"` // drains until its owner goes
 
@@ -99,6 +101,7 @@ type Facts struct {
 	Isolation   *Isolation               `json:"isolation,omitempty"` // nil: not reported
 	WireGuard   *WireGuardFacts          `json:"wireguard,omitempty"` // nil: not reported
 	Health      *Health                  `json:"health,omitempty"`    // nil: not reported
+	Lease       Lease                    `json:"lease,omitzero"`      // that the agent asks for, and has
 	Shared      []Directory              `json:"shared,omitempty"`    // directories that the host shares with others anyway, with their sources
 }
 

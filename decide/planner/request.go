@@ -101,6 +101,10 @@ func (d *draft) observe(o fleet.Observation) (fleet.Answer, error) {
 			d.forgetJob(id)
 		}
 	}
+	if h, known := d.Hosts.Find(o.Leased); known && h.Lease != o.Lease {
+		h.Lease = o.Lease
+		d.Hosts.Put(h.ID, h)
+	}
 	if o.Attached != "" {
 		d.attached(o.Attached)
 	}

@@ -53,7 +53,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	}
 	c := d.counters()
 	j := fleet.Job{
-		ID: fleet.JobID(fmt.Sprintf("j%d", c.NextJob)), Request: r.ID, Spec: spec, State: fleet.JobStarting, Since: d.at,
+		ID: fleet.JobID(fmt.Sprintf("j%d", c.NextJob)), Born: d.at.UnixNano(), Request: r.ID, Spec: spec, State: fleet.JobStarting, Since: d.at,
 		Digest: r.Image.Digest, MPI: r.Image.MPI, Subnet: subnet, ShareHost: share, Submitted: d.at, Traffic: r.Traffic,
 	}
 	if d.base.Cluster.Encryption.On() {
@@ -64,7 +64,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	d.Jobs.Put(j.ID, j)
 	for i, id := range desired.GuestIDs(j) {
 		d.Guests.Put(id, fleet.Guest{
-			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: 1,
+			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: 1, Born: j.Born,
 			Since: d.at, Need: spec.Need, Image: j.Digest, Reason: chosen[i].Reason,
 			Shape: topology.For(d.base.Hosts, chosen[i].Host, chosen[i].Kind, spec),
 		})
