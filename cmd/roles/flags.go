@@ -64,7 +64,8 @@ type Agent struct {
 	Bandwidth   int64 // bytes a second of each leaving guest; 0: no limit
 	Memory      int64 // for guests; 0: the machine's less its reserve
 	Verbose     bool
-	Shared      []string // directories that hosts share anyway
+	Lease       time.Duration // for which guests run on without the controller; 0: for ever
+	Shared      []string      // directories that hosts share anyway
 	GuestUIDs   string
 	UIDs        host.UIDs // GuestUIDs, read
 
@@ -97,6 +98,8 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	}
 	flags.StringVar(&f.OwnerCPU, ownerCPUFlag, string(owner.Machine), "which CPU use counts as the owner's: machine (all but Pagurus's), network (of processes in this network namespace) or cgroup:PATH")
 	cli.Size(flags, &f.Memory, "memory", "memory for guests (default: all but 1 GiB, or half of it if that is less)")
+	f.Lease = fleet.UsualLease
+	flags.Var((*leaseValue)(&f.Lease), fleet.LeaseFlag, "for how long guests of this host run on when the controller is not heard, from "+fleet.ShortDuration(fleet.ShortestLease)+" on; then they are stopped, and their jobs know that they are lost; off: they run on, and a job whose host is dead waits for it for ever")
 	flags.StringSliceVar(&f.Shared, sharedFlag, nil, "directories that hosts share anyway, like /home,/scratch: containers see them directly where another host has the same ones")
 	flags.StringVar(&f.GuestUIDs, fleet.UIDsFlag, host.UsualUIDs.String(), "user IDs that virtual machines run as, one each, which nobody else may have; as many guests as IDs can be here")
 	encryption(flags, &f.Encryption, "auto, wireguard or none: how this host may encrypt traffic between hosts, if its cluster does: as the cluster wants, by the kernel's WireGuard alone, or not at all")
@@ -105,6 +108,35 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, "accelerator", GroupFlag)
+}
+
+// leaseValue is a lease as a flag's value.
+type leaseValue time.Duration
+
+func (v *leaseValue) String() string {
+	if *v == 0 {
+		return fleet.NoLease
+	}
+	return fleet.ShortDuration(time.Duration(*v))
+}
+
+func (v *leaseValue) Type() string { return "duration" }
+
+func (v *leaseValue) Set(s string) error {
+	length, err := time.ParseDuration(s)
+	if s == fleet.NoLease {
+		length, err = 0, nil
+	} else if err == nil && length == 0 {
+		length = -1 // only the word means none
+	}
+	if err != nil {
+		return fmt.Errorf("%q is not a length of time: %s", s, fleet.RefusedLease(-1))
+	}
+	if reason := fleet.RefusedLease(length); reason != "" {
+		return errors.New(reason)
+	}
+	*v = leaseValue(length)
+	return nil
 }
 
 // usualRelayBandwidth is 100 Mbit/s.
