@@ -88,7 +88,7 @@ func Open(c Config) (*Fence, error) {
 		f.held = lease{} // all that was here ended with that boot
 		return f, nil
 	}
-	return f, f.keep()
+	return f, f.keepProcess()
 }
 
 func (f *Fence) file(name string) string { return filepath.Join(f.config.Run, Folder, name) }
@@ -113,7 +113,7 @@ func (f *Fence) Ask() fleet.Lease {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := fleet.Lease{Length: f.config.Length, Held: f.held.Length}
-	if err := f.keep(); err != nil {
+	if err := f.keepProcess(); err != nil {
 		f.config.Log.Error("the host's lease is not kept, and its guests run on when the controller is not heard", "cause", err)
 		out.Held = 0
 	}
@@ -144,11 +144,11 @@ func (f *Fence) Renew(granted fleet.Lease) error {
 			return err
 		}
 	}
-	return f.keep()
+	return f.keepProcess()
 }
 
-// keep has the process run, if there is a lease.
-func (f *Fence) keep() error {
+// keepProcess has the process run, if there is a lease.
+func (f *Fence) keepProcess() error {
 	if f.held.Length == 0 {
 		return nil
 	}

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// begin makes a host with a lease of some length that it asks for.
-func begin(t *testing.T, run string, length time.Duration) *Fence {
+// openFence makes a host with a lease of some length that it asks for.
+func openFence(t *testing.T, run string, length time.Duration) *Fence {
 	t.Helper()
 	f, err := Open(Config{Run: run, Program: "/proc/self/exe", Length: length, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -85,7 +85,7 @@ func renew(t *testing.T, f *Fence, length time.Duration) {
 // there or not. A process that has the number of one that ended is not touched.
 func TestGuestsEndWithTheLease(t *testing.T) {
 	run := t.TempDir()
-	f := begin(t, run, time.Second)
+	f := openFence(t, run, time.Second)
 	vm, box, other := guestIn(t, run, "guests", "j1g0"), guestIn(t, run, "containers", "j1g1"), guestIn(t, run, "elsewhere", "x")
 	reused := host.Process{PID: other.PID, Ticks: other.Ticks + 1}
 	if err := os.MkdirAll(filepath.Join(run, "guests", "j2g0"), 0o755); err != nil {
@@ -130,14 +130,14 @@ func TestGuestsEndWithTheLease(t *testing.T) {
 // and one that was late is so no longer.
 func TestNextAgentKeepsTheLease(t *testing.T) {
 	run := t.TempDir()
-	f := begin(t, run, time.Hour)
+	f := openFence(t, run, time.Hour)
 	g := guestIn(t, run, "guests", "j1g0")
 	renew(t, f, time.Hour)
 	before, err := f.process()
 	if err != nil || before.Gone() {
 		t.Fatalf("process: %+v, %v", before, err)
 	}
-	next := begin(t, run, time.Hour)
+	next := openFence(t, run, time.Hour)
 	if again, _ := next.process(); again != before || next.Ask().Held != time.Hour {
 		t.Errorf("another process: %+v, %+v", again, next.Ask())
 	}
@@ -158,7 +158,7 @@ func TestNextAgentKeepsTheLease(t *testing.T) {
 // Without a lease nothing is stopped, and no process is left.
 func TestNoLease(t *testing.T) {
 	run := t.TempDir()
-	f := begin(t, run, 0)
+	f := openFence(t, run, 0)
 	if asked := f.Ask(); asked != (fleet.Lease{}) {
 		t.Fatalf("asked: %+v", asked)
 	}
@@ -188,7 +188,7 @@ func TestLeaseOfAnEarlierBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := guestIn(t, run, "guests", "j1g0")
-	f := begin(t, run, time.Second)
+	f := openFence(t, run, time.Second)
 	if held := f.Ask().Held; held != 0 {
 		t.Errorf("held: %s", held)
 	}

@@ -28,7 +28,7 @@ var Shims = map[string]func(args []string) error{processName: serve}
 const (
 	// again is how often guests are looked for once the lease is over: an agent that is cut off
 	// may still be making one.
-	again = 200 * time.Millisecond
+	again = time.Second
 	// stopLimit is how long killed processes are waited for before it looks again.
 	stopLimit = 5 * time.Second
 	// first is the niceness of the process: a busy machine is no reason to be late.
@@ -50,7 +50,7 @@ func serve(args []string) error {
 	if err != nil {
 		return fmt.Errorf("making a timer: %w", err)
 	}
-	k := keeper{run: args[0], clock: clock, noted: -1}
+	k := process{run: args[0], clock: clock, noted: -1}
 	for {
 		l, held, err := k.lease()
 		if err != nil {
@@ -72,8 +72,8 @@ func serve(args []string) error {
 	}
 }
 
-// keeper is the process.
-type keeper struct {
+// process is what keeps a lease.
+type process struct {
 	run   string
 	clock int // a timer
 	last  lease
@@ -82,7 +82,7 @@ type keeper struct {
 }
 
 // lease reads the lease. It is not held if the file is gone, or of another boot.
-func (k *keeper) lease() (l lease, held bool, err error) {
+func (k *process) lease() (l lease, held bool, err error) {
 	err = note.Load(filepath.Join(k.run, Folder, leaseFile), &l)
 	if errors.Is(err, fs.ErrNotExist) {
 		return l, false, nil
@@ -91,7 +91,7 @@ func (k *keeper) lease() (l lease, held bool, err error) {
 }
 
 // sleep returns at a time, also if the machine was suspended until after it.
-func (k *keeper) sleep(until int64) error {
+func (k *process) sleep(until int64) error {
 	at := unix.NsecToTimespec(until)
 	if err := unix.TimerfdSettime(k.clock, unix.TFD_TIMER_ABSTIME, &unix.ItimerSpec{Value: at}, nil); err != nil {
 		return fmt.Errorf("setting the timer: %w", err)
@@ -120,7 +120,7 @@ var kinds = []struct {
 }{{folder: "guests"}, {folder: "containers", sockets: true}}
 
 // stopGuests ends all guests that it finds, and notes which.
-func (k *keeper) stopGuests() {
+func (k *process) stopGuests() {
 	var ended []host.Process
 	for _, kind := range kinds {
 		found, _ := os.ReadDir(filepath.Join(k.run, kind.folder)) // without it there are none
@@ -164,7 +164,7 @@ func (k *keeper) stopGuests() {
 }
 
 // end kills a guest's first process and all that belong to it.
-func (k *keeper) end(p host.Process) {
+func (k *process) end(p host.Process) {
 	handle, err := p.Watch() // its number is not another's
 	if err != nil {
 		return

@@ -135,9 +135,6 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if err = h.openGroups(); err != nil {
 		return nil, err
 	}
-	if h.fence, err = fence.Open(fence.Config{Run: f.RunDir, Group: h.groups.Folder(), Program: shim.Program(), Length: f.Lease, Log: log}); err != nil {
-		return nil, err
-	}
 	if err = h.openNetwork(address); err != nil {
 		return nil, err
 	}
@@ -214,7 +211,7 @@ func (h *host) openNetwork(address netip.Addr) (err error) {
 	return err
 }
 
-// openGroups opens the control groups that guests share, and the owner's sensors.
+// openGroups opens the control groups that guests share, what stops the guests when the lease ends, and the owner's sensors.
 func (h *host) openGroups() (err error) {
 	f := h.flags
 	if h.groups, err = cgroup.Open(f.Group, f.CPUs); err != nil {
@@ -223,6 +220,9 @@ func (h *host) openGroups() (err error) {
 	h.groups.Slice = f.Slice
 	if h.unlimited = cgroup.Unlimited(); h.unlimited != "" {
 		h.log.Warn("guests' memory is not limited here", "cause", h.unlimited)
+	}
+	if h.fence, err = fence.Open(fence.Config{Run: f.RunDir, Group: h.groups.Folder(), Program: shim.Program(), Length: f.Lease, Log: h.log}); err != nil {
+		return err
 	}
 	h.sensors, err = owner.Open(owner.Config{
 		Scope: owner.Scope(f.OwnerCPU), Group: f.Group, Used: h.groups.Used, Run: f.RunDir, Programs: ours(),

@@ -99,7 +99,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.OwnerCPU, ownerCPUFlag, string(owner.Machine), "which CPU use counts as the owner's: machine (all but Pagurus's), network (of processes in this network namespace) or cgroup:PATH")
 	cli.Size(flags, &f.Memory, "memory", "memory for guests (default: all but 1 GiB, or half of it if that is less)")
 	f.Lease = fleet.UsualLease
-	flags.Var((*leaseValue)(&f.Lease), fleet.LeaseFlag, "for how long guests of this host run on when the controller is not heard, from "+fleet.ShortDuration(fleet.ShortestLease)+" on; then they are stopped, and their jobs know that they are lost; off: they run on, and a job whose host is dead waits for it for ever")
+	AddLease(flags, &f.Lease)
 	flags.StringSliceVar(&f.Shared, sharedFlag, nil, "directories that hosts share anyway, like /home,/scratch: containers see them directly where another host has the same ones")
 	flags.StringVar(&f.GuestUIDs, fleet.UIDsFlag, host.UsualUIDs.String(), "user IDs that virtual machines run as, one each, which nobody else may have; as many guests as IDs can be here")
 	encryption(flags, &f.Encryption, "auto, wireguard or none: how this host may encrypt traffic between hosts, if its cluster does: as the cluster wants, by the kernel's WireGuard alone, or not at all")
@@ -109,6 +109,27 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, "accelerator", GroupFlag)
 }
+
+// AddLease defines the flag with a host's lease; to has the one that is usual.
+func AddLease(flags *pflag.FlagSet, to *time.Duration) {
+	flags.Var((*leaseValue)(to), fleet.LeaseFlag, "for how long guests of this host run on when the controller is not heard, from "+fleet.ShortDuration(fleet.ShortestLease)+" on; then they are stopped, and their jobs know that they are lost; off: they run on, and a job whose host is dead waits for it for ever")
+}
+
+// LabLease is the lease of a lab's hosts. One machine does the work of all of them, and may be busy
+// for minutes.
+const LabLease = 10 * time.Minute
+
+// LeaseOfOne are more flags for an agent whose controller is on the same machine and ends with it.
+// Who ends both wants to find guests later, and so there is no lease unless one was chosen.
+func LeaseOfOne(given *pflag.FlagSet) []string {
+	if given.Changed(fleet.LeaseFlag) {
+		return nil
+	}
+	return []string{"--" + fleet.LeaseFlag + "=" + fleet.NoLease}
+}
+
+// LeaseWord is a lease as the flag's value.
+func LeaseWord(length time.Duration) string { return (*leaseValue)(&length).String() }
 
 // leaseValue is a lease as a flag's value.
 type leaseValue time.Duration

@@ -96,7 +96,7 @@ type Controller struct {
 	told           time.Time      // when watchers were last updated
 	turned         time.Duration  // when the loop last turned, by bootTime
 	offset         time.Duration  // of the clock from bootTime, when it was last noticed to have changed
-	pausedAt       time.Duration  // when the controller last went on after it was suspended, by bootTime; 0: it never was
+	wentOnAt       time.Duration  // when the controller last went on after it was suspended, by bootTime; 0: it never was
 	changed        bool           // facts have come since then
 	stale          bool           // a host left that others may have needed to reach each other
 	trouble        string         // the store's last error, so that it is logged once
@@ -194,7 +194,7 @@ func (c *Controller) awake() {
 		c.offset = offset
 	case pause > longestTurn:
 		c.Log.Warn("the controller was suspended; hosts have time to be heard again", "for", pause.Round(time.Second))
-		c.pausedAt, c.offset = up, offset
+		c.wentOnAt, c.offset = up, offset
 		c.loop.Index.Led(at)
 	case (offset - c.offset).Abs() > clockStep:
 		c.Log.Warn("the controller's clock was set; hosts have time to be heard again", "by", (offset - c.offset).Round(time.Second))

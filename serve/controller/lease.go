@@ -24,7 +24,7 @@ func (c *Controller) renewLease(ctx context.Context, id fleet.HostID, l fleet.Le
 			return
 		}
 	}
-	if l.Asked == 0 || bootTime()-c.pausedAt < grantAfter && c.pausedAt > 0 || c.hosts[id] == nil {
+	if l.Asked == 0 || bootTime()-c.wentOnAt < grantAfter && c.wentOnAt > 0 || c.hosts[id] == nil {
 		return
 	}
 	c.sendToHost(id, wire.Down{Lease: &fleet.Lease{Length: l.Length, Asked: l.Asked}})
