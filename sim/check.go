@@ -20,6 +20,8 @@ func (w *world) check() {
 		}
 		m := s.Migrations[v.Migration]
 		switch {
+		case g.ended:
+			// Its host ended it, and the controller does not know yet.
 		case v.State == fleet.GuestRunning && (g.at == nil || g.at.id != v.Home):
 			w.breach("%s should run on %s and does not", id, v.Home)
 		case v.State == fleet.GuestMoving && g.runs() && g.at.id != m.From && g.at.id != m.To:

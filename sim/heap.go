@@ -15,7 +15,8 @@ const (
 	submits               // submit waiting jobs
 	ticks
 	minutes
-	cues // a cue of the script
+	cues   // a cue of the script
+	fences // the lease of a host is over
 )
 
 // event happens at a time.

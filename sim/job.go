@@ -40,6 +40,7 @@ type guest struct {
 	copying   *copying
 	gen       uint64 // the newest generation that a host has seen
 	gone      bool   // it was stopped
+	ended     bool   // with the power or the lease of its host
 }
 
 func (g *guest) runs() bool { return g.at != nil && g.up && !g.suspended }

@@ -26,6 +26,8 @@ type machine struct {
 	version int32         // of the sensors' state
 	asked   int32         // number of policy evaluations
 	cut     bool          // disconnected
+	cuts    int32         // number of times that it came back
+	ruined  bool          // nothing of its guests is left, and what it was ordered has no effect
 
 	running    int      // running guests, not suspended
 	images     int      // guests with memory here

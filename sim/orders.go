@@ -123,7 +123,7 @@ func (w *world) answer(t *task) {
 
 // finish applies a task's effect, and returns its report if the host is connected.
 func (w *world) finish(t *task) {
-	if t.do != nil {
+	if t.do != nil && !w.byID[t.report.Order.Host].ruined {
 		t.do()
 	}
 	if !w.byID[t.report.Order.Host].cut {
@@ -291,7 +291,7 @@ func (w *world) mend(m *machine) {
 	if !m.cut {
 		return
 	}
-	m.cut = false
+	m.cut, m.ruined, m.cuts = false, false, m.cuts+1
 	w.learn(m)
 	for _, o := range planner.Pending(w.loop.Index.Snapshot()) {
 		if o.Host == m.id {

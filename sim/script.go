@@ -19,12 +19,13 @@ const (
 	returns  = "returns"
 	departs  = "departs"
 	cuts     = "cut"
+	powers   = "power"
 	mends    = "mend"
 	drains   = "drain"
 	undrains = "undrain"
 )
 
-var cueWords = []string{returns, departs, cuts, mends, drains, undrains}
+var cueWords = []string{returns, departs, cuts, powers, mends, drains, undrains}
 
 // play carries out a cue. Cues on unknown hosts were refused before.
 func (w *world) play(c Cue) {
@@ -37,9 +38,12 @@ func (w *world) play(c Cue) {
 	case cuts:
 		if !m.cut {
 			w.say("%s is cut off", m.id)
-			m.cut = true
-			w.loop.Index.Learn(m.id, w.facts(m))
+			w.cut(m)
 		}
+	case powers:
+		w.say("%s loses power", m.id)
+		w.cut(m)
+		w.ruin(m)
 	case mends:
 		w.say("%s is heard again", m.id)
 		w.mend(m)

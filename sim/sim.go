@@ -42,6 +42,7 @@ type Machine struct {
 	Sense          time.Duration // until the host notices that the owner has come or gone
 	Grace          time.Duration // from then until the owner counts as staying; meanwhile guests are in the lowest class
 	IdleAfter      time.Duration // from noticing that the owner has gone until they count as away
+	Lease          time.Duration // after it a host that is cut off ends its guests; 0: none
 }
 
 // Desktop is a typical desktop: four cores, a gigabit link. Its owners count as staying,
@@ -185,7 +186,7 @@ func newWorld(c Config) (*world, error) {
 	for i := range c.Hosts {
 		m := w.machine(i)
 		// The policy under test decides about guests, not the owners.
-		s.Hosts[m.id] = fleet.Host{ID: m.id, State: fleet.HostUp, Since: epoch, Facts: w.facts(m), Policy: fleet.OwnerPolicy{Owned: true, Vacate: fleet.Stay}}
+		s.Hosts[m.id] = fleet.Host{ID: m.id, State: fleet.HostUp, Since: epoch, Facts: w.facts(m), Lease: m.Lease, Policy: fleet.OwnerPolicy{Owned: true, Vacate: fleet.Stay}}
 	}
 	s.Hosts[files] = fleet.Host{ID: files, State: fleet.HostUp, Since: epoch, Facts: fleet.Facts{SeenAt: epoch.Add(c.For), Connected: true, Machine: files}}
 	w.loop = planner.NewLoop(&planner.Planner{Policy: c.Placement}, s)
@@ -272,6 +273,11 @@ func (w *world) handle(ev event) {
 		w.tick(false)
 	case cues:
 		w.play(*ev.cue)
+	case fences:
+		if m := ev.machine; m.cut && !m.ruined && m.cuts == ev.version {
+			w.say("the lease of %s is over", m.id)
+			w.ruin(m)
+		}
 	}
 	for len(w.changed) > 0 { // guests that have arrived where an owner is present
 		m := w.changed[0]

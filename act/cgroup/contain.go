@@ -262,6 +262,18 @@ func (g *Groups) places(at string) (memory, freezer string, err error) {
 	return filepath.Join(memory, at), filepath.Join(freezer, at), nil
 }
 
+// Folder is the folder of the groups of all guests, with their processes; empty: nothing holds them.
+func (g *Groups) Folder() string {
+	_, freezer, err := g.places(g.root)
+	if err != nil {
+		return ""
+	}
+	if _, old := g.tree.(legacy); !old {
+		return filepath.Dir(freezer)
+	}
+	return freezer
+}
+
 // hierarchies caches where version 1's controllers are mounted.
 var hierarchies sync.Map
 

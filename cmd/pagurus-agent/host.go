@@ -19,6 +19,7 @@ import (
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/shim"
 	"pagurus/act/daemon"
+	"pagurus/act/fence"
 	"pagurus/act/guestlink"
 	"pagurus/act/image"
 	"pagurus/act/isolate"
@@ -60,6 +61,7 @@ var (
 	_ agent.Shares        = (*share.Shares)(nil)
 	_ agent.Clients       = (*share.Clients)(nil)
 	_ agent.Images        = (*image.Store)(nil)
+	_ agent.Lease         = (*fence.Fence)(nil)
 	_ agent.GuestAgent    = (*guestlink.Client)(nil)
 	_ monitor.Sensors     = (*owner.Sensors)(nil)
 	_ agent.IsolationHost = (*isolate.Host)(nil)
@@ -90,6 +92,7 @@ type host struct {
 	noClient     string // why this host's kernel cannot mount jobs' files
 	common       *sharedWatch
 	lock         *daemon.Lock
+	fence        *fence.Fence
 	log          *slog.Logger
 	made         numa.Reader
 
@@ -208,7 +211,7 @@ func (h *host) openNetwork(address netip.Addr) (err error) {
 	return err
 }
 
-// openGroups opens the control groups that guests share, and the owner's sensors.
+// openGroups opens the control groups that guests share, what stops the guests when the lease ends, and the owner's sensors.
 func (h *host) openGroups() (err error) {
 	f := h.flags
 	if h.groups, err = cgroup.Open(f.Group, f.CPUs); err != nil {
@@ -217,6 +220,9 @@ func (h *host) openGroups() (err error) {
 	h.groups.Slice = f.Slice
 	if h.unlimited = cgroup.Unlimited(); h.unlimited != "" {
 		h.log.Warn("guests' memory is not limited here", "cause", h.unlimited)
+	}
+	if h.fence, err = fence.Open(fence.Config{Run: f.RunDir, Group: h.groups.Folder(), Program: shim.Program(), Length: f.Lease, Log: h.log}); err != nil {
+		return err
 	}
 	h.sensors, err = owner.Open(owner.Config{
 		Scope: owner.Scope(f.OwnerCPU), Group: f.Group, Used: h.groups.Used, Run: f.RunDir, Programs: ours(),
@@ -287,11 +293,11 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 		Owner: monitor.New(monitor.Config{
 			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.RunDir, ownerFile), Log: log,
 		}),
-		Classes: held, Isolation: h.keepIsolated(log),
 		Health: monitor.NewHealth(monitor.HealthConfig{
 			Policy: h.flags.Health, Counters: machine.Counters, Check: h.flags.HealthCheck, Every: h.flags.HealthEvery,
 			File: filepath.Join(h.flags.RunDir, healthFile), Log: log,
 		}),
+		Lease: h.fence, Classes: held, Isolation: h.keepIsolated(log),
 		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Clients: h.clients, Images: h.images, Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.CPUs, Alive: alive, Log: log,
 	})
@@ -411,7 +417,7 @@ func (h *host) sweep(ctx context.Context) error {
 			errs = append(errs, h.container.Stop(ctx, id))
 		}
 	}
-	errs = append(errs, returnFaults(), h.isolation().Off())
+	errs = append(errs, h.fence.Remove(), returnFaults(), h.isolation().Off())
 	if err := errors.Join(append(errs, h.clients.KeepClients(ctx, nil), h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.guard.sweep(), h.groups.Close())...); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -52,6 +53,7 @@ type lab struct {
 	Sites          *labSites                     `json:"sites,omitempty"`       // nil: one network
 	Accelerator    string                        `json:"accelerator,omitempty"` // of the guests, or of the machines; empty: each agent finds out
 	Encryption     fleet.Encryption              `json:"encryption,omitempty"`  // between the hosts
+	Lease          time.Duration                 `json:"lease_ns,omitempty"`    // of each host; 0: none
 	Machines       *machines                     `json:"machines,omitempty"`    // what the hosts are; nil: network namespaces
 }
 
@@ -81,7 +83,7 @@ Machines can be switched off, cut off, suspended and more.`,
 }
 
 func labUpCommand(std streams) *cobra.Command {
-	l, lists, m := lab{MemoryPerHost: 4 << 30, Encryption: fleet.AutoEncryption}, []string{}, newMachines()
+	l, lists, m := lab{MemoryPerHost: 4 << 30, Encryption: fleet.AutoEncryption, Lease: roles.LabLease}, []string{}, newMachines()
 	sites, nats := &labSites{}, []string{}
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -124,6 +126,7 @@ func labUpCommand(std streams) *cobra.Command {
 	cli.Size(cmd.Flags(), &l.MemoryPerHost, memPerHostFlag, "memory that each host has for guests")
 	sites.addFlags(cmd.Flags(), &nats)
 	roles.AddEncryption(cmd.Flags(), &l.Encryption)
+	roles.AddLease(cmd.Flags(), &l.Lease)
 	m.addFlags(cmd.Flags())
 	return cmd
 }
@@ -448,7 +451,8 @@ func (l lab) agent(n int) daemon.Daemon {
 	args := []string{beside(roles.AgentProgram), roles.NoConfig, "--host", string(l.member(n)), "--controller", l.endpoint(),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", roles.Images, "--address", l.addr(n).String(),
 		"--group", l.group(n), "--owner-cpu", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator,
-		"--first-core", strconv.Itoa(l.firstCore(n)), "--" + fleet.UIDsFlag, guestUIDs(n).String()}
+		"--first-core", strconv.Itoa(l.firstCore(n)), "--" + fleet.UIDsFlag, guestUIDs(n).String(),
+		"--" + fleet.LeaseFlag, roles.LeaseWord(l.Lease)}
 	if l.Sites != nil {
 		s, _ := l.site(n)
 		args = append(args, "--site", siteName(s.Number))

@@ -124,7 +124,7 @@ token with ` + "`pagurus token create`" + `, and run ` + "`pagurus join`" + ` on
 			c.Finish()
 			roles.AddConfig(ofAgent) // both programs read it again
 			roles.AddConfig(ofController)
-			args := roles.Given(cmd.Flags(), ofAgent)
+			args := append(roles.Given(cmd.Flags(), ofAgent), roles.LeaseOfOne(ofAgent)...)
 			if a.Address == "" {
 				args = append(args, "--address="+roles.Loopback)
 			}

@@ -65,7 +65,8 @@ type Agent struct {
 	Bandwidth   int64 // bytes a second of each leaving guest; 0: no limit
 	Memory      int64 // for guests; 0: the machine's less its reserve
 	Verbose     bool
-	Shared      []string // directories that hosts share anyway
+	Lease       time.Duration // for which guests run on without the controller; 0: for ever
+	Shared      []string      // directories that hosts share anyway
 	GuestUIDs   string
 	UIDs        host.UIDs // GuestUIDs, read
 
@@ -102,6 +103,8 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	}
 	flags.StringVar(&f.OwnerCPU, ownerCPUFlag, string(owner.Machine), "which CPU use counts as the owner's: machine (all but Pagurus's), network (of processes in this network namespace) or cgroup:PATH")
 	cli.Size(flags, &f.Memory, "memory", "memory for guests (default: all but 1 GiB, or half of it if that is less)")
+	f.Lease = fleet.UsualLease
+	AddLease(flags, &f.Lease)
 	flags.StringSliceVar(&f.Shared, sharedFlag, nil, "directories that hosts share anyway, like /home,/scratch: containers see them directly where another host has the same ones")
 	flags.StringVar(&f.GuestUIDs, fleet.UIDsFlag, host.UsualUIDs.String(), "user IDs that virtual machines run as, one each, which nobody else may have; as many guests as IDs can be here")
 	encryption(flags, &f.Encryption, "auto, wireguard or none: how this host may encrypt traffic between hosts, if its cluster does: as the cluster wants, by the kernel's WireGuard alone, or not at all")
@@ -111,6 +114,56 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, "accelerator", GroupFlag)
+}
+
+// AddLease defines the flag with a host's lease; to has the one that is usual.
+func AddLease(flags *pflag.FlagSet, to *time.Duration) {
+	flags.Var((*leaseValue)(to), fleet.LeaseFlag, "for how long guests of this host run on when the controller is not heard, from "+fleet.ShortDuration(fleet.ShortestLease)+" on; then they are stopped, and their jobs know that they are lost; off: they run on, and a job whose host is dead waits for it for ever")
+}
+
+// LabLease is the lease of a lab's hosts. One machine does the work of all of them, and may be busy
+// for minutes.
+const LabLease = 10 * time.Minute
+
+// LeaseOfOne are more flags for an agent whose controller is on the same machine and ends with it.
+// Who ends both wants to find guests later, and so there is no lease unless one was chosen.
+func LeaseOfOne(given *pflag.FlagSet) []string {
+	if given.Changed(fleet.LeaseFlag) {
+		return nil
+	}
+	return []string{"--" + fleet.LeaseFlag + "=" + fleet.NoLease}
+}
+
+// LeaseWord is a lease as the flag's value.
+func LeaseWord(length time.Duration) string { return (*leaseValue)(&length).String() }
+
+// leaseValue is a lease as a flag's value.
+type leaseValue time.Duration
+
+func (v *leaseValue) String() string {
+	if *v == 0 {
+		return fleet.NoLease
+	}
+	return fleet.ShortDuration(time.Duration(*v))
+}
+
+func (v *leaseValue) Type() string { return "duration" }
+
+func (v *leaseValue) Set(s string) error {
+	length, err := time.ParseDuration(s)
+	if s == fleet.NoLease {
+		length, err = 0, nil
+	} else if err == nil && length == 0 {
+		length = -1 // only the word means none
+	}
+	if err != nil {
+		return fmt.Errorf("%q is not a length of time: %s", s, fleet.RefusedLease(-1))
+	}
+	if reason := fleet.RefusedLease(length); reason != "" {
+		return errors.New(reason)
+	}
+	*v = leaseValue(length)
+	return nil
 }
 
 // usualRelayBandwidth is 100 Mbit/s.

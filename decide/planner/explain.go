@@ -85,7 +85,7 @@ func (e *explainer) guest(g fleet.Guest) []string {
 	}
 	say("Its home is %s: %s.", g.Home, cmp.Or(g.Reason, "nothing was noted when it was placed"))
 	if unheard := placement.Unheard(e.s, g.Home, e.s.At); unheard > 0 {
-		say("%s has not been heard from for %s; the guest may still run there. Start the agent again, or cancel job %s to give the guest up.", g.Home, unheard.Round(time.Second), g.Job)
+		out = append(out, e.unheard(g.Home, g.Job, unheard))
 	}
 	if most := e.s.Jobs[g.Job].Spec.Cap; most > 0 {
 		say("It may use no more than %.0f %% of its CPUs (run --"+fleet.CapFlag+").", 100*most)
@@ -234,6 +234,9 @@ func (e *explainer) job(j fleet.Job) []string {
 	if j.Result != "" {
 		say("%s.", result(j))
 	}
+	if j.LostWith != "" {
+		say("Its program was lost with %s, since some of it ran there. Run it again; `pagurus explain %s` says what is known of the host.", j.LostWith, j.LostWith)
+	}
 	if j.State == fleet.JobEnded {
 		return append(out, e.limitsReached(j)...)
 	}
@@ -268,7 +271,7 @@ func (e *explainer) job(j fleet.Job) []string {
 	for _, h := range homes {
 		say("On %s: %s.", h, strings.Join(at[h], ", "))
 		if unheard := placement.Unheard(e.s, h, e.s.At); unheard > 0 {
-			say("%s has not been heard from for %s; its guests may still run. Start the agent again, or cancel %s to give them up.", h, unheard.Round(time.Second), j.ID)
+			out = append(out, e.unheard(h, j.ID, unheard))
 		}
 	}
 	switch j.State {
@@ -305,6 +308,8 @@ func (e *explainer) host(h fleet.Host) []string {
 	out := []string{fmt.Sprintf("%s has been %s %s.", h.ID, h.State, e.since(h.Since))}
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	switch {
+	case e.s.Gone(h.ID, e.s.At):
+		say("It is gone: %s. Nothing runs there any more; what it had is lost, or goes on elsewhere.", strings.TrimPrefix(whyGone(e.s, h.ID, e.s.At), string(h.ID)+" is gone: "))
 	case h.Facts.SeenAt.IsZero():
 		say("Its agent has not been heard from since the controller started; check that it runs there.")
 	case !placement.Heard(h, e.s.At):
@@ -313,6 +318,7 @@ func (e *explainer) host(h fleet.Host) []string {
 		say("It has %d MiB of %d MiB of memory free for guests and %.1f of %d CPUs busy with them.",
 			e.room().FreeBytes(&h)>>20, h.Facts.Capacity.MemoryBytes>>20, h.Facts.LoadCPUs, h.Facts.Capacity.CPUs)
 	}
+	out = append(out, leaseOf(h))
 	for _, t := range fleet.Kinds {
 		k := t.Kind
 		switch a := h.Facts.Abilities[k]; {

@@ -92,3 +92,22 @@ func whyGone(s fleet.Snapshot, id fleet.HostID, at time.Time) string {
 	return fmt.Sprintf("%s is gone: it has not been heard from for %s, and its lease was %s", id,
 		fleet.ShortDuration(s.Silence(id, at).Round(time.Second)), fleet.ShortDuration(s.Hosts[id].Lease))
 }
+
+// unheard says what is known of a job's guests whose home is silent.
+func (e *explainer) unheard(home fleet.HostID, job fleet.JobID, silent time.Duration) string {
+	since := fmt.Sprintf("%s has not been heard from for %s; what runs there may run on.", home, silent.Round(time.Second))
+	lease := e.s.Hosts[home].Lease
+	if lease == 0 {
+		return fmt.Sprintf("%s Start the agent again, or cancel job %s to give it up.", since, job)
+	}
+	left := lease + fleet.LeaseMargin(lease) - e.s.Silence(home, e.s.At)
+	return fmt.Sprintf("%s Start the agent again: in %s the host's lease of %s is certainly over, and what runs there is lost.", since, max(left, 0).Round(time.Second), fleet.ShortDuration(lease))
+}
+
+// leaseOf says what a host does when it does not hear the controller.
+func leaseOf(h fleet.Host) string {
+	if h.Lease == 0 {
+		return fmt.Sprintf("It has no lease (agent --%s): its guests run on however long it does not hear the controller, and if it is dead their jobs wait for it until they are cancelled.", fleet.LeaseFlag)
+	}
+	return fmt.Sprintf("When it does not hear the controller for its lease of %s, it stops its guests.", fleet.ShortDuration(h.Lease))
+}

@@ -261,7 +261,7 @@ func TestExplainInWords(t *testing.T) {
 	w.cut("host1")
 	w.now = w.now.Add(time.Minute)
 	w.hear()
-	has(Subject{Guest: "j1g0"}, "host1 has not been heard from for 1m0s; the guest may still run there")
+	has(Subject{Guest: "j1g0"}, "host1 has not been heard from for 1m0s; what runs there may run on")
 	has(Subject{Host: "host1"}, "Its agent was last heard from 1m0s ago")
 	w.must(fleet.Request{Verb: fleet.Cancel, Job: j})
 	has(Subject{Job: j}, "It was cancelled: cancelled by uid 0.", "It waits for 2 guests to end")

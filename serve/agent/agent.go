@@ -68,6 +68,7 @@ type Config struct {
 	Clients    Clients // nil: no guest needs any
 	Images     Images
 	Owner      *monitor.Monitor // nil: the host has no owner
+	Lease      Lease            // nil: none, and guests run on whatever happens
 	Classes    Classes          // nil: no service classes
 	Isolation  *Isolation       // nil: no isolated CPUs
 	Health     *monitor.Health  // nil: nobody looks for signs of failing
@@ -259,6 +260,8 @@ func (a *Agent) listen(ctx context.Context, s Session) error {
 			a.Log.Warn("ignored a message before the first Wanted")
 		case down.Task != nil:
 			a.acceptTask(*down.Task)
+		case down.Lease != nil && a.Lease != nil:
+			a.trouble("keeping the host's lease", a.Lease.Renew(*down.Lease))
 		case down.Query != nil:
 			q := *down.Query
 			go a.answer(ctx, s, q)

@@ -124,6 +124,19 @@ type ResumeTimer interface {
 	RanAgain(fleet.GuestID) time.Time
 }
 
+// Lease stops all guests of the host when the controller has not been heard for too long, also
+// without this agent.
+type Lease interface {
+	// Ask says what to ask the controller for now, and what is in force. The zero Lease asks for
+	// nothing.
+	Ask() fleet.Lease
+	// Renew has the lease that the controller granted in force; a Length of 0 ends it. After an
+	// error the one before is.
+	Renew(fleet.Lease) error
+	// Stopped says why a guest was stopped for the end of a lease; empty: it was not.
+	Stopped(fleet.GuestID) string
+}
+
 // Classes say how much of the host's CPUs guests get.
 type Classes interface {
 	// Class gives a guest on this host the share of its job's service class, and at most the

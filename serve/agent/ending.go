@@ -13,6 +13,11 @@ func (a *Agent) remains(w *taskRun) *fleet.Remains {
 
 // lastWords says why a guest ended by itself and what it said last, as the end of a sentence.
 func (a *Agent) lastWords(w *taskRun) string {
+	if a.Lease != nil {
+		if why := a.Lease.Stopped(w.slot.guest); why != "" {
+			return ": " + why
+		}
+	}
 	if r := a.remains(w); r != nil && r.Why != "" {
 		return ": " + r.Sentence()
 	}

@@ -74,6 +74,9 @@ func (a *Agent) facts() fleet.Facts {
 	f.Copies = map[fleet.MigrationID]fleet.Progress{}
 	f.Troubles = slices.Clone(f.Troubles)
 	f.Owner, f.Isolation, f.Health = a.Owner.Seen(), a.Isolation.Seen(), a.Health.Seen()
+	if a.Lease != nil {
+		f.Lease = a.Lease.Ask()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, p := range a.present {

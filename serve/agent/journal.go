@@ -23,8 +23,10 @@ type journal struct{ Dir string }
 
 // journalEntry holds the promises for one guest.
 type journalEntry struct {
-	LastGen uint64         `json:"last_gen"` // the highest seen; orders with an older one are refused
-	Answers []fleet.Report `json:"answers"`  // to orders that ended done or failed, oldest first
+	Born    int64          `json:"born,omitempty"`  // of the job; orders of one born earlier are refused
+	Stale   bool           `json:"stale,omitempty"` // what is here of the guest may be of a job born earlier
+	LastGen uint64         `json:"last_gen"`        // the highest seen; orders with an older one are refused
+	Answers []fleet.Report `json:"answers"`         // to orders that ended done or failed, oldest first
 }
 
 const (
@@ -109,7 +111,7 @@ func sameBut(a, b fleet.Order) bool {
 // With gives the entry with r added. Answers of older generations are dropped: such orders
 // are refused anyway. Of failed attempts only the last is kept, if it failed too.
 func (p journalEntry) With(r fleet.Report, gen uint64) journalEntry {
-	out := journalEntry{LastGen: max(p.LastGen, gen)}
+	out := journalEntry{Born: p.Born, Stale: p.Stale, LastGen: max(p.LastGen, gen)}
 	done := 0
 	for _, old := range p.Answers {
 		if old.Outcome == fleet.Done {

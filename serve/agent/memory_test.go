@@ -526,13 +526,14 @@ type rig struct {
 	c       *memoryController
 	overlay *memoryNetwork
 	shares  *memoryNetwork
+	lease   *granted
 	a       *Agent
 	s       *memorySession
 	stop    func()
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t, dir: filepath.Join(t.TempDir(), "run"), c: newController(), overlay: &memoryNetwork{}, shares: &memoryNetwork{},
+	r := &rig{t: t, dir: filepath.Join(t.TempDir(), "run"), c: newController(), overlay: &memoryNetwork{}, shares: &memoryNetwork{}, lease: &granted{},
 		d: &memoryDriver{guests: map[fleet.GuestID]*memoryGuest{}}}
 	r.start()
 	return r
@@ -543,7 +544,7 @@ func (r *rig) start() {
 	r.a = New(Config{
 		Host: "host1", Run: r.dir, Drivers: map[fleet.Kind]Driver{fleet.VM: r.d},
 		GuestAgent: func(g fleet.GuestID, _ Linker) GuestAgent { return memoryGuestAgent{r.d, g} },
-		Overlay:    r.overlay, Shares: r.shares, Images: memoryImages{}, Controller: r.c,
+		Overlay:    r.overlay, Shares: r.shares, Images: memoryImages{}, Lease: r.lease, Controller: r.c,
 		Facts: func() fleet.Facts { return fleet.Facts{Machine: "m1"} },
 		Drops: func(l fleet.Limits, c fleet.Cache) bool { return c.CleanBytes > 50 || l.PageCache == fleet.DropCache }, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 	})

@@ -99,7 +99,11 @@ func (a *Agent) watchGuest(ctx context.Context, w *taskRun) (fleet.Report, error
 	if err := a.undisturbed(ctx, w.slot); err != nil {
 		return fleet.Report{}, errSilent
 	}
-	return fleet.Report{Cause: fmt.Sprintf("guest %s ended by itself on %s%s", g, a.Host, a.lastWords(w)), Remains: a.remains(w)}, nil
+	how := "ended by itself"
+	if a.Lease != nil && a.Lease.Stopped(g) != "" {
+		how = "was stopped"
+	}
+	return fleet.Report{Cause: fmt.Sprintf("guest %s %s on %s%s", g, how, a.Host, a.lastWords(w)), Remains: a.remains(w)}, nil
 }
 
 // gateLimit is how long a guest may be suspended after its copy before the switch order
@@ -260,7 +264,7 @@ func (a *Agent) destroy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 
 // receive makes the empty guest that takes in state.
 func (a *Agent) receive(ctx context.Context, w *taskRun) (fleet.Report, error) {
-	if err := a.fetch(ctx, w); err != nil {
+	if err := errors.Join(a.freshen(ctx, w), a.fetch(ctx, w)); err != nil {
 		return fleet.Report{}, err
 	}
 	a.hangUp(w.slot)

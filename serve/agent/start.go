@@ -27,7 +27,7 @@ var errNoBoot = errors.New("it did not come up")
 // it.
 func (a *Agent) start(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	g := w.slot.guest
-	if err := a.fetch(ctx, w); err != nil {
+	if err := errors.Join(a.freshen(ctx, w), a.fetch(ctx, w)); err != nil {
 		return fleet.Report{}, err
 	}
 	if err := w.driver.Start(ctx, a.lay(w.task)); err != nil {

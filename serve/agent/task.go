@@ -135,6 +135,14 @@ func (a *Agent) acceptTask(t fleet.Task) {
 		a.postLocked(r)
 		return
 	}
+	if o.Born != 0 && o.Born < s.entry.Born {
+		a.postLocked(fleet.Report{Order: o, Outcome: fleet.Failed, Cause: fmt.Sprintf(
+			"the order is about an earlier job that was called %s, and host %s has seen a later one", t.Job.ID, a.Host)})
+		return
+	}
+	if o.Born > s.entry.Born {
+		s.entry = a.anew(s, o.Born) // written down with its generation
+	}
 	gen := generation(t)
 	fresh := gen > s.entry.LastGen
 	if gen < s.entry.LastGen {
@@ -160,6 +168,40 @@ func (a *Agent) acceptTask(t fleet.Task) {
 		s.entry = p
 	}
 	a.beginLocked(s, &taskRun{task: t})
+}
+
+// anew is the entry of a guest for another job than the one that its entry is about: the store was
+// put back, and gave the same number again. Nothing that was promised about the other holds.
+func (a *Agent) anew(s *guestSlot, born int64) journalEntry {
+	if s.entry.Born == 0 { // an earlier agent did not write it down
+		p := s.entry
+		p.Born = born
+		return p
+	}
+	a.Log.Warn("a job has the number of an earlier one, of which nothing is kept", "guest", s.guest)
+	return journalEntry{Born: born, Stale: true}
+}
+
+// freshen removes what is here of a guest of an earlier job with the same number.
+func (a *Agent) freshen(ctx context.Context, w *taskRun) error {
+	a.mu.Lock()
+	p := w.slot.entry
+	a.mu.Unlock()
+	if !p.Stale {
+		return nil
+	}
+	if _, err := a.destroy(ctx, w); err != nil {
+		return fmt.Errorf("removing what an earlier job of the same number left: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p = w.slot.entry
+	p.Stale = false
+	if err := a.journal.Write(w.slot.guest, p); err != nil {
+		return vague{err}
+	}
+	w.slot.entry = p
+	return nil
 }
 
 // beginnings are orders that have no effect before a host has seen them.

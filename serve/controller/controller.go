@@ -94,7 +94,9 @@ type Controller struct {
 	unsure         bool           // the store may have made a change that it did not answer for
 	read           time.Time      // when the store was last read again for that
 	told           time.Time      // when watchers were last updated
-	turned         time.Time      // when the loop last turned
+	turned         time.Duration  // when the loop last turned, by bootTime
+	offset         time.Duration  // of the clock from bootTime, when it was last noticed to have changed
+	wentOnAt       time.Duration  // when the controller last went on after it was suspended, by bootTime; 0: it never was
 	changed        bool           // facts have come since then
 	stale          bool           // a host left that others may have needed to reach each other
 	trouble        string         // the store's last error, so that it is logged once
@@ -174,20 +176,32 @@ func (c *Controller) Run(ctx context.Context) error {
 }
 
 // longestTurn is longer than any of the work of one turn of the loop. After more the process was
-// stopped, its machine suspended, its store or disk hung, or its clock was set.
+// stopped, its machine suspended, or its store or disk hung.
 const longestTurn = 5 * time.Second
 
-// awake notices that the controller was suspended. Hosts could not be heard in between, so their
-// silence, and the time that they have to answer, count from now on. It reads the clock with
-// now, which goes on while a machine is suspended; a monotonic one does not.
+// clockStep is by how much the clock may be set before hosts get time to be heard again. A clock
+// that is adjusted slowly takes hours for it.
+const clockStep = 2 * time.Second
+
+// awake notices that the controller was suspended, or its clock set. Hosts could not be heard in
+// between, or were heard at other times than they seem to have been, so their silence, and the time
+// that they have to answer, count from now on. Time goes on while a machine is suspended.
 func (c *Controller) awake() {
-	at := now()
-	pause := at.Sub(c.turned)
-	if !c.turned.IsZero() && pause.Abs() > longestTurn {
-		c.Log.Warn("the controller was suspended or its clock was set; hosts have time to be heard again", "for", pause.Round(time.Second))
+	at, up := now(), bootTime()
+	pause, offset := up-c.turned, time.Duration(at.UnixNano())-up
+	switch {
+	case c.turned == 0:
+		c.offset = offset
+	case pause > longestTurn:
+		c.Log.Warn("the controller was suspended; hosts have time to be heard again", "for", pause.Round(time.Second))
+		c.wentOnAt, c.offset = up, offset
+		c.loop.Index.Led(at)
+	case (offset - c.offset).Abs() > clockStep:
+		c.Log.Warn("the controller's clock was set; hosts have time to be heard again", "by", (offset - c.offset).Round(time.Second))
+		c.offset = offset
 		c.loop.Index.Led(at)
 	}
-	c.turned = at
+	c.turned = up
 }
 
 // now is the time as stored: no location, no monotonic clock.

@@ -52,7 +52,7 @@ func (c *Controller) Attach(ctx context.Context, by wire.Peer, hello wire.Hello,
 			continue
 		}
 		var bad error
-		if err := c.do(ctx, func(context.Context) { bad = c.handleMessage(by, hello.Host, s, up) }); err != nil {
+		if err := c.do(ctx, func(ctx context.Context) { bad = c.handleMessage(ctx, said{by, hello.Host, s, up}) }); err != nil {
 			return nil
 		}
 		if bad != nil {
@@ -124,6 +124,7 @@ func (c *Controller) join(ctx context.Context, by wire.Peer, hello wire.Hello, s
 	h.wanted = desired.Wanted(c.snap(), hello.Host)
 	c.sendToHost(hello.Host, wire.Down{Wanted: &h.wanted})
 	c.sendPending(hello.Host)
+	c.renewLease(ctx, hello.Host, hello.Facts.Lease)
 	c.sendWanted() // other hosts may need its address
 	c.publish()
 	return nil, nil
@@ -167,22 +168,32 @@ func (c *Controller) detach(id fleet.HostID, s *wire.HostSession) {
 	c.publish()
 }
 
+// said is a message with who sent it.
+type said struct {
+	by   wire.Peer
+	host fleet.HostID
+	s    *wire.HostSession
+	wire.Up
+}
+
 // handleMessage handles one message. An error is why the session has to end.
-func (c *Controller) handleMessage(by wire.Peer, id fleet.HostID, s *wire.HostSession, up wire.Up) error {
-	if h := c.hosts[id]; h == nil || h.session != s {
+func (c *Controller) handleMessage(ctx context.Context, up said) error {
+	id := up.host
+	if h := c.hosts[id]; h == nil || h.session != up.s {
 		return errors.New("another agent took this host's place")
 	}
 	switch {
 	case up.Hello != nil:
 		return errors.New("a session begins with one hello; this was a second")
 	case up.Facts != nil:
-		up.Facts.From = by.From // never what the agent says
-		if err := c.believable(by, id, *up.Facts); err != nil {
+		up.Facts.From = up.by.From // never what the agent says
+		if err := c.believable(up.by, id, *up.Facts); err != nil {
 			return err
 		}
 		if c.learn(id, *up.Facts) {
 			c.sendWanted()
 		}
+		c.renewLease(ctx, id, up.Facts.Lease)
 		if len(up.Facts.Copies) > 0 && time.Since(c.told) >= copiesEvery {
 			c.publish()
 		}
@@ -191,7 +202,7 @@ func (c *Controller) handleMessage(by wire.Peer, id fleet.HostID, s *wire.HostSe
 		if err := sensible(id, r); err != nil {
 			return err
 		}
-		r.At = now()
+		r.At, r.Order = now(), c.born(r.Order)
 		c.lastWords(r)
 		r.Traces = nil // for the spool, not for the planner
 		c.enter(r)
@@ -237,6 +248,8 @@ func possible(id fleet.HostID, f fleet.Facts) error {
 		return fmt.Errorf("%s says that it has %d paths, relays at %d ports, and is seen at %d addresses", id, len(f.WireGuard.Paths), len(f.WireGuard.Relayed), len(f.WireGuard.Mapped))
 	case len(f.Troubles) > mostTroubles:
 		return fmt.Errorf("%s says that it has %d troubles, and at most %d are taken", id, len(f.Troubles), mostTroubles)
+	case fleet.RefusedLease(f.Lease.Length) != "", fleet.RefusedLease(f.Lease.Held) != "":
+		return fmt.Errorf("%s says that it has a lease of %s and wants one of %s: %s", id, f.Lease.Held, f.Lease.Length, fleet.RefusedLease(-1))
 	case nodes > mostNodes, cores > mostCPUs:
 		return fmt.Errorf("%s says that it has %d nodes and %d cores", id, nodes, cores)
 	case f.Capacity.CPUs < 0 || f.Capacity.CPUs > mostCPUs, !inside(f.CPULimit, mostCPUs), !inside(f.LoadCPUs, mostCPUs):

@@ -56,6 +56,7 @@ type Down struct {
 	Wanted *fleet.Wanted `json:"wanted,omitempty"`
 	Task   *fleet.Task   `json:"task,omitempty"`
 	Query  *Query        `json:"query,omitempty"`
+	Lease  *fleet.Lease  `json:"lease,omitempty"` // grants what facts have asked for
 }
 
 // Query is a question that an agent answers with a Reply of the same ID.

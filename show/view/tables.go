@@ -28,7 +28,7 @@ func (c Cluster) HostTable() Table {
 	}
 	for _, h := range c.Hosts {
 		f := h.Facts
-		row := []string{cell(string(h.ID)), cell(string(h.State)), c.seen(f), "-", "-", "-", "-",
+		row := []string{cell(string(h.ID)), cell(h.state()), c.seen(f), "-", "-", "-", "-",
 			fmt.Sprint(len(h.GuestIDs)), cell(kinds(f.Abilities)), cell(f.Address)}
 		if !f.SeenAt.IsZero() {
 			row[3], row[4] = cpus(f), fmt.Sprintf("%.2f", f.LoadCPUs)
@@ -48,6 +48,14 @@ func (c Cluster) HostTable() Table {
 	c.ownerColumns(&t)
 	c.healthNotes(&t)
 	return t
+}
+
+// state is what a host is for people.
+func (h Host) state() string {
+	if h.Gone {
+		return "gone"
+	}
+	return string(h.State)
 }
 
 // encryptionColumn says at which end of what passes between hosts what encrypts, if the cluster has
@@ -74,12 +82,18 @@ func (c Cluster) seen(f fleet.Facts) string {
 // hostNotes says what needs attention on a host.
 func (c Cluster) hostNotes(h Host) []string {
 	var notes []string
+	lease := fleet.ShortDuration(h.Lease)
 	switch {
+	case h.Gone:
+		notes = append(notes, fmt.Sprintf("%s is gone: it was not heard from for %s, and its lease was %s, so none of its guests runs any more; `pagurus forget %s` if it does not come back", h.ID, Age(h.Silent), lease, h.ID))
 	case h.Facts.SeenAt.IsZero() && len(h.Facts.Troubles) > 0: // it has called, and was refused
 	case h.Facts.SeenAt.IsZero():
 		notes = append(notes, fmt.Sprintf("%s has not called since the controller started: does its agent run? `pagurus forget %s` if the host is gone for good", h.ID, h.ID))
 	case !h.Facts.Connected || c.At.Sub(h.Facts.SeenAt) > silentAfter:
 		notes = append(notes, fmt.Sprintf("the agent of %s is not connected, last heard %s: does it run? `pagurus forget %s` if the host is gone for good", h.ID, c.seen(h.Facts), h.ID))
+	}
+	if h.Lease > 0 && h.Silent > 0 && !h.Gone && len(h.GuestIDs) > 0 {
+		notes = append(notes, fmt.Sprintf("the guests of %s are stopped there, and lost, unless its agent is heard again within its lease of %s: for %s it has not been", h.ID, lease, Age(h.Silent)))
 	}
 	// One working kind is enough; `pagurus doctor` tells what others lack.
 	if kinds(h.Facts.Abilities) == "" {

@@ -42,6 +42,9 @@ type Host struct {
 	GuestIDs  []fleet.GuestID `json:"guest_ids"`         // guests whose home it is or that move to it
 	FreeBytes int64           `json:"free_memory_bytes"` // not promised to any guest
 
+	Silent time.Duration `json:"silent_ns,omitempty"` // for how long it could have been heard and was not; 0: until it is long
+	Gone   bool          `json:"gone,omitempty"`      // its lease is over, and nothing runs there
+
 	Protection fleet.Protection `json:"protection"` // at this end of what passes to other hosts; empty: nothing passes yet
 }
 
@@ -116,6 +119,9 @@ func readGuest(s fleet.Snapshot, g fleet.Guest) Guest {
 
 func (c Cluster) readHost(s fleet.Snapshot, h fleet.Host) Host {
 	row := Host{Host: h, GuestIDs: []fleet.GuestID{}, FreeBytes: h.Facts.Capacity.MemoryBytes, Protection: fleet.Unprotected}
+	if row.Gone = s.Gone(h.ID, s.At); s.Silence(h.ID, s.At) > silentAfter {
+		row.Silent = s.Silence(h.ID, s.At)
+	}
 	if s.Cluster.Encryption.On() {
 		row.Protection = ""
 		if w := h.Facts.WireGuard; w != nil {
