@@ -65,6 +65,9 @@ type Host struct {
 	Policy   OwnerPolicy `json:"policy,omitzero"`     // what its owner agreed to
 	ForOwner bool        `json:"for_owner,omitempty"` // drains until its owner goes
 
+	ForHealth bool      `json:"for_health,omitempty"` // drains until its grave signs are over
+	SignsSeen time.Time `json:"signs_seen,omitzero"`  // a person had it take guests again: signs until then count no more
+
 	Credential Credential `json:"credential,omitzero"` // who its agent must prove to be
 
 	Number uint32 `json:"number,omitempty"` // its own in the cluster; its address in jobs' networks follows from it
@@ -97,6 +100,7 @@ type Facts struct {
 	Speed       *Speed                   `json:"speed,omitempty"`     // nil: not reported
 	Isolation   *Isolation               `json:"isolation,omitempty"` // nil: not reported
 	WireGuard   *WireGuardFacts          `json:"wireguard,omitempty"` // nil: not reported
+	Health      *Health                  `json:"health,omitempty"`    // nil: not reported
 	Lease       Lease                    `json:"lease,omitzero"`      // that the agent asks for, and has
 	Shared      []Directory              `json:"shared,omitempty"`    // directories that the host shares with others anyway, with their sources
 }

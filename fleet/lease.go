@@ -16,8 +16,8 @@ type Lease struct {
 }
 
 // UsualLease is the lease of a host that names none. A restart or upgrade of an agent, a busy
-// machine and a controller's failover take less.
-const UsualLease = time.Minute
+// machine, a controller's failover and a reboot of the only controller's machine take less.
+const UsualLease = 5 * time.Minute
 
 // The bounds of a lease. A shorter one would end while a lost connection is noticed.
 const (

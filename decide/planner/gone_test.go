@@ -43,11 +43,11 @@ func (w *world) minutes(n int) {
 func TestHostGoneForGood(t *testing.T) {
 	w, j := running(t, 2, "host1", "host2")
 	w.power("host1")
-	w.tick(fleet.UsualLease)
+	w.tick(aLease)
 	if w.s.Jobs[j].State != fleet.JobRunning {
 		t.Fatalf("given up too early: %+v", w.s.Jobs[j])
 	}
-	w.tick(fleet.LeaseMargin(fleet.UsualLease) + 2*time.Second)
+	w.tick(fleet.LeaseMargin(aLease) + 2*time.Second)
 	w.answerAll()
 	job := w.s.Jobs[j]
 	if job.State != fleet.JobEnded || job.Result != fleet.JobFailed || job.LostWith != "host1" || !strings.Contains(job.Cause, "host1 is gone: it has not been heard from for") {
@@ -71,7 +71,7 @@ func TestCancelledJobDoesNotRunBesideItsSuccessor(t *testing.T) {
 	home := w.s.Guests["j1g0"].Home
 	w.cut(home)
 	w.must(fleet.Request{Verb: fleet.Cancel, Job: j})
-	w.tick(fleet.UsualLease - 2*time.Second)
+	w.tick(aLease - 2*time.Second)
 	if w.s.Jobs[j].State != fleet.JobStopping || w.guests[home]["j1g0"] != fleet.Running {
 		t.Fatalf("job %s, %s has %v", w.s.Jobs[j].State, home, w.guests[home])
 	}
@@ -185,13 +185,13 @@ func TestGangLosesASource(t *testing.T) {
 func TestNewLeaderWaitsForAWholeLease(t *testing.T) {
 	w, j := running(t, 2, "host1", "host2")
 	w.cut("host1")
-	w.now = w.now.Add(fleet.UsualLease - time.Second)
+	w.now = w.now.Add(aLease - time.Second)
 	w.s.LedSince = w.now
-	w.tick(fleet.UsualLease + time.Second) // another leader may have renewed it just before
+	w.tick(aLease + time.Second) // another leader may have renewed it just before
 	if w.s.Jobs[j].State != fleet.JobRunning {
 		t.Fatalf("job: %+v", w.s.Jobs[j])
 	}
-	w.tick(fleet.LeaseMargin(fleet.UsualLease) + time.Second)
+	w.tick(fleet.LeaseMargin(aLease) + time.Second)
 	if job := w.s.Jobs[j]; job.State == fleet.JobRunning {
 		t.Errorf("job: %+v", job)
 	}
@@ -204,7 +204,7 @@ func TestClockSetBack(t *testing.T) {
 	w.now = w.now.Add(-2 * time.Hour)
 	w.power("host2")
 	w.s.LedSince = w.now // as the controller does when it notices
-	w.tick(fleet.UsualLease)
+	w.tick(aLease)
 	if w.s.Jobs[j].State != fleet.JobRunning {
 		t.Fatalf("job: %+v", w.s.Jobs[j])
 	}

@@ -62,11 +62,14 @@ func newWorld(t checker, hosts ...fleet.HostID) *world {
 			Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, PostCopy: true, Preempt: true, Accelerator: "tcg"}},
 		}
 		w.s.Hosts[id] = h
-		w.lease(id, fleet.UsualLease)
+		w.lease(id, aLease)
 	}
 	w.hear()
 	return w
 }
+
+// aLease is the lease of all hosts at first.
+const aLease = time.Minute
 
 // lease gives a host another lease; 0: none.
 func (w *world) lease(id fleet.HostID, length time.Duration) {

@@ -71,6 +71,7 @@ type Config struct {
 	Lease      Lease            // nil: none, and guests run on whatever happens
 	Classes    Classes          // nil: no service classes
 	Isolation  *Isolation       // nil: no isolated CPUs
+	Health     *monitor.Health  // nil: nobody looks for signs of failing
 	Controller Controller
 	Facts      func() fleet.Facts                   // facts that the agent does not change: version, machine, address, capacity, abilities
 	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before its copy; nil: never
@@ -145,6 +146,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.runs.Go(func() { a.watch(ctx) })
 	a.runs.Go(func() { a.Owner.Run(ctx) })
 	a.runs.Go(func() { a.Isolation.Run(ctx) })
+	a.runs.Go(func() { a.Health.Run(ctx) })
 	again, last := firstPause, ""
 	for ctx.Err() == nil {
 		a.Alive()

@@ -46,6 +46,7 @@ func (c Cluster) HostTable() Table {
 	c.encryptionColumn(&t)
 	c.pathColumn(&t)
 	c.ownerColumns(&t)
+	c.healthNotes(&t)
 	return t
 }
 
