@@ -293,11 +293,11 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 		Owner: monitor.New(monitor.Config{
 			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.RunDir, ownerFile), Log: log,
 		}),
+		Lease: h.fence, Classes: held, Isolation: h.keepIsolated(log),
 		Health: monitor.NewHealth(monitor.HealthConfig{
 			Policy: h.flags.Health, Counters: machine.Counters, Check: h.flags.HealthCheck, Every: h.flags.HealthEvery,
 			File: filepath.Join(h.flags.RunDir, healthFile), Log: log,
 		}),
-		Lease: h.fence, Classes: held, Isolation: h.keepIsolated(log),
 		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Clients: h.clients, Images: h.images, Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.CPUs, Alive: alive, Log: log,
 	})
