@@ -54,7 +54,7 @@ func Guest(g fleet.Guest, r fleet.Report) (fleet.Guest, bool, error) {
 		return g, true, nil
 	}
 	if to == fleet.GuestEnded {
-		g.Cause = ending(g, r)
+		g.Cause, g.HostFault = ending(g, r), hostFault(g, r)
 	}
 	if r.Remains != nil && g.Remains == nil { // a later one is of an attempt to stop what ended
 		g.Remains = r.Remains

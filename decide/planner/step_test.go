@@ -510,14 +510,6 @@ func TestRemoveJob(t *testing.T) {
 	if _, err := (&Planner{}).Step(w.s, stranger); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
 		t.Errorf("a stranger: %v", err)
 	}
-	again := w.s
-	again.Jobs = map[fleet.JobID]fleet.Job{j: w.s.Jobs[j]}
-	waits := again.Jobs[j]
-	waits.Requeue = true
-	again.Jobs[j] = waits
-	if _, err := (&Planner{}).Step(again, remove); err == nil || !strings.Contains(err.Error(), "begins again") {
-		t.Errorf("a job that begins again: %v", err)
-	}
 	if d, err := (&Planner{}).Step(w.s, crowding); err != nil || !reflect.DeepEqual(d.Change.GoneJobs, []fleet.JobID{j}) || len(d.Change.GoneGuests) != 2 {
 		t.Errorf("to make room: %+v, %v", d.Change, err)
 	}
