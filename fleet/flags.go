@@ -3,10 +3,11 @@ package fleet
 // Names of flags that messages of other packages mention. The flags are defined with
 // these names, so that no message names a flag that does not exist.
 const (
-	HostFlag = "host"       // of an agent: the name of its host
-	RunFlag  = "run"        // of an agent and a controller: the folder for files that outlive it
-	SiteFlag = "site"       // of an agent: its host's site
-	UIDsFlag = "guest-uids" // of an agent: the user IDs of its virtual machines
+	HostFlag  = "host"       // of an agent: the name of its host
+	RunFlag   = "run"        // of an agent and a controller: the folder for files that outlive it
+	SiteFlag  = "site"       // of an agent: its host's site
+	LeaseFlag = "lease"      // of an agent: for how long its guests may run on without the controller
+	UIDsFlag  = "guest-uids" // of an agent: the user IDs of its virtual machines
 
 	EncryptionFlag     = "encryption"      // of an agent and a controller: how traffic between hosts is protected
 	WireGuardPortFlag  = "wireguard-port"  // of an agent

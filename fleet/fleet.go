@@ -60,8 +60,13 @@ type Host struct {
 	Boot   string    `json:"boot,omitempty"`  // last Facts.Boot; stored, so that a reboot is noticed
 	Booted time.Time `json:"booted,omitzero"` // when it was first heard after a reboot; nothing that ran there before does now
 
+	Lease time.Duration `json:"lease_ns,omitempty"` // no lease that its agent may have is longer; 0: it may have none, and is never gone
+
 	Policy   OwnerPolicy `json:"policy,omitzero"`     // what its owner agreed to
 	ForOwner bool        `json:"for_owner,omitempty"` // drains until its owner goes
+
+	ForHealth bool      `json:"for_health,omitempty"` // drains until its grave signs are over
+	SignsSeen time.Time `json:"signs_seen,omitzero"`  // a person had it take guests again: signs until then count no more
 
 	Credential Credential `json:"credential,omitzero"` // who its agent must prove to be
 
@@ -95,6 +100,8 @@ type Facts struct {
 	Speed       *Speed                   `json:"speed,omitempty"`     // nil: not reported
 	Isolation   *Isolation               `json:"isolation,omitempty"` // nil: not reported
 	WireGuard   *WireGuardFacts          `json:"wireguard,omitempty"` // nil: not reported
+	Health      *Health                  `json:"health,omitempty"`    // nil: not reported
+	Lease       Lease                    `json:"lease,omitzero"`      // that the agent asks for, and has
 	Shared      []Directory              `json:"shared,omitempty"`    // directories that the host shares with others anyway, with their sources
 }
 

@@ -56,5 +56,6 @@ type Guest struct {
 	Aborts    int         `json:"aborts,omitempty"`     // aborted moves since the last successful one
 	RetryAt   time.Time   `json:"retry_at"`             // after an aborted move: no automatic move before this time
 	Suspended bool        `json:"suspended,omitempty"`  // to be suspended while the owner of Home is present
+	Born      int64       `json:"born,omitempty"`       // of its job
 	Shape     *Shape      `json:"shape,omitempty"`      // what it sees, for a tuned job; never changes
 }

@@ -107,6 +107,7 @@ type Exit struct {
 // Job is one parallel program and its guests.
 type Job struct {
 	ID        JobID     `json:"id"`
+	Born      int64     `json:"born,omitempty"` // when it was submitted, in nanoseconds; tells it from another job to which a store that was put back gave its number
 	Request   RequestID `json:"request"`
 	Spec      JobSpec   `json:"spec"`
 	State     JobState  `json:"state"`
@@ -123,10 +124,11 @@ type Job struct {
 	Result    JobResult `json:"result,omitempty"` // set on entering stopping
 	Exit      *Exit     `json:"exit,omitempty"`
 	Cause     string    `json:"cause,omitempty"`
-	Ending    *Ending   `json:"ending,omitempty"`  // the program was told to end, and has a grace period
-	Alone     bool      `json:"alone,omitempty"`   // its guests and moves are forgotten; what is kept is its end and its output
-	Requeue   bool      `json:"requeue,omitempty"` // it is stopping, and waits in the queue afterwards to begin again
-	Traffic   []Traffic `json:"traffic,omitempty"` // between its guests, most first, as last measured; empty: unknown
+	Ending    *Ending   `json:"ending,omitempty"`    // the program was told to end, and has a grace period
+	LostWith  HostID    `json:"lost_with,omitempty"` // the host that was gone with a guest of it, which is why it failed
+	Alone     bool      `json:"alone,omitempty"`     // its guests and moves are forgotten; what is kept is its end and its output
+	Requeue   bool      `json:"requeue,omitempty"`   // it is stopping, and waits in the queue afterwards to begin again
+	Traffic   []Traffic `json:"traffic,omitempty"`   // between its guests, most first, as last measured; empty: unknown
 
 	Incarnation int      `json:"incarnation,omitempty"` // how often it has begun again; what an earlier one writes is refused
 	Reason      string   `json:"reason,omitempty"`      // why it is pending, as when it began to be

@@ -21,6 +21,9 @@ type Observation struct {
 	Attached  HostID     // its agent has come, and the snapshot has its first facts
 	Enrolment *Enrolment // a machine or a person wants to join, and shows a token
 
+	Leased HostID        // its agent asks for another lease than the one on record
+	Lease  time.Duration // no lease that it may have from now on is longer; 0: it may have none
+
 	Encryption Encryption // what the controller was configured to; empty: not observed
 	Crowding   []JobID    // ended jobs whose output makes room for more of their user
 }
@@ -113,6 +116,7 @@ type Order struct {
 	Guest     GuestID     `json:"guest,omitempty"`
 	Migration MigrationID `json:"migration,omitempty"`
 	Peer      HostID      `json:"peer,omitempty"`
+	Born      int64       `json:"born,omitempty"` // of the job; a host takes no answer to an order about one job for an answer about another
 	Gen       uint64      `json:"gen,omitempty"`
 	Attempt   int         `json:"attempt"` // distinguishes a late answer to one attempt from the answer to the next
 }
@@ -136,7 +140,7 @@ func (o Order) Compare(b Order) int {
 	}
 	return cmp.Or(
 		cmp.Compare(o.Job, b.Job), cmp.Compare(o.Guest, b.Guest), cmp.Compare(o.Migration, b.Migration),
-		cmp.Compare(o.Verb, b.Verb), cmp.Compare(o.Peer, b.Peer), cmp.Compare(o.Gen, b.Gen), cmp.Compare(o.Attempt, b.Attempt))
+		cmp.Compare(o.Verb, b.Verb), cmp.Compare(o.Peer, b.Peer), cmp.Compare(o.Born, b.Born), cmp.Compare(o.Gen, b.Gen), cmp.Compare(o.Attempt, b.Attempt))
 }
 
 // Outcome is the result of an order.

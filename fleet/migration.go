@@ -10,8 +10,9 @@ type Migration struct {
 	Job     JobID       `json:"job"`
 	From    HostID      `json:"from"`
 	To      HostID      `json:"to"`
-	Gen     uint64      `json:"gen"`  // the guest's Gen during this migration
-	Mode    Mode        `json:"mode"` // how memory is sent
+	Born    int64       `json:"born,omitempty"` // of the guest's job
+	Gen     uint64      `json:"gen"`            // the guest's Gen during this migration
+	Mode    Mode        `json:"mode"`           // how memory is sent
 	Phase   Phase       `json:"phase"`
 	Attempt int         `json:"attempt"`          // earlier attempts in this Phase
 	Since   time.Time   `json:"since"`            // when Phase or Attempt last changed

@@ -15,7 +15,8 @@ const (
 	submits               // submit waiting jobs
 	ticks
 	minutes
-	cues // a cue of the script
+	cues     // a cue of the script
+	arrivals // a job of the scenario
 )
 
 // event happens at a time.
@@ -29,6 +30,7 @@ type event struct {
 	task    *task
 	copying *copying
 	cue     *Cue
+	arrival *Submission
 }
 
 // heap holds future events, the next first. Each node has four children: half the depth

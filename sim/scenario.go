@@ -22,6 +22,7 @@ const (
 	worldFile  = "world"  // one setting a line: name, value
 	eventsFile = "events" // one cue a line: when, host, what, load
 	traceFile  = "trace"  // of owners; optional
+	jobsFile   = "jobs"   // one job a line; optional
 	goldenFile = "log"    // the expected log, once checked by a person
 )
 
@@ -41,6 +42,13 @@ func ReadScenario(folder string) (Config, error) {
 	}
 	if err := c.events(events); err != nil {
 		return c, fmt.Errorf("%s, %w", filepath.Join(folder, eventsFile), err)
+	}
+	jobs, err := os.ReadFile(filepath.Join(folder, jobsFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return c, fmt.Errorf("reading the scenario: %w", err)
+	}
+	if err := c.readSubmissions(jobs); err != nil {
+		return c, fmt.Errorf("%s, %w", filepath.Join(folder, jobsFile), err)
 	}
 	trace, err := os.Open(filepath.Join(folder, traceFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -137,7 +145,7 @@ func (c *Config) settings() []setting {
 		{"seed", func(s string) (err error) { c.Seed, err = strconv.ParseUint(s, 10, 64); return err }},
 		{"for", last(&c.For)}, {"hosts", number(&c.Hosts)}, {"cpus", number(&c.Machine.CPUs)},
 		{"memory", bytes(func(n int64) { c.Machine.MemoryBytes = n })}, {"link", bytes(func(n int64) { c.Machine.BytesPerSecond = float64(n) })},
-		{"boot", last(&c.Machine.Boot)}, {"sense", last(&c.Machine.Sense)}, {"grace", last(&c.Machine.Grace)}, {"idle-after", last(&c.Machine.IdleAfter)},
+		{"boot", last(&c.Machine.Boot)}, {"lease", last(&c.Lease)}, {"sense", last(&c.Machine.Sense)}, {"grace", last(&c.Machine.Grace)}, {"idle-after", last(&c.Machine.IdleAfter)},
 		{"jobs", number(&c.Work.Jobs)}, {"ranks", number(&c.Work.Ranks)}, {"job-time", last(&c.Work.Time)}, {"guest-cpus", number(&c.Work.CPUs)},
 		{"guest-memory", bytes(func(n int64) { c.Work.MemoryBytes = n })}, {"dirty", bytes(func(n int64) { c.Work.Dirty = float64(n) })},
 		{"owners", func(s string) error {

@@ -29,8 +29,12 @@ type Config struct {
 	Placement placement.Policy // nil: the policy's own
 	For       time.Duration
 	Script    []Cue
-	Log       func(string) // gets a line for every event; nil: no log
-	Strict    bool         // check the invariants after every event, for tests
+
+	Submissions []Submission
+	Lease       time.Duration // after which a host that is cut off counts as gone; 0: never
+
+	Log    func(string) // gets a line for every event; nil: no log
+	Strict bool         // check the invariants after every event, for tests
 }
 
 // Machine describes a host. Zero fields have the values of Desktop.
@@ -185,7 +189,7 @@ func newWorld(c Config) (*world, error) {
 	for i := range c.Hosts {
 		m := w.machine(i)
 		// The policy under test decides about guests, not the owners.
-		s.Hosts[m.id] = fleet.Host{ID: m.id, State: fleet.HostUp, Since: epoch, Facts: w.facts(m), Policy: fleet.OwnerPolicy{Owned: true, Vacate: fleet.Stay}}
+		s.Hosts[m.id] = fleet.Host{ID: m.id, State: fleet.HostUp, Since: epoch, Facts: w.facts(m), Lease: c.Lease, Policy: fleet.OwnerPolicy{Owned: true, Vacate: fleet.Stay}}
 	}
 	s.Hosts[files] = fleet.Host{ID: files, State: fleet.HostUp, Since: epoch, Facts: fleet.Facts{SeenAt: epoch.Add(c.For), Connected: true, Machine: files}}
 	w.loop = planner.NewLoop(&planner.Planner{Policy: c.Placement}, s)
@@ -196,6 +200,9 @@ func newWorld(c Config) (*world, error) {
 	}
 	for i := range c.Script {
 		w.push(event{at: c.Script[i].At, kind: cues, cue: &c.Script[i]})
+	}
+	for i := range c.Submissions {
+		w.push(event{at: c.Submissions[i].At, kind: arrivals, arrival: &c.Submissions[i]})
 	}
 	for range c.Work.Jobs {
 		w.enqueue(c.Work)
@@ -272,6 +279,8 @@ func (w *world) handle(ev event) {
 		w.tick(false)
 	case cues:
 		w.play(*ev.cue)
+	case arrivals:
+		w.submitted(ev.arrival)
 	}
 	for len(w.changed) > 0 { // guests that have arrived where an owner is present
 		m := w.changed[0]

@@ -22,7 +22,7 @@ const processName = "pagurus-wgrelay"
 // Shims are the processes that this package starts, by name.
 var Shims = map[string]func(args []string) error{processName: serve}
 
-// orders are what the process should do. It reads them when it begins, and again when it gets SIGHUP.
+// orders are what the process should do. It reads them when it begins, and again when it gets SIGWINCH.
 type orders struct {
 	BytesPerSecond int64  `json:"bytes_per_second"`
 	Pairs          []each `json:"pairs,omitempty"`
@@ -41,6 +41,9 @@ type Secrets struct {
 	Out string `json:"out"` // of what it is asked
 }
 
+// reread has the process read its orders again. Sent before the process awaits it, it does nothing, and the process reads them anyway.
+const reread = unix.SIGWINCH
+
 // serve relays as a file says until it is told to end. It needs no privilege, and gives up all.
 func serve(args []string) error {
 	switch {
@@ -50,8 +53,8 @@ func serve(args []string) error {
 		return errors.New("the process needs the file that says what to relay")
 	}
 	told := make(chan os.Signal, 1)
-	signal.Notify(told, unix.SIGTERM, unix.SIGHUP)
-	signal.Ignore(unix.SIGINT)
+	signal.Notify(told, unix.SIGTERM, reread)
+	signal.Ignore(unix.SIGINT, unix.SIGHUP) // of a terminal
 	r := &relaying{open: map[each]*pair{}, limit: rate.NewLimiter(0, longestBurst)}
 	for {
 		if err := r.obey(args[0]); err != nil {

@@ -153,7 +153,7 @@ func (r *Relay) make(pairs []each) error {
 	if !lives {
 		return r.start()
 	}
-	switch err := unix.Kill(p.PID, unix.SIGHUP); {
+	switch err := unix.Kill(p.PID, reread); {
 	case errors.Is(err, unix.ESRCH): // it has just died
 		return r.start()
 	case err != nil:

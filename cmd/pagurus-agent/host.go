@@ -288,6 +288,10 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.RunDir, ownerFile), Log: log,
 		}),
 		Classes: held, Isolation: h.keepIsolated(log),
+		Health: monitor.NewHealth(monitor.HealthConfig{
+			Policy: h.flags.Health, Counters: machine.Counters, Check: h.flags.HealthCheck, Every: h.flags.HealthEvery,
+			File: filepath.Join(h.flags.RunDir, healthFile), Log: log,
+		}),
 		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Clients: h.clients, Images: h.images, Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.CPUs, Alive: alive, Log: log,
 	})
@@ -335,6 +339,9 @@ func (h *host) toAddress(tunnels, sockets netip.Addr) {
 		h.container.Readdress(sockets)
 	}
 }
+
+// healthFile keeps what was counted of the machine's health since it was booted.
+const healthFile = "health.json"
 
 // isolationFile records the machine's settings before CPUs were isolated.
 const isolationFile = "isolation.log"

@@ -438,6 +438,9 @@ func (l lab) member(n int) fleet.HostID {
 	return hostName(n)
 }
 
+// moreFlags has flags for an agent that "lab restart" starts.
+const moreFlags = "PAGURUS_LAB_AGENT"
+
 // agent is the agent of host n, which is no machine.
 func (l lab) agent(n int) daemon.Daemon {
 	name := string(hostName(n))
@@ -450,6 +453,8 @@ func (l lab) agent(n int) daemon.Daemon {
 		s, _ := l.site(n)
 		args = append(args, "--site", siteName(s.Number))
 	}
+	args = append(args, "--health", string(fleet.HealthWarn)) // its machine is that of the other hosts
+	args = append(args, strings.Fields(os.Getenv(moreFlags))...)
 	if l.CPUsPerHost > 0 {
 		args = append(args, "--cpus", strconv.FormatFloat(l.CPUsPerHost, 'g', -1, 64))
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -71,6 +72,10 @@ type Agent struct {
 	Encryption    fleet.Encryption // what this host may use of what the cluster wants
 	WireGuardPort uint16
 
+	Health      fleet.HealthPolicy
+	HealthCheck string        // a program that says whether the host is well
+	HealthEvery time.Duration // between two checks
+
 	Relay          fleet.Relaying // for hosts that do not reach each other
 	RelayPort      uint16         // the first
 	RelayBandwidth int64          // bytes a second
@@ -102,6 +107,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	encryption(flags, &f.Encryption, "auto, wireguard or none: how this host may encrypt traffic between hosts, if its cluster does: as the cluster wants, by the kernel's WireGuard alone, or not at all")
 	flags.Uint16Var(&f.WireGuardPort, fleet.WireGuardPortFlag, fleet.WireGuardPort, "UDP port at which other hosts reach this one's WireGuard device")
 	f.addRelay(flags)
+	f.addHealth(flags)
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, "accelerator", GroupFlag)
@@ -123,6 +129,37 @@ func (f *Agent) addRelay(flags *pflag.FlagSet) {
 	})
 	flags.Uint16Var(&f.RelayPort, fleet.RelayPortFlag, fleet.RelayFirstPort, fmt.Sprintf("first of the %d UDP ports at which this host relays", fleet.MostRelayed))
 	cli.Rate(flags, &f.RelayBandwidth, fleet.RelayBandwidthFlag, "relay at most this many bytes a second, like 10M")
+}
+
+const (
+	healthFlag      = "health"
+	healthCheckFlag = "health-check"
+	healthEveryFlag = "health-every"
+)
+
+// usualHealthEvery is how often Slurm's users usually have HealthCheckProgram run, to a factor of a few.
+const usualHealthEvery = time.Minute
+
+// addHealth defines the flags about signs that this host may fail.
+func (f *Agent) addHealth(flags *pflag.FlagSet) {
+	f.Health = fleet.HealthPolicies[0]
+	flags.StringVar((*string)(&f.Health), healthFlag, string(f.Health), "drain, warn or off: what follows when this host shows grave signs of failing, as memory errors and a failed check are: its guests leave until they are over, they are only shown, or nobody looks")
+	cli.Judge(flags, healthFlag, func(s string) error {
+		if !slices.Contains(fleet.HealthPolicies, fleet.HealthPolicy(s)) {
+			return errors.New("it is drain, warn or off")
+		}
+		return nil
+	})
+	flags.StringVar(&f.HealthCheck, healthCheckFlag, "", "a program, with its absolute path, that root runs again and again: while it does not exit with 0 the host counts as failing, and the last line that it prints says why (default: none)")
+	cli.Judge(flags, healthCheckFlag, func(s string) error {
+		if s != "" && !filepath.IsAbs(s) {
+			return errors.New("it is not an absolute path")
+		}
+		return nil
+	})
+	f.HealthEvery = usualHealthEvery
+	cli.Duration(flags, &f.HealthEvery, healthEveryFlag, "time between two runs of the health check")
+	cli.MayBeEmpty(flags, healthCheckFlag)
 }
 
 // encryption defines the flag that chooses how traffic between hosts is protected.

@@ -18,6 +18,7 @@ const startsElsewhere = 3
 func Enqueue(j fleet.Job, why string, at time.Time) fleet.Job {
 	j.State, j.Since, j.Attempt, j.Reason = fleet.JobPending, at, 0, why
 	j.Requeue, j.Ending, j.Exit, j.Result, j.Cause = false, nil, nil, "", ""
+	j.LostWith = ""
 	j.Started, j.ShareHost, j.Subnet = time.Time{}, "", 0
 	return j
 }
@@ -55,8 +56,8 @@ func bereft(j, before fleet.Job, guests []fleet.Guest) fleet.Job {
 	for _, g := range guests {
 		switch {
 		case !g.State.Ended():
-		case g.State == fleet.GuestEnded && !g.HostFault:
-			return j // another may have been at fault, too; this one would be again
+		case !g.HostFault:
+			return j // it would end again; or, after a backup was restored, nobody knows how it ended
 		default:
 			hosts = append(hosts, g.Home)
 		}

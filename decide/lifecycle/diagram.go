@@ -65,6 +65,7 @@ A move is a gang of one or more migrations that switch together.
 	jobs.print(&b)
 	b.WriteString("\n")
 	rules(&b, jobRules)
+	printGone(&b)
 	b.WriteString("\n## Host\n\n| state | asked | becomes |\n| --- | --- | --- |\n")
 	for _, a := range hostArrows {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", a.from, a.on, a.to)

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"pagurus/fleet"
@@ -86,13 +87,13 @@ func GuestOrder(g fleet.Guest) (fleet.Order, bool) {
 	if verb == "" {
 		return fleet.Order{}, false
 	}
-	return fleet.Order{Verb: verb, Host: g.Home, Job: g.Job, Guest: g.ID, Gen: g.Gen, Attempt: g.Attempt}, true
+	return fleet.Order{Verb: verb, Host: g.Home, Job: g.Job, Guest: g.ID, Born: g.Born, Gen: g.Gen, Attempt: g.Attempt}, true
 }
 
 // ToldToStop reports whether an order is the one by which a guest is stopped or was, in any of its
 // attempts: the answer to one may come after the guest counts as ended.
 func ToldToStop(g fleet.Guest, o fleet.Order) bool {
-	told := fleet.Order{Verb: fleet.Stop, Host: g.Home, Job: g.Job, Guest: g.ID, Gen: g.Gen, Attempt: o.Attempt}
+	told := fleet.Order{Verb: fleet.Stop, Host: g.Home, Job: g.Job, Guest: g.ID, Born: g.Born, Gen: g.Gen, Attempt: o.Attempt}
 	return o == told && (g.State == fleet.GuestStopping || g.State == fleet.GuestEnded)
 }
 
@@ -101,7 +102,7 @@ func ToldToStop(g fleet.Guest, o fleet.Order) bool {
 func Depart(g fleet.Guest, to fleet.HostID, move fleet.MoveID, at time.Time) (fleet.Guest, fleet.Migration) {
 	m := fleet.Migration{
 		ID: fleet.MigrationID(fmt.Sprintf("%s.%s", move, g.ID)), Move: move, Guest: g.ID, Job: g.Job,
-		From: g.Home, To: to, Gen: g.Gen,
+		From: g.Home, To: to, Born: g.Born, Gen: g.Gen,
 	}
 	g.State, g.Attempt, g.Since, g.Migration = fleet.GuestMoving, 0, at, m.ID
 	return g, enter(m, fleet.Preparing, at)
@@ -131,7 +132,10 @@ func FollowMigration(g fleet.Guest, m fleet.Migration) fleet.Guest {
 		g.RetryAt = m.Since.Add(pauseAfter(g.Aborts))
 	case fleet.Lost:
 		g.State, g.Since, g.Attempt, g.Migration = fleet.GuestLost, m.Since, 0, ""
-		g.Cause = fmt.Sprintf("%s left it between %s and %s: %s", m.Move, m.From, m.To, m.Cause)
+		g.Cause, g.HostFault = m.Cause, true
+		if slices.ContainsFunc(m.Entered, func(e fleet.Entered) bool { return e.Phase == fleet.Switching }) {
+			g.Cause = fmt.Sprintf("%s left it between %s and %s: %s", m.Move, m.From, m.To, m.Cause)
+		}
 	}
 	return g
 }

@@ -87,7 +87,7 @@ func JobOrder(j fleet.Job, guest0 fleet.Guest, m fleet.Migration) (fleet.Order, 
 	if j.Ending != nil {
 		verb = fleet.End
 	}
-	return fleet.Order{Verb: verb, Host: guest0.Home, Job: j.ID, Guest: guest0.ID, Gen: guest0.Gen, Attempt: j.Attempt}, true
+	return fleet.Order{Verb: verb, Host: guest0.Home, Job: j.ID, Guest: guest0.ID, Born: j.Born, Gen: guest0.Gen, Attempt: j.Attempt}, true
 }
 
 // SettleJob makes a job and its guests consistent after one of them changed. It returns
@@ -162,6 +162,12 @@ func live(j fleet.Job, guests []fleet.Guest, at time.Time) fleet.Job {
 		switch g.State {
 		case fleet.GuestRunning, fleet.GuestMoving:
 			up++
+		case fleet.GuestEnded, fleet.GuestLost:
+			if j.Ending != nil { // and so it was to end
+				return stopping(j, fleet.JobCancelled, j.Ending.Cause, at)
+			}
+		}
+		switch g.State {
 		case fleet.GuestEnded:
 			return bereft(stopping(j, fleet.JobFailed, fmt.Sprintf("guest %s ended: %s", g.ID, g.Cause), at), j, guests)
 		case fleet.GuestLost:

@@ -146,7 +146,7 @@ func MigrationOrder(m fleet.Migration) (fleet.Order, bool) {
 	}
 	o := fleet.Order{
 		Verb: phase.Verb, Host: m.From, Peer: m.To, Job: m.Job, Guest: m.Guest,
-		Migration: m.ID, Gen: m.Gen, Attempt: m.Attempt,
+		Migration: m.ID, Born: m.Born, Gen: m.Gen, Attempt: m.Attempt,
 	}
 	if phase.Side == fleet.Target {
 		o.Host, o.Peer = m.To, m.From

@@ -39,6 +39,10 @@ type truth struct {
 	source, target           int
 	sourceSaw, targetSaw     uint8
 	reverted, toldToActivate bool
+	sourceFenced             bool // its lease ended, it stopped all that it had, and it was not heard since
+	targetFenced             bool
+	sourceLost, targetLost   bool // that has happened
+	handed                   bool // the source knows that the target had all of it
 	postCopy, missing, lost  bool // missing: some memory is only at the source; lost: it never arrived
 }
 
@@ -58,13 +62,13 @@ func carry(w truth, v fleet.Verb) []truth {
 		held.source = gated
 		return []truth{w, held}
 	case fleet.Switch:
-		if w.source == suspendedByCopy && w.target == whole {
+		if w.source == suspendedByCopy && w.handed {
 			break
 		}
 		if w.target != incoming || w.source == absent {
 			return nil
 		}
-		w.source, w.target, w.missing = suspendedByCopy, whole, w.postCopy
+		w.source, w.target, w.missing, w.handed = suspendedByCopy, whole, w.postCopy, true
 	case fleet.Activate:
 		if w.target != whole && w.target != running {
 			return nil
@@ -93,7 +97,7 @@ func carry(w truth, v fleet.Verb) []truth {
 func refuse(w truth, v fleet.Verb) []truth {
 	switch v {
 	case fleet.Switch:
-		if w.target == whole {
+		if w.handed {
 			return nil // it remembers that it did
 		}
 		if w.source == absent {
@@ -229,7 +233,7 @@ func (n member) sound(t *testing.T) {
 		bad = "source runs after a completed switch"
 	case w.target == running && !w.toldToActivate:
 		bad = "target runs before it was told to"
-	case w.source == absent && w.target != whole && w.target != running:
+	case w.source == absent && w.target != whole && w.target != running && !w.sourceLost && !w.targetLost:
 		bad = "is nowhere whole"
 	case w.target == running && !n.home:
 		bad = "runs at the target while its home is the source"
@@ -239,11 +243,11 @@ func (n member) sound(t *testing.T) {
 		bad = "was destroyed at the source before all of it had come to the target"
 	case w.missing && w.source == running:
 		bad = "runs at the source after the target was given the rest"
-	case n.phase == fleet.Finished && (w.missing || w.lost):
+	case n.phase == fleet.Finished && (w.missing || w.lost) && !w.targetLost:
 		bad = "finished and is not whole"
-	case n.phase == fleet.Finished && w.target != running:
+	case n.phase == fleet.Finished && w.target != running && !w.targetLost:
 		bad = "finished and does not run at the target"
-	case n.phase == fleet.Aborted && w.source != running && w.source != gated:
+	case n.phase == fleet.Aborted && w.source != running && w.source != gated && !w.sourceLost:
 		bad = "aborted and hold cannot let it run at the source"
 	case n.phase == fleet.Aborted && n.home, n.phase == fleet.Finished && !n.home:
 		bad = "home is wrong at the end"

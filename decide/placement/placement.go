@@ -172,6 +172,8 @@ func Unfit(v *Survey, h *fleet.Host, a Ask) string {
 		return "is where it runs now"
 	case h.ForOwner || h.Facts.Owner != nil && h.Facts.Owner.Present:
 		return "has its owner there"
+	case h.ForHealth:
+		return "shows signs of failing"
 	case h.State != fleet.HostUp:
 		return "is draining"
 	case h.Facts.SeenAt.IsZero():

@@ -23,8 +23,9 @@ func Heard(h fleet.Host, at time.Time) bool {
 // Unheard is how long nothing was heard of a host, counted at the earliest from when this
 // controller became leader; 0 until SilentAfter.
 func Unheard(s fleet.Snapshot, id fleet.HostID, at time.Time) time.Duration {
-	last := s.Hosts[id].Facts.SeenAt
-	if s.LedSince.After(last) {
+	f := s.Hosts[id].Facts
+	last := f.SeenAt
+	if s.LedSince.After(last) || last.After(at) && !f.Connected { // the clock was set back since
 		last = s.LedSince
 	}
 	if d := at.Sub(last); d > SilentAfter {

@@ -249,7 +249,7 @@ func (d *draft) settleJob(id fleet.JobID) {
 			continue
 		}
 		cause := "job " + string(id) + " is stopping"
-		if given, gave := lifecycle.Abandon(m, d.at, cause); gave {
+		if given, gave := lifecycle.Abandon(m, d.at, cause); gave && !d.mayRunOn(m.To) {
 			d.recordGang(m.Move, []fleet.Migration{given})
 			continue
 		}

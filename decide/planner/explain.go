@@ -234,11 +234,20 @@ func (e *explainer) job(j fleet.Job) []string {
 	if j.Result != "" {
 		say("%s.", result(j))
 	}
+	if j.Incarnation > 0 {
+		say("It has begun again %s; what earlier ones still write is refused.", times(j.Incarnation))
+	}
 	if j.State == fleet.JobEnded {
 		return append(out, e.limitsReached(j)...)
 	}
 	if why := e.s.Crowded[j.ID]; why != "" {
 		say("Its program waits, because its output finds no room: %s.", why)
+	}
+	if j.State == fleet.JobPending {
+		return append(out, e.queued(j)...)
+	}
+	if j.Requeue {
+		say("It begins again from its beginning when its guests have ended and there is room.")
 	}
 	say("Its files (%s) are served by %s, on network %d.", strings.Join(directories(j.Spec), ", "), j.ShareHost, j.Subnet)
 	out = append(out, e.reached(j)...)
@@ -328,6 +337,7 @@ func (e *explainer) host(h fleet.Host) []string {
 	out = append(out, e.protections(h)...)
 	out = append(out, owners.ExplainVacating(h, e.s.Cluster.Rules, e.s.At)...)
 	out = append(out, owners.Explain(state.NewIndex(e.s, e.p.Policy), h)...)
+	out = append(out, unwell(h)...)
 	for _, t := range h.Facts.Troubles {
 		say("Trouble: %s.", strings.TrimSuffix(t, "."))
 	}

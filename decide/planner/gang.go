@@ -395,7 +395,7 @@ func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
 		}
 		if gang, to := d.fitting(guests[:n], nowhere); len(gang) > 0 {
 			h := d.Hosts.At(id)
-			v := owners.SignMove(fleet.Move{Why: owners.WhyVacating(h), Drains: id, Limits: h.Leave}, h)
+			v := owners.SignMove(fleet.Move{Why: whyDraining(h), Drains: id, Limits: h.Leave}, h)
 			d.depart(gang, v, d.choose(gang, to, v, nil))
 			return
 		}

@@ -138,7 +138,7 @@ func (d *draft) bereave() {
 			continue
 		}
 		cause := fmt.Sprintf("%s has lost the guest's remaining memory, and %s does not answer for it", m.From, m.To)
-		if given, gave := lifecycle.Abandon(now, d.at, cause); gave {
+		if given, gave := lifecycle.Abandon(now, d.at, cause); gave && !d.mayRunOn(m.To) {
 			d.recordGang(m.Move, []fleet.Migration{given})
 		}
 	}

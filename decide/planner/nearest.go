@@ -20,6 +20,7 @@ func (d *draft) neverFits(s fleet.JobSpec) (string, []placement.Why) {
 	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Files: s.Machine, Directories: s.Directories()}
 	a.Need.MemoryBytes = math.MinInt64 / 4
 	var able []int64
+	var whys []placement.Why
 	room := 0
 	for _, id := range d.l.AllHosts() {
 		h := d.Hosts.At(id)
@@ -27,7 +28,9 @@ func (d *draft) neverFits(s fleet.JobSpec) (string, []placement.Why) {
 			continue // nobody knows what it has
 		}
 		h.State, h.ForOwner, h.Facts.Owner, h.Facts.SeenAt, h.Facts.Connected = fleet.HostUp, false, nil, d.base.At, true
-		if placement.Unfit(d.room(), &h, a) == "" {
+		if why := placement.Unfit(d.room(), &h, a); why != "" {
+			whys = append(whys, placement.Why{Host: id, Reason: why})
+		} else {
 			able = append(able, h.Facts.Capacity.MemoryBytes)
 			room += int(h.Facts.Capacity.MemoryBytes / max(s.Need.MemoryBytes, 1))
 		}
@@ -37,8 +40,7 @@ func (d *draft) neverFits(s fleet.JobSpec) (string, []placement.Why) {
 	}
 	what := fmt.Sprintf("%s on %s of %d MiB never fit", counted(s.Ranks, "rank"), counted(s.Guests, "guest"), s.Need.MemoryBytes>>20)
 	if len(able) == 0 {
-		a.Need = s.Need
-		return what + ", because no host can run them; change what keeps the hosts from it", placement.Explain(d.room(), a)
+		return what + ", because no host can run them; change what keeps the hosts from it", whys
 	}
 	var shapes []string
 	if room > 0 {

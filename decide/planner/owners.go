@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"pagurus/decide/health"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/owners"
 	"pagurus/fleet"
@@ -24,6 +25,9 @@ func (d *draft) evaluateOwners() {
 			d.requeue(j, id)
 		}
 		h, changed := owners.Vacate(h, v.Leave, d.base.At, d.at)
+		if !changed {
+			h, changed = health.Vacate(h, d.base.At, d.at)
+		}
 		if h.Facts.Address != "" && h.Facts.Address != h.Address {
 			h.Address, changed = h.Facts.Address, true
 		}
@@ -53,7 +57,7 @@ func (d *draft) evaluateOwners() {
 // attended returns the hosts to check: their address or boot changed, their owner is present
 // beside guests, or they drain, perhaps for an owner who has gone.
 func (d *draft) attended() []fleet.HostID {
-	ids := slices.Concat(d.l.Readdressed(), d.l.Attended(), d.l.Draining())
+	ids := slices.Concat(d.l.Readdressed(), d.l.Attended(), d.l.Draining(), d.l.Failing())
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }

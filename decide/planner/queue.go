@@ -11,12 +11,14 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"pagurus/decide/desired"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/decide/queue"
+	"pagurus/decide/state"
 	"pagurus/decide/topology"
 	"pagurus/fleet"
 )
@@ -190,7 +192,7 @@ func (d *draft) begin(q *queueing, j fleet.Job, chosen []placement.Choice) bool 
 	for i, id := range desired.GuestIDs(j) {
 		gen := d.Guests.At(id).Gen + 1 // of an earlier incarnation: hosts refuse what it was ordered
 		d.Guests.Put(id, fleet.Guest{
-			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: gen,
+			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: gen, Born: j.Born,
 			Since: d.at, Need: j.Spec.Need, Image: j.Digest, Reason: chosen[i].Reason,
 			Shape: topology.For(d.base.Hosts, chosen[i].Host, chosen[i].Kind, j.Spec),
 		})
@@ -280,4 +282,54 @@ func (q *queueing) why(d *draft, j fleet.Job) waiting {
 	w.hosts = placement.Explain(d.room(), a)
 	w.reason = fmt.Sprintf("there is no room for guest %d of %d (%d MiB each)", stuck+1, j.Spec.Guests, j.Spec.Need.MemoryBytes>>20)
 	return w
+}
+
+// queued says what a waiting job waits for, and when it would start.
+func (e *explainer) queued(j fleet.Job) []string {
+	d := newDraft(e.p, state.NewIndex(e.s, e.p.Policy))
+	d.at = e.s.At
+	q := d.dequeue()
+	before := 0
+	for i := range d.l.Waiting() {
+		if d.l.WaitingAt(i) == j.ID {
+			break
+		}
+		before++
+	}
+	out := []string{fmt.Sprintf("It waits for room behind %s.", counted(before, "waiting job"))}
+	if d.Jobs.At(j.ID).State != fleet.JobPending {
+		return append(out, "There is room for it, and it starts within a second.")
+	}
+	w := q.why(d, j)
+	out = append(out, strings.ToUpper(w.reason[:1])+w.reason[1:]+".")
+	if words := placement.Words(w.hosts); words != "" {
+		out = append(out, "Hosts that cannot take a guest now: "+words+".")
+	}
+	switch {
+	case w.at == nil:
+		out = append(out, "It has no reservation: it waits for jobs before it, or for hosts to take guests again.")
+	case w.at.After >= queue.Forever/2:
+		out = append(out, fmt.Sprintf("When it starts is not known, because jobs that it waits for have no limit (run --%s).", fleet.TimeFlag))
+	default:
+		out = append(out, fmt.Sprintf("It starts in %s at the latest, if all jobs keep to their limits.", fleet.ShortDuration(w.at.After.Round(time.Second))))
+	}
+	if len(j.Avoid) > 0 {
+		out = append(out, fmt.Sprintf("Hosts that failed to start it are avoided: %s.", fleet.Enumerate(hostNames(j.Avoid), "and")))
+	}
+	return out
+}
+
+func hostNames(ids []fleet.HostID) (out []string) {
+	for _, id := range ids {
+		out = append(out, string(id))
+	}
+	return out
+}
+
+// times says how often.
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }

@@ -101,6 +101,10 @@ func (d *draft) observe(o fleet.Observation) (fleet.Answer, error) {
 			d.forgetJob(id)
 		}
 	}
+	if h, known := d.Hosts.Find(o.Leased); known && h.Lease != o.Lease {
+		h.Lease = o.Lease
+		d.Hosts.Put(h.ID, h)
+	}
 	if o.Attached != "" {
 		d.attached(o.Attached)
 	}
@@ -225,8 +229,8 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s", reason)
 	}
 	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
-	if changed || now.Leave != leave || now.ForOwner {
-		now.Leave, now.ForOwner = leave, false // the owner's leaving no longer ends the drain
+	if changed || now.Leave != leave || now.ForOwner || now.ForHealth {
+		now.Leave, now.ForOwner, now.ForHealth = leave, false, false // only a person ends the drain now
 		d.Hosts.Put(h.ID, now)
 		h = now
 	}
@@ -290,6 +294,9 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s is kept empty because its owner is there; `pagurus host policy %s` changes that", h.ID, h.ID)
 	}
 	h.Leave = fleet.Limits{}
+	if h.ForHealth { // the person knows better: only what comes from now on counts
+		h.ForHealth, h.SignsSeen = false, h.Facts.Health.Latest()
+	}
 	if h, changed := lifecycle.Host(h, fleet.Undrain, d.at); changed {
 		d.Hosts.Put(h.ID, h)
 	}

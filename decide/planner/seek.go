@@ -76,6 +76,12 @@ func (p *Planner) Restore(s fleet.Snapshot, backup, at time.Time, times int) fle
 		}
 		d.settleJob(id)
 	}
+	for id, h := range s.Hosts { // they may have longer leases since, or none
+		if h.Lease > 0 {
+			h.Lease = 0 // until their agents say what they have
+			d.Hosts.Put(id, h)
+		}
+	}
 	for id := range s.Tokens { // they may have been used up or removed
 		d.Tokens.Drop(id)
 	}

@@ -325,6 +325,8 @@ func TestCancelWhenTheTargetIsGoneForGood(t *testing.T) {
 	for !slices.ContainsFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Activate }) {
 		w.answer(slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Migration != "" }))
 	}
+	w.lease("host1", 0)
+	w.lease("host2", 0)
 	w.cut(w.s.Migrations["m1.j1g0"].To)
 	w.tick(5 * time.Minute)
 	if w.s.Jobs[j].State != fleet.JobRunning {
@@ -346,9 +348,10 @@ func TestGuestThatDiesFailsTheJob(t *testing.T) {
 	}
 }
 
-// A long silence of a host loses nothing.
+// A long silence of a host without a lease loses nothing.
 func TestSilentHostKeepsItsGuests(t *testing.T) {
 	w, j := running(t, 2, "host1", "host2")
+	w.lease("host1", 0)
 	w.cut("host1")
 	w.tick(10 * time.Minute)
 	if w.s.Jobs[j].State != fleet.JobRunning {
@@ -420,7 +423,7 @@ func TestRestartedControllerWaitsForAgents(t *testing.T) {
 func TestStuckOrdersBecomeUnknown(t *testing.T) {
 	w := newWorld(t, "host1")
 	j := w.must(submission(1)).Job
-	for range 4 {
+	for range 12 { // it is tried again from the beginning, and there is no other host
 		w.wire = nil
 		w.tick(fleet.Start.Patience("", 0))
 	}

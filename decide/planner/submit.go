@@ -39,7 +39,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	id := fleet.JobID(fmt.Sprintf("j%d", c.NextJob))
 	c.NextJob++
 	d.Jobs.Put(id, lifecycle.Enqueue(fleet.Job{
-		ID: id, Request: r.ID, Spec: spec, Digest: r.Image.Digest, MPI: r.Image.MPI, Submitted: d.at, Traffic: r.Traffic,
+		ID: id, Born: d.at.UnixNano(), Request: r.ID, Spec: spec, Digest: r.Image.Digest, MPI: r.Image.MPI, Submitted: d.at, Traffic: r.Traffic,
 	}, "", d.at))
 	return d.admitted(r, id, d.dequeue())
 }

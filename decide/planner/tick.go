@@ -40,6 +40,7 @@ func (d *draft) tick() error {
 	d.overrun()
 	d.seek()
 	d.endRestore()
+	d.endGone()
 	late, resend := d.due()
 	d.resend = resend
 	if err := d.heard(late); err != nil {
@@ -134,7 +135,7 @@ func (d *draft) whyUnknown(o fleet.Order, out time.Duration) string {
 		return ""
 	}
 	if unheard := placement.Unheard(d.base, o.Host, d.at); unheard > 0 {
-		if out < askAgain {
+		if out < askAgain || d.leased(o.Host) && slices.Contains(untilGone, o.Verb) {
 			return ""
 		}
 		if d.base.Hosts[o.Host].Facts.SeenAt.IsZero() {

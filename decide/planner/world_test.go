@@ -31,6 +31,7 @@ type world struct {
 	s       fleet.Snapshot
 	now     time.Time
 	silent  map[fleet.HostID]bool
+	cutAt   map[fleet.HostID]time.Time // since when a host is silent, and renews its lease no more
 	guests  map[fleet.HostID]map[fleet.GuestID]fleet.RunState
 	whole   map[fleet.HostID]map[fleet.GuestID]bool   // suspended there, but complete
 	missing map[fleet.GuestID]fleet.HostID            // the host that has some of its memory alone
@@ -45,7 +46,7 @@ type world struct {
 
 func newWorld(t checker, hosts ...fleet.HostID) *world {
 	w := &world{
-		t: t, p: &Planner{}, s: fleet.NewSnapshot(), now: t0, silent: map[fleet.HostID]bool{},
+		t: t, p: &Planner{}, s: fleet.NewSnapshot(), now: t0, silent: map[fleet.HostID]bool{}, cutAt: map[fleet.HostID]time.Time{},
 		guests: map[fleet.HostID]map[fleet.GuestID]fleet.RunState{}, whole: map[fleet.HostID]map[fleet.GuestID]bool{},
 		missing: map[fleet.GuestID]fleet.HostID{}, exited: map[fleet.JobID]bool{}, refused: map[fleet.Order]bool{},
 		saw: map[fleet.HostID]map[fleet.GuestID]uint64{},
@@ -61,9 +62,29 @@ func newWorld(t checker, hosts ...fleet.HostID) *world {
 			Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, PostCopy: true, Preempt: true, Accelerator: "tcg"}},
 		}
 		w.s.Hosts[id] = h
+		w.lease(id, aLease)
 	}
 	w.hear()
 	return w
+}
+
+// aLease is the lease of all hosts at first.
+const aLease = time.Minute
+
+// lease gives a host another lease; 0: none.
+func (w *world) lease(id fleet.HostID, length time.Duration) {
+	w.t.Helper()
+	w.observe(fleet.Observation{Leased: id, Lease: length})
+}
+
+// fence stops the guests of silent hosts whose leases are over, as these do by themselves.
+func (w *world) fence() {
+	for id, since := range w.cutAt {
+		if lease := w.s.Hosts[id].Lease; w.silent[id] && lease > 0 && w.now.Sub(since) >= lease {
+			clear(w.guests[id])
+			clear(w.whole[id])
+		}
+	}
 }
 
 // hear makes every connected host report.
@@ -217,6 +238,7 @@ func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 		return no("it is not here")
 	case fleet.Run:
 		if here[o.Guest] != fleet.Running {
+			r.AtFault = true
 			return no("guest 0 is not here")
 		}
 		if !w.exited[o.Job] {
@@ -336,6 +358,7 @@ func (w *world) tick(d time.Duration) {
 			every = min(10*time.Second, end.Sub(w.now))
 		}
 		w.now = w.now.Add(every)
+		w.fence()
 		_, _ = w.step(fleet.Tick{At: w.now})
 		w.apply()
 	}
@@ -345,6 +368,7 @@ func (w *world) tick(d time.Duration) {
 func (w *world) sleep(d time.Duration) {
 	w.t.Helper()
 	w.now = w.now.Add(d)
+	w.fence()
 	w.tick(time.Second)
 }
 
@@ -367,7 +391,9 @@ func (w *world) reconnect(id fleet.HostID) {
 
 // cut disconnects a host; its orders are lost or carried out without an answer.
 func (w *world) cut(id fleet.HostID) {
-	w.silent[id] = true
+	if !w.silent[id] {
+		w.silent[id], w.cutAt[id] = true, w.now
+	}
 	w.wire = slices.DeleteFunc(w.wire, func(o fleet.Order) bool { return o.Host == id })
 }
 
@@ -379,13 +405,16 @@ func (w *world) sound() {
 	for _, j := range w.s.Jobs {
 		for _, id := range desired.GuestIDs(j) {
 			g, ok := w.s.Guests[id]
+			if never := j.State == fleet.JobPending || j.State == fleet.JobEnded && j.ShareHost == ""; !ok && never {
+				continue
+			}
 			if !ok {
 				w.t.Fatalf("%s has lost its guest %s", j.ID, id)
 			}
-			if j.State == fleet.JobEnded && !g.State.Ended() {
+			if (j.State == fleet.JobEnded || j.State == fleet.JobPending) && !g.State.Ended() {
 				w.t.Fatalf("%s has ended and %s is %s", j.ID, id, g.State)
 			}
-			if j.State != fleet.JobEnded && j.State != fleet.JobStopping && g.State.Ended() {
+			if j.State != fleet.JobEnded && j.State != fleet.JobStopping && j.State != fleet.JobPending && g.State.Ended() {
 				w.t.Fatalf("%s is %s and %s is %s", j.ID, j.State, id, g.State)
 			}
 		}
@@ -465,11 +494,24 @@ func (w *world) soundHosts() {
 			w.t.Fatalf("%s runs %d times", g, n)
 		}
 	}
+	w.soundEnds()
 	all := desired.New(w.s)
 	for _, id := range slices.Sorted(maps.Keys(w.s.Hosts)) {
 		for _, n := range all.Wanted(id).Networks {
 			if !slices.IsSortedFunc(n.Endpoints, func(a, b fleet.Endpoint) int { return a.Addr.Compare(b.Addr) }) {
 				w.t.Fatalf("endpoints of %s are not in order", n.Job)
+			}
+		}
+	}
+}
+
+// soundEnds: no guest of an ended job runs where nobody can stop it, but on a host without a lease.
+func (w *world) soundEnds() {
+	w.t.Helper()
+	for id := range w.silent {
+		for g, state := range w.guests[id] {
+			if w.silent[id] && w.s.Hosts[id].Lease > 0 && state == fleet.Running && w.s.Jobs[w.s.Guests[g].Job].State == fleet.JobEnded {
+				w.t.Fatalf("%s has ended, and %s runs on, on %s", w.s.Guests[g].Job, g, id)
 			}
 		}
 	}

@@ -51,7 +51,8 @@ type Reservation struct {
 // Plan is hosts' memory with what is reserved of it. The zero Plan knows no host.
 type Plan struct {
 	hosts map[fleet.HostID]timeline
-	held  map[fleet.HostID]bool // hosts with something reserved
+	free  map[fleet.HostID]int64 // now, whatever is reserved
+	held  map[fleet.HostID]bool  // hosts with something reserved
 }
 
 // timeline is the free memory of a host from each step on, in order of time. The first step is now.
@@ -68,7 +69,7 @@ func (p *Plan) Knows(id fleet.HostID) bool { return p.hosts[id] != nil }
 // Add adds a host.
 func (p *Plan) Add(h Host) {
 	if p.hosts == nil {
-		p.hosts, p.held = map[fleet.HostID]timeline{}, map[fleet.HostID]bool{}
+		p.hosts, p.free, p.held = map[fleet.HostID]timeline{}, map[fleet.HostID]int64{}, map[fleet.HostID]bool{}
 	}
 	all := slices.SortedFunc(slices.Values(h.Returns), func(a, b Return) int { return cmp.Compare(a.After, b.After) })
 	t := timeline{{0, h.Free}}
@@ -80,12 +81,13 @@ func (p *Plan) Add(h Host) {
 			t[len(t)-1].free += r.Bytes
 		}
 	}
-	p.hosts[h.ID] = t
+	p.hosts[h.ID], p.free[h.ID] = t, h.Free
 }
 
 // Take notes that a job begins on a host now.
 func (p *Plan) Take(id fleet.HostID, bytes int64, lasts time.Duration) {
 	p.hosts[id] = p.hosts[id].less(0, lasts, bytes)
+	p.free[id] -= bytes
 }
 
 // Held is how much of each host's memory that is free now is not free for a job that lasts so
@@ -93,8 +95,7 @@ func (p *Plan) Take(id fleet.HostID, bytes int64, lasts time.Duration) {
 func (p *Plan) Held(lasts time.Duration) map[fleet.HostID]int64 {
 	out := map[fleet.HostID]int64{}
 	for id := range p.held {
-		t := p.hosts[id]
-		if held := t[0].free - t.least(0, lasts); held > 0 {
+		if held := p.free[id] - p.hosts[id].least(0, lasts); held > 0 {
 			out[id] = held
 		}
 	}
@@ -211,7 +212,7 @@ func (t timeline) split(at time.Duration) timeline {
 
 // Clone is an independent copy.
 func (p *Plan) Clone() *Plan {
-	out := &Plan{hosts: make(map[fleet.HostID]timeline, len(p.hosts)), held: maps.Clone(p.held)}
+	out := &Plan{hosts: make(map[fleet.HostID]timeline, len(p.hosts)), free: maps.Clone(p.free), held: maps.Clone(p.held)}
 	for id, t := range p.hosts {
 		out.hosts[id] = slices.Clone(t)
 	}

@@ -24,6 +24,7 @@ type Index struct {
 	homes       map[fleet.HostID][]fleet.GuestID // guests that have not ended, by Home
 	draining    map[fleet.HostID]bool
 	readdressed map[fleet.HostID]bool            // hosts whose reported address or boot is not the stored one
+	failing     map[fleet.HostID]bool            // hosts to be emptied for their health, or no longer
 	attended    map[fleet.HostID]bool            // hosts with guests that must yield to a present owner, unless they may just stay
 	suspended   map[fleet.GuestID]bool           // guests to be suspended for an owner
 	queue       line[uint64]                     // the numbers of the jobs that wait for room, in order of submission
@@ -62,8 +63,8 @@ type shared struct{ hosts, guests, jobs, moves, migrations bool }
 func NewIndex(s fleet.Snapshot, p placement.Policy) *Index {
 	l := &Index{
 		snap: s, shared: shared{true, true, true, true, true}, policy: p, room: placement.NewIndex(s, placement.InForce(p, s.Cluster.Rules)),
-		suspended: map[fleet.GuestID]bool{}, queued: map[uint32]int{},
-		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{},
+		suspended: map[fleet.GuestID]bool{}, queued: map[uint32]int{}, hosts: []fleet.HostID{},
+		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{}, failing: map[fleet.HostID]bool{},
 		waiting: map[int64]map[fleet.GuestID]bool{}, restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
 		live: map[uint32]int64{}, ended: map[uint32]line[fleet.JobID]{}, asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
 		profiledBy: map[fleet.GuestID]fleet.MigrationID{},
@@ -198,6 +199,7 @@ func (l *Index) commitHosts(c fleet.Changeset) {
 		delete(l.draining, id)
 		delete(l.readdressed, id)
 		delete(l.attended, id)
+		delete(l.failing, id)
 	}
 }
 
@@ -295,6 +297,7 @@ func (l *Index) host(h *fleet.Host) {
 	set(l.readdressed, h.ID, h.Facts.Address != "" && h.Facts.Address != h.Address || h.Facts.Boot != "" && h.Facts.Boot != h.Boot ||
 		w != nil && w.Key != "" && w.WireGuardEnd != h.WireGuard)
 	set(l.attended, h.ID, attended(h) && len(l.homes[h.ID]) > 0)
+	set(l.failing, h.ID, h.Facts.Health.Grave(h.SignsSeen) != h.ForHealth)
 }
 
 // attended reports whether a host's owner is present, and has not agreed that guests

@@ -52,6 +52,9 @@ func (l *Index) Readdressed() []fleet.HostID { return names(l.readdressed) }
 // guests stay, sorted by ID.
 func (l *Index) Attended() []fleet.HostID { return names(l.attended) }
 
+// Failing returns the hosts that are to be emptied for their health, or no longer, sorted by ID.
+func (l *Index) Failing() []fleet.HostID { return names(l.failing) }
+
 // Suspended returns the guests to be suspended for an owner, sorted by ID.
 func (l *Index) Suspended() []fleet.GuestID { return names(l.suspended) }
 
@@ -257,7 +260,7 @@ func (l *Index) Check() string {
 		what      string
 		have, all any
 	}{
-		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"still", l.suspended, anew.suspended}, {"queued", l.queued, anew.queued}, {"hosts", l.hosts, anew.hosts},
+		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"failing", l.failing, anew.failing}, {"still", l.suspended, anew.suspended}, {"queued", l.queued, anew.queued}, {"hosts", l.hosts, anew.hosts},
 		{"waiting", l.waiting, anew.waiting}, {"restless", l.restless, anew.restless}, {"refused", l.refused, anew.refused}, {"tallies", l.tallies, anew.tallies}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
 		{"asked", l.asked, anew.asked}, {"ended", l.ended, anew.ended}, {"live", l.live, anew.live}, {"all live", l.liveAll, anew.liveAll}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
 	} {
@@ -280,5 +283,5 @@ func (l *Index) Check() string {
 // Unsettled reports whether time alone may soon cause a change: an answer is outstanding,
 // a move is in progress, or a host drains.
 func (l *Index) Unsettled() bool {
-	return len(l.waiting)+len(l.restless)+len(l.refused)+len(l.queue)+len(l.limited)+len(l.open)+len(l.draining)+len(l.readdressed) > 0
+	return len(l.waiting)+len(l.restless)+len(l.refused)+len(l.queue)+len(l.limited)+len(l.open)+len(l.draining)+len(l.readdressed)+len(l.failing) > 0
 }

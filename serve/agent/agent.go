@@ -70,6 +70,7 @@ type Config struct {
 	Owner      *monitor.Monitor // nil: the host has no owner
 	Classes    Classes          // nil: no service classes
 	Isolation  *Isolation       // nil: no isolated CPUs
+	Health     *monitor.Health  // nil: nobody looks for signs of failing
 	Controller Controller
 	Facts      func() fleet.Facts                   // facts that the agent does not change: version, machine, address, capacity, abilities
 	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before its copy; nil: never
@@ -144,6 +145,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.runs.Go(func() { a.watch(ctx) })
 	a.runs.Go(func() { a.Owner.Run(ctx) })
 	a.runs.Go(func() { a.Isolation.Run(ctx) })
+	a.runs.Go(func() { a.Health.Run(ctx) })
 	again, last := firstPause, ""
 	for ctx.Err() == nil {
 		a.Alive()

@@ -73,7 +73,7 @@ func (a *Agent) facts() fleet.Facts {
 	f.Guests = map[fleet.GuestID]fleet.GuestFacts{}
 	f.Copies = map[fleet.MigrationID]fleet.Progress{}
 	f.Troubles = slices.Clone(f.Troubles)
-	f.Owner, f.Isolation = a.Owner.Seen(), a.Isolation.Seen()
+	f.Owner, f.Isolation, f.Health = a.Owner.Seen(), a.Isolation.Seen(), a.Health.Seen()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, p := range a.present {

@@ -1,4 +1,4 @@
-// Package monitor is the presence monitor of a host. It samples the sensors once a second,
+// Package monitor has the monitors of a host: whether its owner is there, and whether it may fail. The first samples the sensors once a second,
 // lets package presence judge the samples, and deprioritises guests at once. It owns the
 // interfaces it uses and knows neither guests nor the controller.
 //

@@ -80,7 +80,7 @@ containers.`,
 	}
 	AddGroup(root, "Jobs:", a.quotaCommand())
 	AddGroup(root, "Jobs, guests, hosts and moves:", a.explainCommand())
-	AddGroup(root, "Hosts:", a.sitesCommand())
+	AddGroup(root, "Hosts:", a.sitesCommand(), a.healthCommand())
 	AddGroup(root, "Members:", a.auditCommand())
 	root.AddCommand(manCommand(root))
 	return root

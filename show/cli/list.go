@@ -138,3 +138,16 @@ of echoes that was lost, and the most that passed in each direction lately.`,
 		Example: "  pagurus sites\n  pagurus sites --watch\n  pagurus sites --json | jq '.[] | {sites, kind, latency_ns}'",
 	}, listing{view.Cluster.SiteTable, func(c view.Cluster) any { return c.SitePaths() }})
 }
+
+// healthCommand shows the hosts that may fail.
+func (a *app) healthCommand() *cobra.Command {
+	return a.list(&cobra.Command{
+		Use:   "health",
+		Short: "Show hosts with signs of failing, and what was done about it",
+		Long: `Health shows what hosts count that comes before a failure: memory errors, machine checks,
+errors of disks, file systems and links, swap storms, heat, and what an administrator's own
+check says (` + "`health-check`" + ` in the agent's configuration). A host with a grave sign is emptied
+live until the sign is over; ` + "`pagurus undrain HOST`" + ` has it take guests all the same.`,
+		Example: "  pagurus health\n  pagurus health --watch\n  pagurus health --json | jq '.[] | select(.signs[].grave) | .host'",
+	}, listing{view.Cluster.HealthTable, func(c view.Cluster) any { return c.Unwell() }})
+}

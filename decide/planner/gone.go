@@ -1,0 +1,94 @@
+// This file is what follows when a host is gone: it has been silent for longer than its lease,
+// so nothing runs there any more. Before that a silent host may run on, and what it had is
+// nowhere else.
+//
+// It must not know how a host keeps to its lease. Its tests run against hosts that do.
+
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"pagurus/decide/lifecycle"
+	"pagurus/decide/placement"
+	"pagurus/fleet"
+)
+
+// untilGone are the orders that a silent host with a lease is asked until it answers or is gone.
+// After tries alone, a guest would count as ended or lost while it may run on there, beside a
+// successor on the same files.
+var untilGone = []fleet.Verb{fleet.Stop, fleet.Switch, fleet.Revert, fleet.Activate, fleet.Fetch}
+
+// leased reports whether a host's silence ends in its being gone.
+func (d *draft) leased(id fleet.HostID) bool { return d.base.Hosts[id].Lease > 0 }
+
+// mayRunOn reports whether a guest may run on a host that does not answer for it, until that is
+// gone.
+func (d *draft) mayRunOn(id fleet.HostID) bool {
+	return d.leased(id) && placement.Unheard(d.base, id, d.at) > 0
+}
+
+// endGone settles what the hosts that are gone had.
+func (d *draft) endGone() {
+	gone := d.goneHosts()
+	for _, id := range gone {
+		cause := whyGone(d.base, id, d.at)
+		for _, guest := range d.l.GuestsAt(id) {
+			if g, changed := lifecycle.GuestGone(d.Guests.At(guest), cause, d.at); changed {
+				d.Guests.Put(guest, g)
+				d.freed = true
+				d.lostWith(g, id)
+			}
+		}
+		for _, v := range d.underWay() {
+			before := d.membersOf(v)
+			members, changed := lifecycle.MigrationsGone(before, id, cause, d.at)
+			if !changed {
+				continue
+			}
+			for i, m := range members {
+				if m.Phase == fleet.Lost && before[i].Phase == fleet.PostCopying && id == m.From && placement.Unheard(d.base, m.To, d.at) > 0 {
+					members[i] = before[i] // the target may have all of it, and says so when it is heard
+					continue
+				}
+				if m.Phase == fleet.Lost {
+					d.lostWith(d.Guests.At(m.Guest), id)
+				}
+			}
+			d.recordGang(v.ID, members)
+		}
+	}
+	d.align()
+}
+
+// lostWith notes that a guest was lost because a host is gone, on its job. A job is settled
+// after this, and fails. Who wants to begin such a job again finds all that failed by a host
+// in its LostWith.
+func (d *draft) lostWith(g fleet.Guest, host fleet.HostID) {
+	d.unaligned = append(d.unaligned, g.Job)
+	j, known := d.Jobs.Find(g.Job)
+	if !known || g.State == fleet.GuestEnded || j.LostWith != "" || j.Ending != nil || j.State != fleet.JobStarting && j.State != fleet.JobRunning {
+		return
+	}
+	j.LostWith = host
+	d.Jobs.Put(j.ID, j)
+}
+
+// goneHosts returns the hosts that are gone and may have had something, sorted by ID.
+func (d *draft) goneHosts() (out []fleet.HostID) {
+	for id, h := range d.base.Hosts {
+		if h.Lease > 0 && d.at.Sub(h.Facts.SeenAt).Abs() > h.Lease && d.base.Gone(id, d.at) {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// whyGone says why a host is gone.
+func whyGone(s fleet.Snapshot, id fleet.HostID, at time.Time) string {
+	return fmt.Sprintf("%s is gone: it has not been heard from for %s, and its lease was %s", id,
+		fleet.ShortDuration(s.Silence(id, at).Round(time.Second)), fleet.ShortDuration(s.Hosts[id].Lease))
+}

@@ -1,0 +1,39 @@
+// This file says what a host's health has to do with what happens to its guests.
+//
+// It decides nothing; package health does.
+
+package planner
+
+import (
+	"fmt"
+	"time"
+
+	"pagurus/decide/health"
+	"pagurus/decide/owners"
+	"pagurus/fleet"
+)
+
+// whyDraining says, for people, why a host is emptied.
+func whyDraining(h fleet.Host) string {
+	if why := health.Why(h); why != "" {
+		return fmt.Sprintf("%s shows signs of failing: %s", h.ID, why)
+	}
+	return owners.WhyVacating(h)
+}
+
+// unwell explains a host's signs of failing.
+func unwell(h fleet.Host) (out []string) {
+	if h.Facts.Health == nil {
+		return nil
+	}
+	for _, s := range h.Facts.Health.Signs {
+		out = append(out, fmt.Sprintf("A sign that it may fail: %s.", s.Sentence()))
+	}
+	switch {
+	case h.ForHealth:
+		out = append(out, fmt.Sprintf("For these it is emptied until they are over; `pagurus undrain %s` has it take guests all the same.", h.ID))
+	case h.Facts.Health.Grave(time.Time{}):
+		out = append(out, "A person has had it take guests in spite of that, until a sign comes again.")
+	}
+	return out
+}
