@@ -47,6 +47,7 @@ type queueing struct {
 	reserved map[fleet.JobID]queue.Reservation
 	closed   map[fleet.HostID]bool // hosts that jobs without a reservation may need
 	hopeless []fleet.JobSpec       // jobs as these do not fit on the hosts that are there now
+	full     []fleet.JobSpec       // no host has room for one guest of jobs as these
 	tried    int
 	over     bool // nobody after may start
 }
@@ -104,9 +105,13 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 		a.Except = nil // better there than nowhere
 		ids = d.candidates(a)
 	}
-	if chosen, stuck := d.find(q, j, a); stuck < 0 {
-		if d.begin(q, j, chosen) {
+	if !q.isFull(j.Spec) {
+		chosen, stuck := d.find(q, j, a)
+		if stuck < 0 && d.begin(q, j, chosen) {
 			return
+		}
+		if stuck == 0 && len(a.Only)+len(a.Except) == 0 {
+			q.full = append(q.full, j.Spec)
 		}
 	}
 	if len(q.reserved) >= mostReserved {
@@ -133,6 +138,15 @@ func (d *draft) shut(q *queueing, j fleet.Job) bool {
 	return slices.ContainsFunc(q.hopeless, func(b fleet.JobSpec) bool {
 		return b.Guests <= s.Guests && b.Need.MemoryBytes <= s.Need.MemoryBytes && b.Kind == s.Kind && b.Machine == s.Machine &&
 			slices.Equal(b.On, s.On) && slices.Equal(b.Files, s.Files) && b.Export == s.Export && len(j.Avoid) == 0
+	})
+}
+
+// isFull reports whether room was looked for in vain for one guest that needed no more, for no longer. In
+// one turn there is ever less of it.
+func (q *queueing) isFull(s fleet.JobSpec) bool {
+	return slices.ContainsFunc(q.full, func(b fleet.JobSpec) bool {
+		return b.Need.MemoryBytes <= s.Need.MemoryBytes && wholeTime(b) <= wholeTime(s) && b.Kind == s.Kind && b.Machine == s.Machine &&
+			b.Export == s.Export && slices.Equal(b.Files, s.Files)
 	})
 }
 
