@@ -29,7 +29,7 @@ func (w *world) Commit(from int64, _ fleet.Changeset) (int64, error) { return fr
 // Committed applies what was decided.
 func (w *world) Committed(c fleet.Changeset) {
 	for _, v := range c.Jobs {
-		w.follow(v)
+		w.followJob(v)
 	}
 	for _, v := range c.Moves {
 		if v.Begun.Equal(w.at()) && v.Request == "" && v.Drains == "" && v.ForOwner == "" {

@@ -76,8 +76,8 @@ func (w *world) spec(j *job) *fleet.JobSpec {
 		Need: fleet.Resources{CPUs: j.CPUs, MemoryBytes: j.MemoryBytes}}
 }
 
-// follow applies a job's change.
-func (w *world) follow(v fleet.Job) {
+// followJob applies a job's change.
+func (w *world) followJob(v fleet.Job) {
 	j := w.jobs[v.ID]
 	switch {
 	case j == nil && w.submitting != nil && (v.State == fleet.JobStarting || v.State == fleet.JobPending):

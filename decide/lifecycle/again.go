@@ -23,8 +23,8 @@ func Enqueue(j fleet.Job, why string, at time.Time) fleet.Job {
 	return j
 }
 
-// Begin lets a waiting job start on a network and with a host for its files.
-func Begin(j fleet.Job, net fleet.Subnet, share fleet.HostID, at time.Time) fleet.Job {
+// BeginJob lets a waiting job start on a network and with a host for its files.
+func BeginJob(j fleet.Job, net fleet.Subnet, share fleet.HostID, at time.Time) fleet.Job {
 	j.State, j.Since, j.Attempt, j.Reason = fleet.JobStarting, at, 0, ""
 	j.Subnet, j.ShareHost = net, share
 	return j

@@ -165,7 +165,7 @@ func Unfit(v *Survey, h *fleet.Host, a Ask) string {
 	case len(a.Only) > 0 && !slices.Contains(a.Only, h.ID):
 		return "is not among the hosts asked for"
 	case slices.Contains(a.Except, h.ID):
-		return "failed to start it before"
+		return "failed to start it before, or still has its earlier guest"
 	case a.NoArrivals && arriving > 0:
 		return "takes in another move"
 	case a.Alive != nil && a.Alive.Host == h.ID:

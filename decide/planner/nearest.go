@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 
+	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
@@ -27,7 +28,8 @@ func (d *draft) neverFits(s fleet.JobSpec) (string, []placement.Why) {
 		if h.Facts.SeenAt.IsZero() {
 			continue // nobody knows what it has
 		}
-		h.State, h.ForOwner, h.Facts.Owner, h.Facts.SeenAt, h.Facts.Connected = fleet.HostUp, false, nil, d.base.At, true
+		h = lifecycle.Available(h)
+		h.Facts.SeenAt, h.Facts.Connected = d.base.At, true
 		if why := placement.Unfit(d.room(), &h, a); why != "" {
 			whys = append(whys, placement.Why{Host: id, Reason: why})
 		} else {

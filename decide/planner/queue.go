@@ -101,13 +101,13 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 	}
 	a := d.wanting(j)
 	ids := d.candidates(a)
-	if len(a.Except) > 0 && !d.holds(ids, a, j.Spec.Guests) {
-		a.Except = nil // better there than nowhere
+	if len(j.Avoid) > 0 && !d.holds(ids, a, j.Spec.Guests) {
+		a.Except = d.left(j) // better on those that failed than nowhere
 		ids = d.candidates(a)
 	}
 	if !q.isFull(j.Spec) {
 		chosen, stuck := d.find(q, j, a)
-		if stuck < 0 && d.begin(q, j, chosen) {
+		if stuck < 0 && d.beginJob(q, j, chosen) {
 			return
 		}
 		if stuck == 0 && len(a.Only)+len(a.Except) == 0 {
@@ -164,7 +164,22 @@ func (q *queueing) close(a placement.Ask, ids []fleet.HostID) {
 // wanting is the placement question for each guest of a waiting job.
 func (d *draft) wanting(j fleet.Job) placement.Ask {
 	s := j.Spec
-	return placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Except: j.Avoid, Files: s.Machine, Directories: s.Directories()}
+	return placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Except: slices.Concat(j.Avoid, d.left(j)), Files: s.Machine, Directories: s.Directories()}
+}
+
+// left are hosts that still have a guest of an earlier incarnation of a job. Another of that name
+// starts there once they have destroyed it.
+func (d *draft) left(j fleet.Job) (out []fleet.HostID) {
+	if j.Incarnation == 0 {
+		return nil
+	}
+	for _, id := range desired.GuestIDs(j) {
+		home := d.Guests.At(id).Home
+		if _, has := d.Hosts.At(home).Facts.Guests[id]; has {
+			out = append(out, home)
+		}
+	}
+	return out
 }
 
 // find chooses a host for every guest of a job beside what is reserved. The second result is the
@@ -185,8 +200,8 @@ func (d *draft) find(q *queueing, j fleet.Job, a placement.Ask) ([]placement.Cho
 	return room.PlaceAll(asks)
 }
 
-// begin starts a waiting job where there is room. false: it lacks something else.
-func (d *draft) begin(q *queueing, j fleet.Job, chosen []placement.Choice) bool {
+// beginJob starts a waiting job where there is room. false: it lacks something else.
+func (d *draft) beginJob(q *queueing, j fleet.Job, chosen []placement.Choice) bool {
 	share, reason := d.shareHost(j.Spec, chosen)
 	net, free := d.subnet()
 	if reason != "" || !free {
@@ -194,11 +209,11 @@ func (d *draft) begin(q *queueing, j fleet.Job, chosen []placement.Choice) bool 
 	}
 	for _, c := range chosen {
 		d.plan(q, c.Host)
-		q.plan.Take(c.Host, j.Spec.Need.MemoryBytes, wholeTime(j.Spec))
+		q.plan.TakeRoom(c.Host, j.Spec.Need.MemoryBytes, wholeTime(j.Spec))
 		d.room().Reserve(c.Host, j.Spec.Need)
 	}
 	d.counters().NextSubnet = (net + 1) % (fleet.MaxSubnet + 1)
-	j = lifecycle.Begin(j, net, share, d.at)
+	j = lifecycle.BeginJob(j, net, share, d.at)
 	if j.MTU = 0; d.base.Cluster.Encryption.On() {
 		j.MTU = d.base.Cluster.Encryption.GuestMTU()
 	}

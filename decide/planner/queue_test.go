@@ -192,6 +192,35 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
+// A host that still has a guest of an earlier incarnation gets none of the same name.
+func TestOldGuestIsDestroyedFirst(t *testing.T) {
+	w := newWorld(t, "host1")
+	r := submission(1)
+	r.Spec.Restarts = 1
+	w.must(r)
+	w.answerAll()
+	g := w.s.Guests["j1g0"]
+	o := fleet.Order{Verb: fleet.Watch, Host: "host1", Job: "j1", Guest: g.ID, Gen: g.Gen, Born: g.Born}
+	if _, err := w.step(fleet.Report{At: w.now, Order: o, Outcome: fleet.Failed}); err != nil {
+		t.Fatal(err)
+	}
+	w.tick(time.Second)
+	w.state(map[fleet.JobID]fleet.JobState{"j1": fleet.JobPending})
+	w.tick(time.Second) // it has been destroyed, since it is not wanted
+	w.state(map[fleet.JobID]fleet.JobState{"j1": fleet.JobStarting})
+}
+
+// What waited when a backup was made may have begun since, so it does not begin.
+func TestRestoredQueue(t *testing.T) {
+	w := newWorld(t, "host1")
+	w.asks(1, 0)
+	id := w.asks(1, 0)
+	w.restore(w.s)
+	if j := w.s.Jobs[id]; j.State != fleet.JobEnded || !strings.Contains(j.Cause, "it may have begun since") {
+		t.Errorf("%+v", j)
+	}
+}
+
 // A report about a guest of an earlier incarnation changes nothing.
 func TestOldIncarnationIsNotHeard(t *testing.T) {
 	w := newWorld(t, "host1", "host2")

@@ -84,8 +84,8 @@ func (p *Plan) Add(h Host) {
 	p.hosts[h.ID], p.free[h.ID] = t, h.Free
 }
 
-// Take notes that a job begins on a host now.
-func (p *Plan) Take(id fleet.HostID, bytes int64, lasts time.Duration) {
+// TakeRoom notes that a job begins on a host now.
+func (p *Plan) TakeRoom(id fleet.HostID, bytes int64, lasts time.Duration) {
 	p.hosts[id] = p.hosts[id].less(0, lasts, bytes)
 	p.free[id] -= bytes
 }

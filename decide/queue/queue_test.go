@@ -64,7 +64,7 @@ func TestHeld(t *testing.T) {
 	if held := p.Held(20*minute + 1); held["host2"] != 2*gib || len(held) != 1 {
 		t.Errorf("it does not: %v", held)
 	}
-	p.Take("host2", 2*gib, 5*minute)
+	p.TakeRoom("host2", 2*gib, 5*minute)
 	if r, fits := p.Reserve(Ask{1, gib, minute, []fleet.HostID{"host2"}}); !fits || r.After != 5*minute {
 		t.Errorf("%+v", r)
 	}
@@ -94,7 +94,7 @@ func TestNothingIsReservedTwice(t *testing.T) {
 		held := p.Held(late.Lasts)
 		for _, id := range ids {
 			if p := before.Clone(); before.free[id]-held[id] >= late.Bytes {
-				p.Take(id, late.Bytes, late.Lasts)
+				p.TakeRoom(id, late.Bytes, late.Lasts)
 				if after := reserveAll(t, p, asks); !reflect.DeepEqual(all, after) {
 					t.Fatalf("%+v on %s delays: %+v, then %+v", late, id, all, after)
 				}

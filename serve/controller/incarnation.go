@@ -26,9 +26,9 @@ type began struct {
 	At          map[string]int64 `json:"at"` // by stream
 }
 
-// begin makes a job's streams those of an incarnation. Called again for the same it does nothing.
+// beginIncarnation makes a job's streams those of an incarnation. Called again for the same it does nothing.
 // After an error nothing is taken from the incarnation, because its streams do not know it.
-func (s *spool) begin(job fleet.JobID, incarnation int) error {
+func (s *spool) beginIncarnation(job fleet.JobID, incarnation int) error {
 	if incarnation == 0 {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (s *spool) begin(job fleet.JobID, incarnation int) error {
 		return fmt.Errorf("reading where the output of %s begins: %w", job, err)
 	}
 	if b.Incarnation != incarnation {
-		if b, err = s.next(job, incarnation); err != nil {
+		if b, err = s.nextIncarnation(job, incarnation); err != nil {
 			return fmt.Errorf("noting where the output of %s begins: %w", job, err)
 		}
 	}
@@ -63,8 +63,8 @@ func (s *spool) begin(job fleet.JobID, incarnation int) error {
 	return nil
 }
 
-// next notes where a new incarnation's output begins: at the end of what there is.
-func (s *spool) next(job fleet.JobID, incarnation int) (began, error) {
+// nextIncarnation notes where a new incarnation's output begins: at the end of what there is.
+func (s *spool) nextIncarnation(job fleet.JobID, incarnation int) (began, error) {
 	b := began{Incarnation: incarnation, At: map[string]int64{}}
 	for _, name := range []string{fleet.Stdout, fleet.Stderr} {
 		st, err := s.stream(job, name)
@@ -101,9 +101,9 @@ func current(j fleet.Job, at wire.Place) error {
 	return nil
 }
 
-// deliver adds what a host sends of an incarnation's stream, and returns the stream's end, both
+// deliverOutput adds what a host sends of an incarnation's stream, and returns the stream's end, both
 // counted from the incarnation's beginning.
-func (st *stream) deliver(at wire.Place, data []byte, eof bool) (int64, error) {
+func (st *stream) deliverOutput(at wire.Place, data []byte, eof bool) (int64, error) {
 	st.mu.Lock()
 	base, is := st.base, st.incarnation
 	st.mu.Unlock()

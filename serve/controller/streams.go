@@ -73,7 +73,7 @@ func (s Streams) Write(ctx context.Context, by fleet.Caller, at wire.Place, data
 	} else if err := current(j, at); err != nil {
 		return 0, err
 	} else {
-		return st.deliver(at, data, eof)
+		return st.deliverOutput(at, data, eof)
 	}
 	return st.write(at.Offset, data, eof)
 }

@@ -38,12 +38,7 @@ type runFlags struct {
 	directories          []fleet.Directory // files, parsed
 }
 
-func (a *app) runCommand() *cobra.Command {
-	f := runFlags{memory: 512 << 20}
-	cmd := &cobra.Command{
-		Use:   "run -n RANKS [flags] [--] PROGRAM [ARGUMENT…]",
-		Short: "Run an MPI program in guests, as mpirun would",
-		Long: `Run starts guests on the cluster's hosts and PROGRAM in them, on RANKS ranks.
+const runText = `Run starts guests on the cluster's hosts and PROGRAM in them, on RANKS ranks.
 
 The current directory is the program's working directory in every guest, at the
 same path and with your user and group. Output streams as it comes, standard
@@ -60,7 +55,14 @@ starts again at 0 when its guest moves. Measure time with
 CLOCK_MONOTONIC, as MPI_Wtime does.
 
 Exit codes: the program's own; 125 when Pagurus could not run it to its end;
-130 after Ctrl-C.`,
+130 after Ctrl-C.`
+
+func (a *app) runCommand() *cobra.Command {
+	f := runFlags{memory: 512 << 20}
+	cmd := &cobra.Command{
+		Use:   "run -n RANKS [flags] [--] PROGRAM [ARGUMENT…]",
+		Short: "Run an MPI program in guests, as mpirun would",
+		Long:  runText,
 		Example: `  pagurus run -n 4 -- ./a.out input.txt
   pagurus run -n 8 --guests 4 --mem 1G --image mpich -- ./solver
   pagurus run -n 2 --on host1,host2 --env OMP_NUM_THREADS=1 -- ./a.out < deck
