@@ -102,7 +102,7 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 	a := d.wanting(j)
 	ids := d.candidates(a)
 	if len(j.Avoid) > 0 && !d.holds(ids, a, j.Spec.Guests) {
-		a.Except = d.left(j) // better on those that failed than nowhere
+		a.Except = d.uncleared(j) // better on those that failed than nowhere
 		ids = d.candidates(a)
 	}
 	if !q.isFull(j.Spec) {
@@ -164,12 +164,12 @@ func (q *queueing) close(a placement.Ask, ids []fleet.HostID) {
 // wanting is the placement question for each guest of a waiting job.
 func (d *draft) wanting(j fleet.Job) placement.Ask {
 	s := j.Spec
-	return placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Except: slices.Concat(j.Avoid, d.left(j)), Files: s.Machine, Directories: s.Directories()}
+	return placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Except: slices.Concat(j.Avoid, d.uncleared(j)), Files: s.Machine, Directories: s.Directories()}
 }
 
-// left are hosts that still have a guest of an earlier incarnation of a job. Another of that name
+// uncleared are hosts that still have a guest of an earlier incarnation of a job. Another of that name
 // starts there once they have destroyed it.
-func (d *draft) left(j fleet.Job) (out []fleet.HostID) {
+func (d *draft) uncleared(j fleet.Job) (out []fleet.HostID) {
 	if j.Incarnation == 0 {
 		return nil
 	}
