@@ -48,13 +48,14 @@ type Guest struct {
 	Since     time.Time   `json:"since"`   // when State or Attempt last changed
 	Need      Resources   `json:"need"`
 	Image     Digest      `json:"image"`
-	Reason    string      `json:"reason,omitempty"`    // why it was placed at Home, for people
-	Cause     string      `json:"cause,omitempty"`     // why it failed, for people
-	Remains   *Remains    `json:"remains,omitempty"`   // of a guest that ended by itself, or had too little memory; nil: nothing is known
-	Migration MigrationID `json:"migration,omitempty"` // its migration while it is moving
-	Aborts    int         `json:"aborts,omitempty"`    // aborted moves since the last successful one
-	RetryAt   time.Time   `json:"retry_at"`            // after an aborted move: no automatic move before this time
-	Suspended bool        `json:"suspended,omitempty"` // to be suspended while the owner of Home is present
-	Born      int64       `json:"born,omitempty"`      // of its job
-	Shape     *Shape      `json:"shape,omitempty"`     // what it sees, for a tuned job; never changes
+	Reason    string      `json:"reason,omitempty"`     // why it was placed at Home, for people
+	Cause     string      `json:"cause,omitempty"`      // why it failed, for people
+	Remains   *Remains    `json:"remains,omitempty"`    // of a guest that ended by itself, or had too little memory; nil: nothing is known
+	HostFault bool        `json:"host_fault,omitempty"` // it ended because of its host
+	Migration MigrationID `json:"migration,omitempty"`  // its migration while it is moving
+	Aborts    int         `json:"aborts,omitempty"`     // aborted moves since the last successful one
+	RetryAt   time.Time   `json:"retry_at"`             // after an aborted move: no automatic move before this time
+	Suspended bool        `json:"suspended,omitempty"`  // to be suspended while the owner of Home is present
+	Born      int64       `json:"born,omitempty"`       // of its job
+	Shape     *Shape      `json:"shape,omitempty"`      // what it sees, for a tuned job; never changes
 }

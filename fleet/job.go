@@ -1,12 +1,17 @@
 package fleet
 
-import "time"
+import (
+	"strconv"
+	"strings"
+	"time"
+)
 
 // JobState is a job's state. Package lifecycle defines the changes.
 type JobState string
 
 // The states of a job.
 const (
+	JobPending  JobState = "pending"  // it waits in the queue for room, and has no guests
 	JobStarting JobState = "starting" // its guests boot
 	JobRunning  JobState = "running"  // its program runs in guest 0
 	JobStopping JobState = "stopping" // its guests are being stopped
@@ -46,6 +51,9 @@ type JobSpec struct {
 
 	Source string      `json:"source,omitempty"` // of Export, as in Directory
 	Files  []Directory `json:"files,omitempty"`  // more directories, beside Export
+
+	Time     time.Duration `json:"time_ns,omitempty"`  // how long its program may run; 0: no limit
+	Restarts int           `json:"restarts,omitempty"` // how often it begins again after a loss that is not its program's fault
 }
 
 // Directory is a directory that guests see at the same path.
@@ -119,7 +127,21 @@ type Job struct {
 	Ending    *Ending   `json:"ending,omitempty"`    // the program was told to end, and has a grace period
 	LostWith  HostID    `json:"lost_with,omitempty"` // the host that was gone with a guest of it, which is why it failed
 	Alone     bool      `json:"alone,omitempty"`     // its guests and moves are forgotten; what is kept is its end and its output
-	Requeue   bool      `json:"requeue,omitempty"`   // start it again from the beginning when there is room
-	Again     JobID     `json:"again,omitempty"`     // the job that restarts it
+	Requeue   bool      `json:"requeue,omitempty"`   // it is stopping, and waits in the queue afterwards to begin again
 	Traffic   []Traffic `json:"traffic,omitempty"`   // between its guests, most first, as last measured; empty: unknown
+
+	Incarnation int      `json:"incarnation,omitempty"` // how often it has begun again; what an earlier one writes is refused
+	Reason      string   `json:"reason,omitempty"`      // why it is pending, as when it began to be
+	Restarted   int      `json:"restarted,omitempty"`   // how many of Spec.Restarts are used
+	Elsewhere   int      `json:"elsewhere,omitempty"`   // how often in a row its start failed because of a host
+	Avoid       []HostID `json:"avoid,omitempty"`       // the hosts because of which it did
+}
+
+// Number is the number in a job's ID; 0: it has none.
+func (id JobID) Number() uint64 {
+	n, err := strconv.ParseUint(strings.TrimPrefix(string(id), "j"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }

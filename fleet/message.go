@@ -78,6 +78,7 @@ type Request struct {
 	ToSite string         `json:"to_site,omitempty"` // if To is empty: move to a host of this site
 	Limits Limits         `json:"limits,omitzero"`
 	Spec   *JobSpec       `json:"spec,omitempty"`
+	Now    bool           `json:"now,omitempty"`      // of Submit: refuse a job that would have to wait
 	Grace  *time.Duration `json:"grace_ns,omitempty"` // nil: UsualGrace
 	Signal string         `json:"signal,omitempty"`   // name, with or without SIG, or number
 	Image  *Image         `json:"image,omitempty"`    // set by the controller from Spec.Image
@@ -172,14 +173,15 @@ type Report struct {
 	At      time.Time `json:"at"` // set by the controller
 	Order   Order     `json:"order"`
 	Outcome Outcome   `json:"outcome"`
-	Cause   string    `json:"cause,omitempty"`   // for people, when Outcome is not Done
-	Listen  string    `json:"listen,omitempty"`  // of Receive
-	Cost    *Progress `json:"cost,omitempty"`    // of Copy and Switch; after post-copy of Retire
-	Rounds  []Round   `json:"rounds,omitempty"`  // of Copy
-	Resumed time.Time `json:"resumed,omitzero"`  // of Activate: when the guest was resumed, target host's clock
-	Exit    *Exit     `json:"exit,omitempty"`    // of Run
-	Traces  []Trace   `json:"traces,omitempty"`  // of Stop: the traces of the guest's ranks, for later queries
-	Remains *Remains  `json:"remains,omitempty"` // of Watch and Start, if the guest ended by itself; of Stop, if it had too little memory
+	Cause   string    `json:"cause,omitempty"`    // for people, when Outcome is not Done
+	Listen  string    `json:"listen,omitempty"`   // of Receive
+	Cost    *Progress `json:"cost,omitempty"`     // of Copy and Switch; after post-copy of Retire
+	Rounds  []Round   `json:"rounds,omitempty"`   // of Copy
+	Resumed time.Time `json:"resumed,omitzero"`   // of Activate: when the guest was resumed, target host's clock
+	Exit    *Exit     `json:"exit,omitempty"`     // of Run
+	Traces  []Trace   `json:"traces,omitempty"`   // of Stop: the traces of the guest's ranks, for later queries
+	AtFault bool      `json:"at_fault,omitempty"` // the host is the cause of Failed, and another may do better
+	Remains *Remains  `json:"remains,omitempty"`  // of Watch and Start, if the guest ended by itself; of Stop, if it had too little memory
 }
 
 // Reports are reports that arrived together, in order of arrival.

@@ -25,6 +25,8 @@ import (
 const (
 	MostCPUsPerGuest = 255
 	MostRanks        = 1 << 16
+	MostRestarts     = 1000
+	MostTime         = 365 * 24 * time.Hour // that a limit gives a job
 )
 
 // Limits of a job's description. It is stored again with each change of the job, and is
@@ -52,6 +54,10 @@ func (s JobSpec) Refused() string {
 		return "a variable of the environment is not of the form NAME=value; correct it"
 	case !s.Kind.Known() && s.Kind != Auto:
 		return fmt.Sprintf("there is no kind of guest %q; use %s", s.Kind, Enumerate(append([]string{string(Auto)}, KindNames()...), "or"))
+	case s.Time < 0 || s.Time > MostTime:
+		return fmt.Sprintf("--"+TimeFlag+" %s is no limit: give one from 1s to %s, or none", ShortDuration(s.Time), ShortDuration(MostTime))
+	case s.Restarts < 0 || s.Restarts > MostRestarts:
+		return fmt.Sprintf("--"+RestartsFlag+" %d: a job may begin again up to %d times", s.Restarts, MostRestarts)
 	case !s.Class.Known():
 		return fmt.Sprintf("there is no class %q; use %s, %s or %s", s.Class, Gold, Normal, Bronze)
 	case !(s.Cap >= 0 && s.Cap <= 1): // also refuses NaN

@@ -15,8 +15,9 @@ const (
 	submits               // submit waiting jobs
 	ticks
 	minutes
-	cues   // a cue of the script
-	fences // the lease of a host is over
+	cues     // a cue of the script
+	fences   // the lease of a host is over
+	arrivals // a job of the scenario
 )
 
 // event happens at a time.
@@ -30,6 +31,7 @@ type event struct {
 	task    *task
 	copying *copying
 	cue     *Cue
+	arrival *Submission
 }
 
 // heap holds future events, the next first. Each node has four children: half the depth

@@ -16,7 +16,11 @@ type job struct {
 	serial  int
 	guests  []*guest
 	started bool
-	over    bool          // its program has ended
+	over    bool // its program has ended
+	own     bool // a scenario submitted it
+
+	incarnation int // the last that was seen
+
 	done    time.Duration // of Work.Time
 	pace    float64
 	since   time.Duration // when done was computed
@@ -234,11 +238,9 @@ func (w *world) submit() {
 			break
 		}
 		w.submitting = j
-		_, err := w.handleEvent(fleet.Request{At: w.at(), By: admin, Verb: fleet.Submit,
-			Image: &fleet.Image{Name: "modelled", Digest: "sha256-modelled", MPI: "openmpi"},
-			Spec: &fleet.JobSpec{Args: []string{"./a.out"}, Dir: "/home", Ranks: j.Ranks, Guests: j.Ranks, Image: "modelled", Machine: files, Kind: fleet.VM,
-				Need: fleet.Resources{CPUs: j.CPUs, MemoryBytes: j.MemoryBytes}}})
+		_, err := w.handleEvent(fleet.Request{At: w.at(), By: admin, Verb: fleet.Submit, Now: true, Image: modelled(), Spec: w.spec(j)})
 		if err != nil {
+			w.submitting = nil
 			w.say("a job has to wait: %v", err)
 			w.tight = true
 			break
@@ -258,11 +260,16 @@ func (w *world) leaves(j *job) {
 		w.wipe(g)
 		delete(w.guests, g.id)
 	}
-	if j.over {
+	switch {
+	case j.own:
+		if !j.over {
+			w.out.WastedHours += j.hours(j.done)
+		}
+	case j.over:
 		if w.Work.Jobs > 0 {
 			w.enqueue(w.Work)
 		}
-	} else {
+	default:
 		w.progress(j)
 		w.out.WastedHours += j.hours(j.done)
 		w.out.Again++

@@ -29,17 +29,7 @@ func (w *world) Commit(from int64, _ fleet.Changeset) (int64, error) { return fr
 // Committed applies what was decided.
 func (w *world) Committed(c fleet.Changeset) {
 	for _, v := range c.Jobs {
-		j := w.jobs[v.ID]
-		switch {
-		case j == nil && v.State == fleet.JobStarting:
-			j, w.submitting = w.submitting, nil
-			j.id, w.jobs[v.ID] = v.ID, j
-			j.guests = make([]*guest, v.Spec.Guests)
-			w.say("%s is submitted", v.ID)
-		case j != nil && v.State == fleet.JobEnded:
-			w.say("%s has ended: %s %s", v.ID, v.Result, v.Cause)
-			w.leaves(j)
-		}
+		w.followJob(v)
 	}
 	for _, v := range c.Moves {
 		if v.Begun.Equal(w.at()) && v.Request == "" && v.Drains == "" && v.ForOwner == "" {

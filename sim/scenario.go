@@ -22,6 +22,7 @@ const (
 	worldFile  = "world"  // one setting a line: name, value
 	eventsFile = "events" // one cue a line: when, host, what, load
 	traceFile  = "trace"  // of owners; optional
+	jobsFile   = "jobs"   // one job a line; optional
 	goldenFile = "log"    // the expected log, once checked by a person
 )
 
@@ -41,6 +42,13 @@ func ReadScenario(folder string) (Config, error) {
 	}
 	if err := c.events(events); err != nil {
 		return c, fmt.Errorf("%s, %w", filepath.Join(folder, eventsFile), err)
+	}
+	jobs, err := os.ReadFile(filepath.Join(folder, jobsFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return c, fmt.Errorf("reading the scenario: %w", err)
+	}
+	if err := c.readSubmissions(jobs); err != nil {
+		return c, fmt.Errorf("%s, %w", filepath.Join(folder, jobsFile), err)
 	}
 	trace, err := os.Open(filepath.Join(folder, traceFile))
 	if errors.Is(err, fs.ErrNotExist) {

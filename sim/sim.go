@@ -29,8 +29,11 @@ type Config struct {
 	Placement placement.Policy // nil: the policy's own
 	For       time.Duration
 	Script    []Cue
-	Log       func(string) // gets a line for every event; nil: no log
-	Strict    bool         // check the invariants after every event, for tests
+
+	Submissions []Submission
+
+	Log    func(string) // gets a line for every event; nil: no log
+	Strict bool         // check the invariants after every event, for tests
 }
 
 // Machine describes a host. Zero fields have the values of Desktop.
@@ -198,6 +201,9 @@ func newWorld(c Config) (*world, error) {
 	for i := range c.Script {
 		w.push(event{at: c.Script[i].At, kind: cues, cue: &c.Script[i]})
 	}
+	for i := range c.Submissions {
+		w.push(event{at: c.Submissions[i].At, kind: arrivals, arrival: &c.Submissions[i]})
+	}
 	for range c.Work.Jobs {
 		w.enqueue(c.Work)
 	}
@@ -278,6 +284,8 @@ func (w *world) handle(ev event) {
 			w.say("the lease of %s is over", m.id)
 			w.ruin(m)
 		}
+	case arrivals:
+		w.submitted(ev.arrival)
 	}
 	for len(w.changed) > 0 { // guests that have arrived where an owner is present
 		m := w.changed[0]

@@ -198,11 +198,11 @@ func (a *State) vtep(id fleet.HostID) string {
 // underlay is the host's last reported address.
 func underlay(h fleet.Host) string { return cmp.Or(h.Facts.Address, h.Address) }
 
-// Jobs returns the jobs that have not ended, in order of submission.
+// Jobs returns the jobs that may have something on hosts, in order of submission.
 func Jobs(s fleet.Snapshot) []fleet.Job {
 	out := make([]fleet.Job, 0, len(s.Jobs))
 	for _, j := range s.Jobs {
-		if j.State != fleet.JobEnded {
+		if j.State != fleet.JobEnded && j.State != fleet.JobPending {
 			out = append(out, j)
 		}
 	}

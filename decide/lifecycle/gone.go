@@ -45,7 +45,7 @@ func GuestGone(g fleet.Guest, cause string, at time.Time) (fleet.Guest, bool) {
 		if a.in == g.State {
 			g.State, g.Attempt, g.Since = a.to, 0, at
 			if a.to == fleet.GuestLost {
-				g.Cause = cause
+				g.Cause, g.HostFault = cause, true
 			}
 			return g, true
 		}

@@ -55,7 +55,7 @@ func Guest(g fleet.Guest, r fleet.Report) (fleet.Guest, bool, error) {
 		return g, true, nil
 	}
 	if to == fleet.GuestEnded {
-		g.Cause = ending(g, r)
+		g.Cause, g.HostFault = ending(g, r), hostFault(g, r)
 	}
 	if r.Remains != nil && g.Remains == nil { // a later one is of an attempt to stop what ended
 		g.Remains = r.Remains
@@ -132,7 +132,7 @@ func FollowMigration(g fleet.Guest, m fleet.Migration) fleet.Guest {
 		g.RetryAt = m.Since.Add(pauseAfter(g.Aborts))
 	case fleet.Lost:
 		g.State, g.Since, g.Attempt, g.Migration = fleet.GuestLost, m.Since, 0, ""
-		g.Cause = m.Cause
+		g.Cause, g.HostFault = m.Cause, true
 		if slices.ContainsFunc(m.Entered, func(e fleet.Entered) bool { return e.Phase == fleet.Switching }) {
 			g.Cause = fmt.Sprintf("%s left it between %s and %s: %s", m.Move, m.From, m.To, m.Cause)
 		}

@@ -36,3 +36,9 @@ func Host(h fleet.Host, on fleet.RequestVerb, at time.Time) (fleet.Host, bool) {
 	}
 	return h, false
 }
+
+// Available is a host as it would be if it neither drained nor had its owner there.
+func Available(h fleet.Host) fleet.Host {
+	h.State, h.ForOwner, h.Facts.Owner = fleet.HostUp, false, nil
+	return h
+}

@@ -8,6 +8,7 @@ import (
 )
 
 var jobStages = []stage[fleet.JobState]{
+	{in: fleet.JobPending, says: "room, in the queue"},
 	{in: fleet.JobStarting, says: "all its guests to run"},
 	{in: fleet.JobRunning, verb: fleet.Run, at: "home of guest 0, unless a switch is under way there or it is sought"}, // End after a cancel
 	{in: fleet.JobStopping, says: "all its guests to be gone"},
@@ -25,6 +26,8 @@ var jobArrows = []arrow[fleet.JobState]{
 // jobRules are the transitions caused by the job's guests and by requests, for the
 // printed protocol. SettleJob and Cancel carry them out.
 var jobRules = [][3]string{
+	{"pending", "there is room for it, which no job before it has reserved", "starting"},
+	{"pending", "cancel", "ended (cancelled)"},
 	{"starting", "every guest runs", "running"},
 	{"starting", "a guest has ended or is lost", "stopping (failed)"},
 	{"running", "a guest has ended or is lost", "stopping (failed)"},
@@ -33,6 +36,8 @@ var jobRules = [][3]string{
 	{"running", "cancel with a grace", "running; waits for end in the place of run"},
 	{"running", "the program ended in its grace, or that is over", "stopping (cancelled)"},
 	{"stopping", "every guest has ended or is lost", "ended"},
+	{"stopping, to begin again", "cancel", "stopping (cancelled)"},
+	{"stopping, to begin again", "every guest has ended or is lost", "pending, as the next incarnation"},
 }
 
 // Job applies a report on the job's program. The second result is false if nothing
@@ -65,7 +70,11 @@ func Job(j fleet.Job, guest0 fleet.Guest, m fleet.Migration, r fleet.Report) (fl
 		j.Exit = exit
 		return j, true, nil
 	}
-	return stopping(j, fleet.JobFailed, because(r, fmt.Sprintf("%s could not run the program", r.Order.Host)), r.At), true, nil
+	j = stopping(j, fleet.JobFailed, because(r, fmt.Sprintf("%s could not run the program", r.Order.Host)), r.At)
+	if r.AtFault {
+		j = restart(j)
+	}
+	return j, true, nil
 }
 
 // JobOrder returns the order a job waits for, if any. guest0 is the guest that runs its
@@ -102,7 +111,7 @@ func SettleJob(j fleet.Job, guests []fleet.Guest, at time.Time) (fleet.Job, []fl
 		}
 	}
 	if gone == len(guests) {
-		j.State, j.Since, j.Ended = fleet.JobEnded, at, at
+		j = over(j, at)
 	}
 	return j, stopped, j.State != before || len(stopped) > 0
 }
@@ -160,13 +169,14 @@ func live(j fleet.Job, guests []fleet.Guest, at time.Time) fleet.Job {
 		}
 		switch g.State {
 		case fleet.GuestEnded:
-			return stopping(j, fleet.JobFailed, fmt.Sprintf("guest %s ended: %s", g.ID, g.Cause), at)
+			return bereft(stopping(j, fleet.JobFailed, fmt.Sprintf("guest %s ended: %s", g.ID, g.Cause), at), j, guests)
 		case fleet.GuestLost:
-			return stopping(j, fleet.JobFailed, fmt.Sprintf("guest %s is lost: %s", g.ID, g.Cause), at)
+			return bereft(stopping(j, fleet.JobFailed, fmt.Sprintf("guest %s is lost: %s", g.ID, g.Cause), at), j, guests)
 		}
 	}
 	if j.State == fleet.JobStarting && up == len(guests) && up == j.Spec.Guests {
 		j.State, j.Since, j.Started, j.Attempt = fleet.JobRunning, at, at, 0
+		j.Elsewhere, j.Avoid = 0, nil
 	}
 	return j
 }
@@ -175,7 +185,15 @@ func live(j fleet.Job, guests []fleet.Guest, at time.Time) fleet.Job {
 // otherwise the job stops at once. A repeated cancel can only shorten the grace. The
 // second result is false if nothing changed.
 func Cancel(j fleet.Job, at time.Time, grace time.Duration, cause string) (fleet.Job, bool) {
-	if j.State != fleet.JobStarting && j.State != fleet.JobRunning {
+	switch {
+	case j.State == fleet.JobPending:
+		j.Result, j.Cause, j.Reason = fleet.JobCancelled, cause, ""
+		j.State, j.Since, j.Ended = fleet.JobEnded, at, at
+		return j, true
+	case j.State == fleet.JobStopping && j.Requeue:
+		j.Requeue, j.Result, j.Cause = false, fleet.JobCancelled, cause
+		return j, true
+	case j.State != fleet.JobStarting && j.State != fleet.JobRunning:
 		return j, false
 	}
 	if j.State == fleet.JobStarting || grace <= 0 {

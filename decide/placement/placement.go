@@ -23,6 +23,7 @@ type Ask struct {
 	Kind       fleet.Kind     // Auto: the best kind for the host
 	Files      string         // the machine that has the job's files
 	Only       []fleet.HostID // the only hosts to consider; empty: any
+	Except     []fleet.HostID // hosts not to consider
 	NoArrivals bool           // exclude hosts that are already a move's target
 	Alive      *Source        // set for a guest that must keep running when it moves
 	Affinity   *Affinity      // its preferred site; nil: none
@@ -163,6 +164,8 @@ func Unfit(v *Survey, h *fleet.Host, a Ask) string {
 	switch {
 	case len(a.Only) > 0 && !slices.Contains(a.Only, h.ID):
 		return "is not among the hosts asked for"
+	case slices.Contains(a.Except, h.ID):
+		return "failed to start it before, or still has its earlier guest"
 	case a.NoArrivals && arriving > 0:
 		return "takes in another move"
 	case a.Alive != nil && a.Alive.Host == h.ID:

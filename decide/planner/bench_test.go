@@ -55,6 +55,27 @@ func crowded(s fleet.Snapshot) fleet.Snapshot {
 	return s
 }
 
+// queued makes hosts so full that jobs wait: of many shapes, some with a limit, some for one host.
+func queued(hosts, jobs int) fleet.Snapshot {
+	s := large(hosts)
+	for id, h := range s.Hosts {
+		h.Facts.Capacity.MemoryBytes = 42 << 30
+		s.Hosts[id] = h
+	}
+	for i := range jobs {
+		spec := *submission(1 + i%7).Spec
+		spec.UID, spec.Kind = uint32(1000+i%20), fleet.VM
+		spec.Machine, spec.Need.MemoryBytes, spec.Time = "host1", int64(4+i%5)<<30, time.Duration(i%3)*time.Hour
+		if i%11 == 0 {
+			spec.Guests, spec.On = 1, []fleet.HostID{fleet.HostID(fmt.Sprintf("host%d", i%hosts))}
+		}
+		j := fleet.Job{ID: fleet.JobID(fmt.Sprintf("j%d", hosts+i)), State: fleet.JobPending, Spec: spec, Submitted: t0}
+		s.Jobs[j.ID] = j
+	}
+	s.Cluster.NextJob = uint64(hosts + jobs)
+	return s
+}
+
 // BenchmarkStep is one event in a cluster of 10,000 hosts and 100,000 guests, with a
 // persistent index, as in the controller and the simulator.
 func BenchmarkStep(b *testing.B) {
@@ -73,6 +94,8 @@ func BenchmarkStep(b *testing.B) {
 	}
 	sited := state.NewIndex(sites, nil)
 	full := state.NewIndex(crowded(large(10_000)), nil)
+	long, longLarge := state.NewIndex(queued(200, 10_000), nil), state.NewIndex(queued(10_000, 10_000), nil)
+	over := fleet.Reports{{At: t0, Order: fleet.Order{Verb: fleet.Watch, Host: "host5", Job: "j5", Guest: "j5g0", Gen: 1}, Outcome: fleet.Failed}}
 	submit := submission(16)
 	submit.Spec.Machine = "host1"
 	for _, c := range []struct {
@@ -90,6 +113,10 @@ func BenchmarkStep(b *testing.B) {
 		{"drain-sites", sited, fleet.Request{Verb: fleet.Drain, Host: "host7", By: admin}},
 		{"tick", still, fleet.Tick{At: t0}},
 		{"tick-moving", moving, fleet.Tick{At: t0}},
+		{"tick-queue", long, fleet.Tick{At: t0}}, // of 10,000 jobs
+		{"submit-queue", long, submit},
+		{"report-queue", long, over},
+		{"tick-queue-10000-hosts", longLarge, fleet.Tick{At: t0}},
 		{"tick-crowded", full, fleet.Tick{At: t0.Truncate(time.Minute)}},
 	} {
 		b.Run(c.name, func(b *testing.B) {

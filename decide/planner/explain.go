@@ -237,11 +237,20 @@ func (e *explainer) job(j fleet.Job) []string {
 	if j.LostWith != "" {
 		say("Its program was lost with %s, since some of it ran there. Run it again; `pagurus explain %s` says what is known of the host.", j.LostWith, j.LostWith)
 	}
+	if j.Incarnation > 0 {
+		say("It has begun again %s; what earlier ones still write is refused.", times(j.Incarnation))
+	}
 	if j.State == fleet.JobEnded {
 		return append(out, e.limitsReached(j)...)
 	}
 	if why := e.s.Crowded[j.ID]; why != "" {
 		say("Its program waits, because its output finds no room: %s.", why)
+	}
+	if j.State == fleet.JobPending {
+		return append(out, e.queued(j)...)
+	}
+	if j.Requeue {
+		say("It begins again from its beginning when its guests have ended and there is room.")
 	}
 	say("Its files (%s) are served by %s, on network %d.", strings.Join(directories(j.Spec), ", "), j.ShareHost, j.Subnet)
 	out = append(out, e.reached(j)...)

@@ -213,7 +213,7 @@ func TestClockSetBack(t *testing.T) {
 		t.Errorf("job: %+v", w.s.Jobs[j])
 	}
 	r := submission(1)
-	r.ID = "b"
+	r.ID, r.Now = "b", true
 	r.Spec.On = []fleet.HostID{"host2"}
 	if a, err := w.ask(r); err == nil {
 		t.Errorf("placed on a host that has been dead for ten minutes: %+v", a)

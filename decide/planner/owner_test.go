@@ -318,11 +318,11 @@ func TestPolicyOfTheCluster(t *testing.T) {
 					t.Errorf("%s: %s is suspended: %v", want, id, got)
 				}
 			}
-			again := w.s.Jobs["j1"].Again
-			if (again != "") != (want == fleet.Requeue) {
-				t.Errorf("%s: it began again as %q: %+v", want, again, w.s.Jobs["j1"])
+			again := w.s.Jobs["j1"].Incarnation
+			if (again == 1) != (want == fleet.Requeue) {
+				t.Errorf("%s: it is incarnation %d: %+v", want, again, w.s.Jobs["j1"])
 			}
-			if again != "" && (w.s.Jobs[again].State == fleet.JobEnded || w.s.Guests["j2g0"].Home == "host1" || w.s.Guests["j2g1"].Home == "host1") {
+			if again > 0 && (w.s.Jobs["j1"].State != fleet.JobRunning || w.s.Guests["j1g0"].Home == "host1" || w.s.Guests["j1g1"].Home == "host1") {
 				t.Errorf("it began again where the owner is: %+v", w.s.Guests)
 			}
 			w.owner("host1", fleet.OwnerAbsent)
@@ -437,15 +437,15 @@ func TestRequeueWaitsForRoom(t *testing.T) {
 	for range 3 {
 		w.tick(time.Hour)
 	}
-	if j := w.s.Jobs["j1"]; j.State != fleet.JobEnded || !j.Requeue || j.Again != "" {
+	if j := w.s.Jobs["j1"]; j.State != fleet.JobPending || j.Incarnation != 1 || j.Result != "" {
 		t.Fatalf("it is forgotten, or runs where owners are: %+v", w.s.Jobs)
 	}
 	for _, id := range all {
 		w.owner(id, fleet.OwnerAbsent)
 	}
 	w.tick(time.Second)
-	if len(w.s.Jobs) != 1 || w.s.Jobs["j2"].Spec.Guests != 2 {
-		t.Errorf("there is room, and the old one is of no interest any more: %+v", w.s.Jobs)
+	if j := w.s.Jobs["j1"]; len(w.s.Jobs) != 1 || j.State != fleet.JobStarting {
+		t.Errorf("there is room: %+v", w.s.Jobs)
 	}
 }
 

@@ -70,32 +70,12 @@ func (d *draft) setSuspended(id fleet.GuestID, still bool) {
 	}
 }
 
-// requeue ends a job that is to start again.
+// requeue stops a job that is to begin again.
 func (d *draft) requeue(id fleet.JobID, host fleet.HostID) {
-	j, changed := lifecycle.Cancel(d.Jobs.At(id), d.at, 0, fmt.Sprintf("the owner of %s is there; it begins again where there is room", host))
-	if !changed {
-		return
-	}
-	j.Requeue = true
-	d.Jobs.Put(id, j)
-	d.settleJob(id)
-}
-
-// requeued starts the requeued jobs that have ended and find room.
-func (d *draft) requeued() {
-	for _, id := range d.l.Requeued() {
-		j := d.Jobs.At(id)
-		if j.State != fleet.JobEnded || !j.Requeue {
-			continue
-		}
-		spec := j.Spec
-		answer, err := d.submit(fleet.Request{ID: fleet.RequestID("again-" + string(id)), At: d.at, By: fleet.Caller{UID: spec.UID},
-			Verb: fleet.Submit, Spec: &spec, Traffic: j.Traffic, Image: &fleet.Image{Name: spec.Image, Digest: j.Digest, MPI: j.MPI}})
-		if err != nil {
-			continue // no room yet
-		}
-		j.Requeue, j.Again = false, answer.Job
+	j, changed := lifecycle.Requeue(d.Jobs.At(id), fmt.Sprintf("the owner of %s is there; it begins again where there is room", host), d.at)
+	if changed {
 		d.Jobs.Put(id, j)
+		d.settleJob(id)
 	}
 }
 

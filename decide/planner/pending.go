@@ -17,7 +17,7 @@ func Pending(s fleet.Snapshot) []fleet.Order {
 	var waits []pending
 	of := func(id fleet.MigrationID) fleet.Migration { return s.Migrations[id] }
 	for _, j := range s.Jobs {
-		if j.State == fleet.JobEnded {
+		if j.State == fleet.JobEnded || j.State == fleet.JobPending {
 			continue
 		}
 		for i, id := range desired.GuestIDs(j) {

@@ -72,6 +72,7 @@ func (p *Planner) StepOn(l *state.Index, ev fleet.Event) (Decision, error) {
 	case fleet.Reports:
 		if err = d.heard(ev); err == nil && d.freed {
 			d.drain()
+			d.dequeue()
 		}
 	case fleet.Observation:
 		d.at = orElse(ev.At, s.At)

@@ -41,6 +41,9 @@ func TestAnythingInAnyOrder(t *testing.T) {
 				requests++
 				r := submission(rapid.IntRange(1, 3).Draw(t, "guests"))
 				r.ID = fleet.RequestID(fmt.Sprint(requests))
+				r.Spec.Restarts = rapid.IntRange(0, 2).Draw(t, "restarts")
+				r.Spec.Time = time.Duration(rapid.IntRange(0, 1).Draw(t, "limit")) * 30 * time.Second
+				r.Spec.Need.MemoryBytes <<= 2 * rapid.IntRange(0, 1).Draw(t, "large")
 				_, _ = w.ask(r)
 			},
 			"migrate": func(*rapid.T) { _, _ = w.ask(fleet.Request{Verb: fleet.Migrate, Guest: guest()}) },

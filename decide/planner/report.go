@@ -37,7 +37,7 @@ func (d *draft) align() {
 // and changes nothing.
 func (d *draft) report(r fleet.Report) error {
 	if d.rebooted(r) {
-		r.Cause = fmt.Sprintf("%s was rebooted", r.Order.Host)
+		r.Cause, r.AtFault = fmt.Sprintf("%s was rebooted", r.Order.Host), true
 	}
 	if r.Order.Migration == "" && r.Order.Verb != fleet.Run && r.Order.Verb != fleet.End {
 		return d.reportGuest(r)

@@ -19,7 +19,7 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 	}
 	switch r.Verb {
 	case fleet.Submit:
-		return d.admit(r)
+		return d.submit(r)
 	case fleet.Cancel:
 		return d.cancel(r)
 	case fleet.RemoveJob:
@@ -97,7 +97,7 @@ func (d *draft) observe(o fleet.Observation) (fleet.Answer, error) {
 		d.Jobs.Put(j.ID, j)
 	}
 	for _, id := range o.Crowding {
-		if j, ok := d.Jobs.Find(id); ok && j.State == fleet.JobEnded && !j.Requeue {
+		if j, ok := d.Jobs.Find(id); ok && j.State == fleet.JobEnded {
 			d.forgetJob(id)
 		}
 	}
@@ -159,8 +159,6 @@ func (d *draft) removeJob(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "there is no job %s; `pagurus job ls` lists them", orNone(r.Job))
 	case j.State != fleet.JobEnded:
 		return refuse(r, "job %s is %s; `pagurus cancel %s` ends it, and then it can be removed", j.ID, j.State, j.ID)
-	case j.Requeue:
-		return refuse(r, "job %s begins again where there is room, and can be removed once it has", j.ID)
 	}
 	d.forgetJob(j.ID)
 	return fleet.Answer{Job: j.ID}, nil
@@ -177,6 +175,8 @@ func (d *draft) signal(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s", err)
 	}
 	switch j.State {
+	case fleet.JobPending:
+		return refuse(r, "job %s waits for room; send it signals once its program runs", j.ID)
 	case fleet.JobStarting:
 		return refuse(r, "job %s is still starting; send it signals once its program runs", j.ID)
 	case fleet.JobStopping, fleet.JobEnded:

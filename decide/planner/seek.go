@@ -71,6 +71,9 @@ func (p *Planner) Restore(s fleet.Snapshot, backup, at time.Time, times int) fle
 			j.Cause = strings.TrimPrefix(j.Cause+"; ", "; ") + cause + ", and so it is not begun again by itself"
 			d.Jobs.Put(id, j)
 		}
+		if j, was := lifecycle.Cancel(j, at, 0, cause+", and it may have begun since"); was && d.Jobs.At(id).State == fleet.JobPending {
+			d.Jobs.Put(id, j)
+		}
 		d.settleJob(id)
 	}
 	for id, h := range s.Hosts { // they may have longer leases since, or none

@@ -423,7 +423,7 @@ func TestRestartedControllerWaitsForAgents(t *testing.T) {
 func TestStuckOrdersBecomeUnknown(t *testing.T) {
 	w := newWorld(t, "host1")
 	j := w.must(submission(1)).Job
-	for range 4 {
+	for range 12 { // it is tried again from the beginning, and there is no other host
 		w.wire = nil
 		w.tick(fleet.Start.Patience("", 0))
 	}
@@ -512,14 +512,6 @@ func TestRemoveJob(t *testing.T) {
 	stranger.By.UID++
 	if _, err := (&Planner{}).Step(w.s, stranger); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
 		t.Errorf("a stranger: %v", err)
-	}
-	again := w.s
-	again.Jobs = map[fleet.JobID]fleet.Job{j: w.s.Jobs[j]}
-	waits := again.Jobs[j]
-	waits.Requeue = true
-	again.Jobs[j] = waits
-	if _, err := (&Planner{}).Step(again, remove); err == nil || !strings.Contains(err.Error(), "begins again") {
-		t.Errorf("a job that begins again: %v", err)
 	}
 	if d, err := (&Planner{}).Step(w.s, crowding); err != nil || !reflect.DeepEqual(d.Change.GoneJobs, []fleet.JobID{j}) || len(d.Change.GoneGuests) != 2 {
 		t.Errorf("to make room: %+v, %v", d.Change, err)

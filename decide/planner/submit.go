@@ -5,26 +5,16 @@ import (
 	"slices"
 
 	"pagurus/decide/desired"
+	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/decide/quota"
-	"pagurus/decide/topology"
 	"pagurus/fleet"
 )
 
 // requestBytes limits the ID of a request.
 const requestBytes = 128
 
-// admit submits a job, if the store has room for it. A job that is only to start again has room there.
-func (d *draft) admit(r fleet.Request) (fleet.Answer, error) {
-	if _, asked := d.l.Submitted(r.ID); r.Spec != nil && !asked {
-		if reason := quota.RefusedJob(d.l.Live(r.Spec.UID), *r.Spec); reason != "" {
-			return refuse(r, "%s", reason)
-		}
-	}
-	return d.submit(r)
-}
-
-// submit places all guests of a new job, or none.
+// submit makes a new job, which starts now or waits for room.
 func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	if len(r.ID) > requestBytes {
 		return refuse(r, "the request's ID has %d bytes; give it one of %d or fewer", len(r.ID), requestBytes)
@@ -39,37 +29,45 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	if reason := d.invalid(spec, r.Image); reason != "" {
 		return refuse(r, "%s", reason)
 	}
-	chosen, err := d.place(r, spec)
-	if err != nil {
-		return fleet.Answer{}, err
-	}
-	share, reason := d.shareHost(spec, chosen)
-	if reason != "" {
+	if reason := quota.RefusedJob(d.l.Live(spec.UID), *r.Spec); reason != "" {
 		return refuse(r, "%s", reason)
 	}
-	subnet, free := d.subnet()
-	if !free {
-		return refuse(r, "all %d networks are in use by other jobs; wait until one of them ends", int(fleet.MaxSubnet)+1)
+	if _, reason := d.shareHost(spec, nil); reason != "" {
+		return refuse(r, "%s", reason)
 	}
 	c := d.counters()
-	j := fleet.Job{
-		ID: fleet.JobID(fmt.Sprintf("j%d", c.NextJob)), Born: d.at.UnixNano(), Request: r.ID, Spec: spec, State: fleet.JobStarting, Since: d.at,
-		Digest: r.Image.Digest, MPI: r.Image.MPI, Subnet: subnet, ShareHost: share, Submitted: d.at, Traffic: r.Traffic,
-	}
-	if d.base.Cluster.Encryption.On() {
-		j.MTU = d.base.Cluster.Encryption.GuestMTU()
-	}
+	id := fleet.JobID(fmt.Sprintf("j%d", c.NextJob))
 	c.NextJob++
-	c.NextSubnet = (subnet + 1) % (fleet.MaxSubnet + 1)
-	d.Jobs.Put(j.ID, j)
-	for i, id := range desired.GuestIDs(j) {
-		d.Guests.Put(id, fleet.Guest{
-			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: 1, Born: j.Born,
-			Since: d.at, Need: spec.Need, Image: j.Digest, Reason: chosen[i].Reason,
-			Shape: topology.For(d.base.Hosts, chosen[i].Host, chosen[i].Kind, spec),
-		})
+	d.Jobs.Put(id, lifecycle.Enqueue(fleet.Job{
+		ID: id, Born: d.at.UnixNano(), Request: r.ID, Spec: spec, Digest: r.Image.Digest, MPI: r.Image.MPI, Submitted: d.at, Traffic: r.Traffic,
+	}, "", d.at))
+	return d.admitted(r, id, d.dequeue())
+}
+
+// admitted is the answer about a new job, once the queue has had its turn.
+func (d *draft) admitted(r fleet.Request, id fleet.JobID, q *queueing) (fleet.Answer, error) {
+	j := d.Jobs.At(id)
+	if j.State != fleet.JobPending {
+		var chosen []placement.Choice
+		for _, g := range d.guestsOf(j) {
+			chosen = append(chosen, placement.Choice{Host: g.Home, Kind: g.Kind, Reason: g.Reason})
+		}
+		return fleet.Answer{Job: id, Notes: placement.Kinds(j.Spec.Kind, desired.GuestIDs(j), chosen)}, nil
 	}
-	return fleet.Answer{Job: j.ID, Notes: placement.Kinds(spec.Kind, desired.GuestIDs(j), chosen)}, nil
+	if reason, hosts := d.neverFits(j.Spec); reason != "" {
+		return fleet.Answer{}, &Refusal{Request: r, Reason: reason, Hosts: hosts}
+	}
+	w := q.why(d, j)
+	if r.Now {
+		return fleet.Answer{}, &Refusal{Request: r, Hosts: w.hosts, Reason: w.reason + "; ask for fewer guests with --" + fleet.GuestsFlag + ", less memory with --" + fleet.MemFlag +
+			", or wait for room without --" + fleet.NowFlag}
+	}
+	if reason := quota.RefusedWaiting(d.l.Queued(j.Spec.UID)); reason != "" {
+		return refuse(r, "%s", reason)
+	}
+	j.Reason = w.reason
+	d.Jobs.Put(id, j)
+	return fleet.Answer{Job: id, Notes: []string{fmt.Sprintf("%s waits: %s; `pagurus explain %s` says when it would start", id, w.reason, id)}}, nil
 }
 
 // invalid says what is wrong with a job and how to fix it; empty: nothing.
@@ -86,23 +84,6 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 		}
 	}
 	return ""
-}
-
-// place chooses a host for every guest of a job, considering earlier choices.
-func (d *draft) place(r fleet.Request, s fleet.JobSpec) ([]placement.Choice, error) {
-	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Files: s.Machine, Directories: s.Directories()}
-	asks, all := slices.Repeat([]placement.Ask{a}, s.Guests), make([]fleet.Guest, s.Guests)
-	for i := range all {
-		all[i].Index = i
-	}
-	placement.MarkAffinity(d.room(), placement.AffinityView{Job: func(fleet.JobID) fleet.Job { return fleet.Job{Spec: s, Traffic: r.Traffic} }}, all, asks)
-	chosen, stuck := d.room().PlaceAll(asks)
-	if stuck >= 0 {
-		what := fmt.Sprintf("there is no room for guest %d of %d (%d MiB each)", stuck+1, s.Guests, s.Need.MemoryBytes>>20)
-		return nil, &Refusal{Request: r, Hosts: placement.Explain(d.room(), a),
-			Reason: what + "; ask for fewer guests with --" + fleet.GuestsFlag + ", less memory with --" + fleet.MemFlag + ", or wait until there is room"}
-	}
-	return chosen, nil
 }
 
 // shareHost chooses the host that serves the job's files: one on the machine that has

@@ -49,7 +49,7 @@ func (d *draft) tick() error {
 	d.bereave()
 	d.noRetry = false // these hosts were silent, so waiting longer gains nothing
 	d.conduct()
-	d.requeued()
+	d.dequeue()
 	d.forgetGuests()
 	d.forgetJobs()
 	d.forgetMoves()
@@ -58,12 +58,19 @@ func (d *draft) tick() error {
 	return nil
 }
 
-// overrun stops the jobs whose grace is over.
+// overrun stops the jobs whose grace is over, and tells the programs to end whose time is.
 func (d *draft) overrun() {
 	jobs, _ := d.l.Restless(d.at)
 	slices.Sort(jobs)
 	for _, id := range jobs {
 		if j, over := lifecycle.Overrun(d.Jobs.At(id), d.at); over {
+			d.Jobs.Put(id, j)
+			d.settleJob(id)
+		}
+	}
+	for _, id := range d.l.Expired(d.at) {
+		j := d.Jobs.At(id)
+		if j, changed := lifecycle.Cancel(j, d.at, fleet.UsualGrace, fmt.Sprintf("the time that it was given is over (run --%s %s)", fleet.TimeFlag, fleet.ShortDuration(j.Spec.Time))); changed {
 			d.Jobs.Put(id, j)
 			d.settleJob(id)
 		}
@@ -146,18 +153,17 @@ func (d *draft) whyUnknown(o fleet.Order, out time.Duration) string {
 // forgetGuests removes guests and moves of jobs that ended a while ago.
 func (d *draft) forgetGuests() {
 	for _, id := range d.l.Accompanied(d.at.Add(-keepGuests), mostGuests) {
-		if j := d.Jobs.At(id); !j.Requeue { // else it is looked at until it has begun again
-			d.forgetGuestsOf(id)
-			j.Alone = true
-			d.Jobs.Put(id, quota.Shorten(j))
-		}
+		j := d.Jobs.At(id)
+		d.forgetGuestsOf(id)
+		j.Alone = true
+		d.Jobs.Put(id, quota.Shorten(j))
 	}
 }
 
 // forgetJobs removes jobs that ended long ago.
 func (d *draft) forgetJobs() {
 	for _, id := range d.l.OldJobs(d.at.Add(-cmp.Or(d.p.KeepJobs, keepGuests))) {
-		if j, there := d.Jobs.Find(id); there && !j.Requeue { // else it still has to be requeued
+		if j, there := d.Jobs.Find(id); there && j.State == fleet.JobEnded {
 			d.forgetJob(id)
 		}
 	}

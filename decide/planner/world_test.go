@@ -238,6 +238,7 @@ func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 		return no("it is not here")
 	case fleet.Run:
 		if here[o.Guest] != fleet.Running {
+			r.AtFault = true
 			return no("guest 0 is not here")
 		}
 		if !w.exited[o.Job] {
@@ -404,13 +405,16 @@ func (w *world) sound() {
 	for _, j := range w.s.Jobs {
 		for _, id := range desired.GuestIDs(j) {
 			g, ok := w.s.Guests[id]
+			if never := j.State == fleet.JobPending || j.State == fleet.JobEnded && j.ShareHost == ""; !ok && never {
+				continue
+			}
 			if !ok {
 				w.t.Fatalf("%s has lost its guest %s", j.ID, id)
 			}
-			if j.State == fleet.JobEnded && !g.State.Ended() {
+			if (j.State == fleet.JobEnded || j.State == fleet.JobPending) && !g.State.Ended() {
 				w.t.Fatalf("%s has ended and %s is %s", j.ID, id, g.State)
 			}
-			if j.State != fleet.JobEnded && j.State != fleet.JobStopping && g.State.Ended() {
+			if j.State != fleet.JobEnded && j.State != fleet.JobStopping && j.State != fleet.JobPending && g.State.Ended() {
 				w.t.Fatalf("%s is %s and %s is %s", j.ID, j.State, id, g.State)
 			}
 		}

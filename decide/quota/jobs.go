@@ -15,6 +15,10 @@ const (
 	liveEach = 4 << 20
 	liveAll  = 128 << 20
 
+	// Jobs that wait for room.
+	waitingEach = 2000
+	waitingAll  = 20_000
+
 	// Ended jobs that are kept. Together they take 20 thousand times mostKept.
 	endedEach = 1000
 	endedAll  = 20_000
@@ -85,6 +89,21 @@ func RefusedJob(l Live, s fleet.JobSpec) string {
 		return "what is left of the controller's store is for users who have less in it than you" + then
 	}
 	return fmt.Sprintf("the jobs of all users that have not ended are described by %d MiB, which is all that the controller's store has for them"+then, l.All>>20)
+}
+
+// RefusedWaiting says why one more job of a user may not wait for room, given how many do; empty: it may.
+func RefusedWaiting(l Live) string {
+	const unlimited = 1 << 60
+	const then = "; wait until some of them have begun, or cancel some with `pagurus cancel`"
+	switch Check(fleet.OutputLimits{Each: waitingEach, All: waitingAll}, Kept{Mine: l.Mine, All: l.All, Users: l.Users, Free: unlimited}, 1) {
+	case None:
+		return ""
+	case Each:
+		return fmt.Sprintf("%d of your jobs wait for room, and no user may have more"+then, l.Mine)
+	case Share:
+		return "what is left of the queue is for users who have fewer jobs in it than you" + then
+	}
+	return fmt.Sprintf("%d jobs wait for room, and the queue takes no more; wait until some of them have begun", l.All)
 }
 
 // MostEnded is how many ended jobs of each user are kept, given how many each has: who has fewer than that loses

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -27,7 +26,10 @@ type Index struct {
 	failing     map[fleet.HostID]bool            // hosts to be emptied for their health, or no longer
 	attended    map[fleet.HostID]bool            // hosts with guests that must yield to a present owner, unless they may just stay
 	suspended   map[fleet.GuestID]bool           // guests to be suspended for an owner
-	requeued    map[fleet.JobID]bool             // jobs to be requeued
+	queue       line[uint64]                     // the numbers of the jobs that wait for room, in order of submission
+	queued      map[uint32]int                   // how many of them are whose
+	limited     line[fleet.JobID]                // running jobs with a limit, by its end
+	hosts       []fleet.HostID                   // all, sorted
 	waiting     map[int64]map[fleet.GuestID]bool // guests that wait for the first answer to their start or stop order, by time in nanoseconds: starts of one job share a time
 	restless    map[fleet.GuestID]bool           // guests that wait for any other order except a standing one, or whose order did not succeed
 	refused     map[fleet.JobID]bool             // jobs whose run order did not succeed
@@ -60,7 +62,7 @@ type shared struct{ hosts, guests, jobs, moves, migrations bool }
 func NewIndex(s fleet.Snapshot, p placement.Policy) *Index {
 	l := &Index{
 		snap: s, shared: shared{true, true, true, true, true}, policy: p, room: placement.NewIndex(s, placement.InForce(p, s.Cluster.Rules)),
-		suspended: map[fleet.GuestID]bool{}, requeued: map[fleet.JobID]bool{},
+		suspended: map[fleet.GuestID]bool{}, queued: map[uint32]int{}, hosts: []fleet.HostID{},
 		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{}, failing: map[fleet.HostID]bool{},
 		waiting: map[int64]map[fleet.GuestID]bool{}, restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
 		live: map[uint32]int64{}, ended: map[uint32]line[fleet.JobID]{}, asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
@@ -192,6 +194,7 @@ func (l *Index) commitHosts(c fleet.Changeset) {
 	}
 	for _, id := range c.GoneHosts {
 		delete(l.snap.Hosts, id)
+		l.known(id, false)
 		delete(l.draining, id)
 		delete(l.readdressed, id)
 		delete(l.attended, id)
@@ -287,6 +290,7 @@ func list[K, V comparable](m map[K][]V, k K, v V, by int) {
 }
 
 func (l *Index) host(h *fleet.Host) {
+	l.known(h.ID, true)
 	set(l.draining, h.ID, h.State == fleet.HostDraining)
 	w := h.Facts.WireGuard
 	set(l.readdressed, h.ID, h.Facts.Address != "" && h.Facts.Address != h.Address || h.Facts.Boot != "" && h.Facts.Boot != h.Boot ||
@@ -387,14 +391,20 @@ func (l *Index) tally(g fleet.Guest, by int) {
 }
 
 func (l *Index) job(j fleet.Job, by int) {
-	set(l.requeued, j.ID, j.Requeue && by > 0)
+	if j.State == fleet.JobPending {
+		l.queue.add(j.Submitted, j.ID.Number(), by)
+		add(l.queued, j.Spec.UID, by)
+	}
+	if j.State == fleet.JobRunning && j.Spec.Time > 0 && j.Ending == nil {
+		l.limited.add(j.Started.Add(j.Spec.Time), j.ID, by)
+	}
 	set(l.refused, j.ID, by > 0 && j.State == fleet.JobRunning && (j.Attempt > 0 || j.Ending != nil))
 	if j.Request != "" && by > 0 {
 		l.submitted[j.Request] = j.ID
 	} else if j.Request != "" {
 		delete(l.submitted, j.Request)
 	}
-	if j.State != fleet.JobEnded || j.Requeue {
+	if j.State != fleet.JobEnded {
 		weight := int64(by) * quota.Weight(j.Spec)
 		l.liveAll += weight
 		if l.live[j.Spec.UID] += weight; l.live[j.Spec.UID] == 0 {
@@ -412,7 +422,9 @@ func (l *Index) job(j fleet.Job, by int) {
 		}
 		return
 	}
-	add(l.subnets, j.Subnet, by)
+	if j.State != fleet.JobPending {
+		add(l.subnets, j.Subnet, by)
+	}
 }
 
 func (l *Index) move(v fleet.Move, by int) {
@@ -468,32 +480,3 @@ func (l *Index) noteProfile(m fleet.Migration, by int) {
 		}
 	}
 }
-
-// line is a list ordered by time, equals by name. Elements are mostly added at the end
-// and removed at the beginning.
-type line[K cmp.Ordered] []timed[K]
-
-type timed[K cmp.Ordered] struct {
-	at time.Time
-	id K
-}
-
-func (l *line[K]) add(at time.Time, id K, by int) {
-	i, found := slices.BinarySearchFunc(*l, timed[K]{at, id}, func(a, b timed[K]) int {
-		if c := a.at.Compare(b.at); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.id, b.id)
-	})
-	switch {
-	case by > 0 && !found:
-		*l = slices.Insert(*l, i, timed[K]{at, id})
-	case by < 0 && found && i == 0:
-		*l = (*l)[1:]
-	case by < 0 && found:
-		*l = slices.Delete(*l, i, i+1)
-	}
-}
-
-// last returns the last most elements.
-func (l line[K]) last(most int) line[K] { return l[max(0, len(l)-most):] }

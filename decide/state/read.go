@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"time"
 
 	"pagurus/decide/cost"
@@ -57,8 +58,32 @@ func (l *Index) Failing() []fleet.HostID { return names(l.failing) }
 // Suspended returns the guests to be suspended for an owner, sorted by ID.
 func (l *Index) Suspended() []fleet.GuestID { return names(l.suspended) }
 
-// Requeued returns the jobs to be requeued, sorted by ID.
-func (l *Index) Requeued() []fleet.JobID { return names(l.requeued) }
+// Waiting is how many jobs wait for room.
+func (l *Index) Waiting() int { return len(l.queue) }
+
+// WaitingAt returns a job that waits for room by its place in the queue.
+func (l *Index) WaitingAt(i int) fleet.JobID {
+	return fleet.JobID("j" + strconv.FormatUint(l.queue[i].id, 10))
+}
+
+// Queued counts the jobs that wait for room, of a user and of all.
+func (l *Index) Queued(uid uint32) quota.Live {
+	return quota.Live{Mine: int64(l.queued[uid]), All: int64(len(l.queue)), Users: len(l.queued)}
+}
+
+// Expired returns the running jobs whose limit was over before a time.
+func (l *Index) Expired(at time.Time) (out []fleet.JobID) {
+	for _, j := range l.limited {
+		if j.at.After(at) {
+			break
+		}
+		out = append(out, j.id)
+	}
+	return out
+}
+
+// AllHosts returns all hosts, sorted by ID, for reading.
+func (l *Index) AllHosts() []fleet.HostID { return l.hosts }
 
 // Restless returns the jobs whose run order did not succeed or whose program was told to
 // end. It also returns the guests that wait for an order except a standing one, or whose
@@ -235,7 +260,7 @@ func (l *Index) Check() string {
 		what      string
 		have, all any
 	}{
-		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"failing", l.failing, anew.failing}, {"still", l.suspended, anew.suspended}, {"requeued", l.requeued, anew.requeued},
+		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"failing", l.failing, anew.failing}, {"still", l.suspended, anew.suspended}, {"queued", l.queued, anew.queued}, {"hosts", l.hosts, anew.hosts},
 		{"waiting", l.waiting, anew.waiting}, {"restless", l.restless, anew.restless}, {"refused", l.refused, anew.refused}, {"tallies", l.tallies, anew.tallies}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
 		{"asked", l.asked, anew.asked}, {"ended", l.ended, anew.ended}, {"live", l.live, anew.live}, {"all live", l.liveAll, anew.liveAll}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
 	} {
@@ -243,7 +268,7 @@ func (l *Index) Check() string {
 			return fmt.Sprintf("%s: %v, should be %v", c.what, c.have, c.all)
 		}
 	}
-	if !slices.Equal(l.over, anew.over) || !slices.Equal(l.done, anew.done) || !slices.Equal(l.finished, anew.finished) ||
+	if !slices.Equal(l.queue, anew.queue) || !slices.Equal(l.limited, anew.limited) || !slices.Equal(l.over, anew.over) || !slices.Equal(l.done, anew.done) || !slices.Equal(l.finished, anew.finished) ||
 		!slices.Equal(l.alone, anew.alone) || !slices.Equal(l.missed, anew.missed) {
 		return "what has ended is not in order"
 	}
@@ -258,5 +283,5 @@ func (l *Index) Check() string {
 // Unsettled reports whether time alone may soon cause a change: an answer is outstanding,
 // a move is in progress, or a host drains.
 func (l *Index) Unsettled() bool {
-	return len(l.waiting)+len(l.restless)+len(l.refused)+len(l.requeued)+len(l.open)+len(l.draining)+len(l.readdressed)+len(l.failing) > 0
+	return len(l.waiting)+len(l.restless)+len(l.refused)+len(l.queue)+len(l.limited)+len(l.open)+len(l.draining)+len(l.readdressed)+len(l.failing) > 0
 }

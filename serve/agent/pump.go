@@ -53,6 +53,8 @@ type Pump struct {
 	Controller outputSink
 	Log        *slog.Logger
 	Job        fleet.JobID // also the program's ID
+
+	Incarnation int // of the job
 }
 
 // Launch starts the program, or finds it running.
@@ -113,7 +115,7 @@ func (p Pump) guarded(do func() error) (err error) {
 // output that the guest no longer has. Once the program has ended, a note in the stream
 // tells its reader.
 func (p Pump) output(ctx context.Context, stream string, offset int64, exited <-chan struct{}) error {
-	at := wire.Place{Job: p.Job, Stream: stream, Offset: offset}
+	at := wire.Place{Job: p.Job, Stream: stream, Offset: offset, Incarnation: p.Incarnation}
 	err := p.deliver(ctx, &at, nil, false)
 	wait := pumpFirstPause
 	for failures := 0; err == nil && ctx.Err() == nil; {
@@ -180,7 +182,7 @@ func (p Pump) input(ctx context.Context) {
 			offset, err = p.feed(ctx, 0, nil, false)
 			continue
 		}
-		data, ended, rerr := p.Controller.ReadStream(ctx, wire.Place{Job: p.Job, Stream: fleet.Stdin, Offset: offset})
+		data, ended, rerr := p.Controller.ReadStream(ctx, wire.Place{Job: p.Job, Stream: fleet.Stdin, Offset: offset, Incarnation: p.Incarnation})
 		if err = rerr; err != nil {
 			continue
 		}

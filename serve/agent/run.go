@@ -42,7 +42,7 @@ func (a *Agent) carry(ctx context.Context, w *taskRun, first func(context.Contex
 		return fleet.Report{}, vague{err}
 	}
 	if !here {
-		return fleet.Report{}, fmt.Errorf("running job %s in guest %s on %s: %w%s", w.task.Job.ID, g, a.Host, ErrAbsent, a.lastWords(w))
+		return fleet.Report{AtFault: true}, fmt.Errorf("running job %s in guest %s on %s: %w%s", w.task.Job.ID, g, a.Host, ErrAbsent, a.lastWords(w))
 	}
 	go func() {
 		select {
@@ -51,7 +51,7 @@ func (a *Agent) carry(ctx context.Context, w *taskRun, first func(context.Contex
 		case <-ctx.Done():
 		}
 	}()
-	p := Pump{Programs: a.guestAgentOf(w.slot, w.link), Controller: a.Controller, Log: a.Log, Job: w.task.Job.ID}
+	p := Pump{Programs: a.guestAgentOf(w.slot, w.link), Controller: a.Controller, Log: a.Log, Job: w.task.Job.ID, Incarnation: w.task.Job.Incarnation}
 	var exit fleet.Exit
 	if err = first(ctx, p); err == nil {
 		if exit, err = p.Carry(ctx, w.task.Have); err != nil {

@@ -155,7 +155,7 @@ func (a *Agent) acceptTask(t fleet.Task) {
 		if fresh && slices.Contains(beginnings, o.Verb) {
 			outcome = fleet.Failed
 		}
-		a.postLocked(fleet.Report{Order: o, Outcome: outcome, Cause: fmt.Sprintf("host %s runs no guests of kind %q at present", a.Host, t.Guest.Kind)})
+		a.postLocked(fleet.Report{Order: o, Outcome: outcome, AtFault: outcome == fleet.Failed, Cause: fmt.Sprintf("host %s runs no guests of kind %q at present", a.Host, t.Guest.Kind)})
 		return
 	}
 	if fresh {

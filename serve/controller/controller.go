@@ -408,6 +408,8 @@ func (c *Controller) committed(change fleet.Changeset) {
 		c.spool.know(j.ID, j.Spec.UID, 0)
 		if j.State == fleet.JobEnded {
 			c.spool.finish(j.ID)
+		} else if err := c.spool.beginIncarnation(j.ID, j.Incarnation); err != nil {
+			c.Log.Warn("output of a job that begins again is not taken until the controller is started again", "cause", err)
 		}
 	}
 	c.dismiss(change.GoneHosts)

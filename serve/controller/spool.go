@@ -60,7 +60,11 @@ type stream struct {
 	eof   bool
 	gone  bool  // the job is forgotten
 	taken int64 // stdin: the guest's offset
-	wake  chan struct{}
+
+	incarnation int   // of the job, that writes it
+	base        int64 // where that begins
+
+	wake chan struct{}
 }
 
 func newSpool(dir string) *spool {
@@ -92,6 +96,8 @@ func (s *spool) followJobs(jobs map[fleet.JobID]fleet.Job) (err error) {
 		s.know(id, j.Spec.UID, 0)
 		if j.State == fleet.JobEnded {
 			s.finish(id)
+		} else {
+			err = errors.Join(err, s.beginIncarnation(id, j.Incarnation))
 		}
 	}
 	return err
@@ -158,7 +164,7 @@ func (s *spool) have(job fleet.JobID) map[string]int64 {
 		if st, err := s.stream(job, name); err == nil {
 			st.mu.Lock()
 			if st.findStored() == nil { // else the agent asks again before it sends anything
-				out[name] = st.size
+				out[name] = max(st.size-st.base, 0)
 			}
 			st.mu.Unlock()
 		}

@@ -19,7 +19,8 @@ func (c *Controller) Streams() Streams { return Streams{c} }
 
 // Read gives bytes of a stream to the job's owner and to the host that runs its program.
 func (s Streams) Read(ctx context.Context, by fleet.Caller, at wire.Place) ([]byte, bool, error) {
-	if _, err := s.may(ctx, by, at, false); err != nil {
+	j, err := s.may(ctx, by, at, false)
+	if err != nil {
 		return nil, false, err
 	}
 	st, err := s.c.spool.stream(at.Job, at.Stream)
@@ -27,6 +28,9 @@ func (s Streams) Read(ctx context.Context, by fleet.Caller, at wire.Place) ([]by
 		return nil, false, err
 	}
 	if access.RoleOf(by) != fleet.UserRole && at.Stream == fleet.Stdin {
+		if err := current(j, at); err != nil {
+			return nil, false, err
+		}
 		st.took(at.Offset) // what is before it will not be asked for again
 	}
 	return st.read(ctx, at.Offset)
@@ -66,6 +70,10 @@ func (s Streams) Write(ctx context.Context, by fleet.Caller, at wire.Place, data
 		if !st.awaitReader(ctx) {
 			data, eof = nil, false // answer only with the next offset
 		}
+	} else if err := current(j, at); err != nil {
+		return 0, err
+	} else {
+		return st.deliverOutput(at, data, eof)
 	}
 	return st.write(at.Offset, data, eof)
 }

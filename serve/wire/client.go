@@ -267,7 +267,11 @@ func (c *Client) WriteStream(ctx context.Context, at Place, data []byte, eof boo
 }
 
 func (p Place) path() string {
-	return fmt.Sprintf("/v1/jobs/%s/%s?offset=%d", url.PathEscape(string(p.Job)), url.PathEscape(p.Stream), p.Offset)
+	path := fmt.Sprintf("/v1/jobs/%s/%s?offset=%d", url.PathEscape(string(p.Job)), url.PathEscape(p.Stream), p.Offset)
+	if p.Incarnation > 0 {
+		path += fmt.Sprintf("&incarnation=%d", p.Incarnation)
+	}
+	return path
 }
 
 // FetchImageFile copies a file of an image to w.

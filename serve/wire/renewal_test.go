@@ -143,9 +143,9 @@ func allEnd(t *testing.T, ended chan error) {
 // uses are the requests of a client that a running job or host depends on, of each kind.
 func uses(ctx context.Context, c *Client, who identity.Subject) map[string]func() error {
 	streams := map[string]func() error{
-		"read": func() error { _, _, err := c.ReadStream(ctx, Place{"j", fleet.Stdin, 0}); return err },
+		"read": func() error { _, _, err := c.ReadStream(ctx, Place{"j", fleet.Stdin, 0, 0}); return err },
 		"write": func() error {
-			_, err := c.WriteStream(ctx, Place{"j", fleet.Stdout, 0}, make([]byte, pieceBytes), false)
+			_, err := c.WriteStream(ctx, Place{"j", fleet.Stdout, 0, 0}, make([]byte, pieceBytes), false)
 			return err
 		},
 		"image": func() error {

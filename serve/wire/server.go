@@ -60,6 +60,8 @@ type Place struct {
 	Job    fleet.JobID
 	Stream string
 	Offset int64
+
+	Incarnation int // of the job, for its hosts: the offset counts from its beginning
 }
 
 // About is the subject of an explanation. One of Guest, Job and Host is set.

@@ -59,6 +59,11 @@ func place(r *http.Request) (Place, error) {
 	if at.Offset, err = strconv.ParseInt(r.URL.Query().Get("offset"), 10, 64); err != nil || at.Offset < 0 {
 		return at, &Error{http.StatusBadRequest, "offset is not a number of bytes"}
 	}
+	if text := r.URL.Query().Get("incarnation"); text != "" {
+		if at.Incarnation, err = strconv.Atoi(text); err != nil || at.Incarnation < 0 {
+			return at, &Error{http.StatusBadRequest, "incarnation is not a number"}
+		}
+	}
 	return at, nil
 }
 

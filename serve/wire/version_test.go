@@ -55,7 +55,7 @@ func TestVersions(t *testing.T) {
 			"snapshot": func() error { _, err := admin().Snapshot(ctx); return err },
 			"watch":    func() error { _, err := admin().Watch(watching); return err },
 			"write": func() error {
-				_, err := admin().WriteStream(ctx, Place{"j1", fleet.Stdin, 0}, []byte("x"), false)
+				_, err := admin().WriteStream(ctx, Place{"j1", fleet.Stdin, 0, 0}, []byte("x"), false)
 				return err
 			},
 			"renew": func() error { return host.Renew(ctx) },

@@ -543,21 +543,21 @@ func TestQuestions(t *testing.T) {
 	if traces, err := c.Trace(ctx, "j1"); err != nil || len(traces) != 1 || traces[0].Rank != 3 {
 		t.Errorf("%v, %v", traces, err)
 	}
-	data, ended, err := c.ReadStream(ctx, Place{"j1", fleet.Stdout, 7})
+	data, ended, err := c.ReadStream(ctx, Place{"j1", fleet.Stdout, 7, 0})
 	if err != nil || !ended || !strings.Contains(string(data), "7") {
 		t.Errorf("%q %v %v", data, ended, err)
 	}
-	if _, ended, err := c.ReadStream(ctx, Place{"j1", fleet.Stdout, 8}); err != nil || ended {
+	if _, ended, err := c.ReadStream(ctx, Place{"j1", fleet.Stdout, 8, 0}); err != nil || ended {
 		t.Errorf("%v %v", ended, err)
 	}
-	if next, err := c.WriteStream(ctx, Place{"j1", fleet.Stdin, 5}, []byte("abc"), false); err != nil || next != 8 {
+	if next, err := c.WriteStream(ctx, Place{"j1", fleet.Stdin, 5, 0}, []byte("abc"), false); err != nil || next != 8 {
 		t.Errorf("%d %v", next, err)
 	}
-	if next, err := c.WriteStream(ctx, Place{"j1", fleet.Stdin, 5}, nil, true); err != nil || next != 1005 {
+	if next, err := c.WriteStream(ctx, Place{"j1", fleet.Stdin, 5, 0}, nil, true); err != nil || next != 1005 {
 		t.Errorf("%d %v", next, err)
 	}
 	// A write above the limit is taken in part, without eof.
-	if next, err := c.WriteStream(ctx, Place{"j1", fleet.Stdin, 0}, make([]byte, pieceBytes+5), true); err != nil || next != pieceBytes {
+	if next, err := c.WriteStream(ctx, Place{"j1", fleet.Stdin, 0, 0}, make([]byte, pieceBytes+5), true); err != nil || next != pieceBytes {
 		t.Errorf("%d %v", next, err)
 	}
 	content := bytes.Repeat([]byte("root"), 1<<19)
@@ -572,7 +572,7 @@ func TestQuestions(t *testing.T) {
 	}
 	waiting, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
-	if _, _, err := c.ReadStream(waiting, Place{"slow", fleet.Stdout, 0}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, _, err := c.ReadStream(waiting, Place{"slow", fleet.Stdout, 0, 0}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -173,8 +173,8 @@ func (a *app) wait(ctx context.Context, args []string) error {
 	err = followClient(ctx, c, newOutage(a.Err), func(c view.Cluster) (bool, error) {
 		for _, arg := range args {
 			id := fleet.JobID(arg)
-			j, ok := c.Last(id)
-			if _, done := ended[id]; done || (ok && (j.State != fleet.JobEnded || j.Requeue)) {
+			j, ok := c.Job(id)
+			if _, done := ended[id]; done || (ok && j.State != fleet.JobEnded) {
 				continue
 			}
 			if !ok {

@@ -29,18 +29,16 @@ type runFlags struct {
 	on, env, files       []string
 	detach, verbose      bool
 	trace, noTrace       bool
+	now                  bool
+	time                 time.Duration
+	restarts             int
 	mirrored             fleet.Tune // tune, parsed
 	environment          []string   // env, parsed
 	directory, exportDir string
 	directories          []fleet.Directory // files, parsed
 }
 
-func (a *app) runCommand() *cobra.Command {
-	f := runFlags{memory: 512 << 20}
-	cmd := &cobra.Command{
-		Use:   "run -n RANKS [flags] [--] PROGRAM [ARGUMENT…]",
-		Short: "Run an MPI program in guests, as mpirun would",
-		Long: `Run starts guests on the cluster's hosts and PROGRAM in them, on RANKS ranks.
+const runText = `Run starts guests on the cluster's hosts and PROGRAM in them, on RANKS ranks.
 
 The current directory is the program's working directory in every guest, at the
 same path and with your user and group. Output streams as it comes, standard
@@ -49,16 +47,27 @@ SIGUSR2 are passed on to every rank, and the exit code is the program's. PROGRAM
 found inside the guests, as mpirun does: ./a.out is the file here, a name without a
 slash is a program of the image.
 
+A job that finds no room now waits in a queue, first come, first served. With --time
+a job may pass others where it delays none of them. What never fits is refused at once.
+
 In a container (--kind container) a program's processor time (clock, getrusage)
 starts again at 0 when its guest moves. Measure time with
 CLOCK_MONOTONIC, as MPI_Wtime does.
 
 Exit codes: the program's own; 125 when Pagurus could not run it to its end;
-130 after Ctrl-C.`,
+130 after Ctrl-C.`
+
+func (a *app) runCommand() *cobra.Command {
+	f := runFlags{memory: 512 << 20}
+	cmd := &cobra.Command{
+		Use:   "run -n RANKS [flags] [--] PROGRAM [ARGUMENT…]",
+		Short: "Run an MPI program in guests, as mpirun would",
+		Long:  runText,
 		Example: `  pagurus run -n 4 -- ./a.out input.txt
   pagurus run -n 8 --guests 4 --mem 1G --image mpich -- ./solver
   pagurus run -n 2 --on host1,host2 --env OMP_NUM_THREADS=1 -- ./a.out < deck
   pagurus run -n 4 --files /scratch/ada --files /data:ro -- ./a.out /data/mesh
+  pagurus run -n 64 --time 2h --restarts 3 -- ./a.out
   job=$(pagurus run -n 4 --detach -- ./a.out); pagurus logs -f $job; pagurus wait $job`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -94,6 +103,9 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.StringArrayVarP(&f.env, envFlag, "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
 	flags.StringVar(&f.export, fleet.ExportFlag, "", "directory the guests see at the same path: the current one (default) or one above it")
 	flags.StringArrayVar(&f.files, fleet.FilesFlag, nil, "DIR or DIR:ro, another directory the guests see at the same path; :ro is to read only; may be repeated")
+	Duration(flags, &f.time, fleet.TimeFlag, "the program is told to end after this time; with it, a job may pass waiting ones that it does not delay (default: no limit)")
+	flags.IntVar(&f.restarts, fleet.RestartsFlag, 0, "how often the job begins again from its beginning when it loses a host, or a guest by no fault of its program")
+	flags.BoolVar(&f.now, fleet.NowFlag, false, "do not wait for room: fail if there is none")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
 	flags.BoolVar(&f.trace, "trace", true, "let ranks count their MPI calls and gaps: 'pagurus job show' prints them")
 	flags.BoolVar(&f.noTrace, fleet.NoTraceFlag, false, "do not trace: saves about 70 ns a call")
@@ -114,6 +126,7 @@ func (f *runFlags) judge(cmd *cobra.Command) {
 	NoLess(flags, ranksFlag, 1)
 	NoLess(flags, fleet.GuestsFlag, 1)
 	NoLess(flags, cpusFlag, 1)
+	NoLess(flags, fleet.RestartsFlag, 0)
 	JudgeTune(flags, tuneFlag)
 	Judge(flags, onFlag, hostNames)
 	Judge(flags, envFlag, func(s string) error {
@@ -148,7 +161,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	request := fleet.Request{Verb: fleet.Submit, Spec: &spec}
+	request := fleet.Request{Verb: fleet.Submit, Spec: &spec, Now: f.now}
 	if f.detach {
 		answer, err := a.ask(ctx, request)
 		if err != nil {
@@ -255,6 +268,7 @@ func (f *runFlags) job(args []string) fleet.JobSpec {
 		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir, Files: f.directories,
 		Ranks: f.ranks, Guests: f.guests, Need: fleet.Resources{CPUs: f.cpus, MemoryBytes: f.memory},
 		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.cap, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
+		Time: f.time, Restarts: f.restarts,
 	}
 }
 

@@ -189,7 +189,7 @@ func (s *session) end(ctx context.Context) (fleet.Job, error) {
 			}
 			return true, fmt.Errorf("the controller no longer knows %s", s.job)
 		}
-		if j.Result != "" && !known {
+		if j.Result != "" && !j.Requeue && !known {
 			known = true
 			time.AfterFunc(stopPatience, stop)
 		}

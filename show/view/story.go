@@ -118,6 +118,8 @@ func (c Cluster) Line(j Job) string { return Clean(c.line(j)) }
 
 func (c Cluster) line(j Job) string {
 	switch j.State {
+	case fleet.JobPending:
+		return fmt.Sprintf("%s: pending, it waits: %s", j.ID, orElse(Clean(j.Reason), "for room"))
 	case fleet.JobStarting:
 		return fmt.Sprintf("%s: starting %s on %s", j.ID, Count(j.Spec.Guests, "guest"), orElse(c.homes(j), "hosts to be found"))
 	case fleet.JobRunning:
@@ -133,6 +135,9 @@ func (c Cluster) line(j Job) string {
 		}
 		return fmt.Sprintf("%s: running %s on %s", j.ID, Count(j.Spec.Ranks, "rank"), orElse(c.homes(j), "no host"))
 	case fleet.JobStopping:
+		if j.Requeue {
+			return fmt.Sprintf("%s: stopping, to begin again: %s", j.ID, Clean(j.Cause))
+		}
 		return fmt.Sprintf("%s: stopping (%s)", j.ID, Result(j.Job))
 	}
 	if j.State != fleet.JobEnded && j.State != "" {

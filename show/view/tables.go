@@ -164,6 +164,9 @@ func (c Cluster) JobTable() Table {
 			cell(j.Spec.Image), cell(short(Command(j.Spec.Args), commandWidth)), Ago(c.At, j.Submitted),
 			c.ran(j.Job), cell(Result(j.Job)),
 		})
+		if j.State == fleet.JobPending {
+			t.Notes = append(t.Notes, fmt.Sprintf("%s waits: %s; `pagurus explain %s` says when it would start", j.ID, orElse(j.Reason, "for room"), j.ID))
+		}
 		if j.Waits != "" {
 			t.Notes = append(t.Notes, fmt.Sprintf("the program of %s waits, because its output finds no room: %s", j.ID, j.Waits))
 		}

@@ -178,19 +178,6 @@ func (c Cluster) Job(id fleet.JobID) (Job, bool) {
 	return find(c.Jobs, func(j Job) bool { return j.ID == id })
 }
 
-// Last finds a job by its ID; if it was requeued, its latest successor.
-func (c Cluster) Last(id fleet.JobID) (Job, bool) {
-	j, ok := c.Job(id)
-	for n := 0; ok && j.Again != "" && n < len(c.Jobs); n++ {
-		next, known := c.Job(j.Again)
-		if !known {
-			break
-		}
-		j = next
-	}
-	return j, ok
-}
-
 // Move finds a move by its ID.
 func (c Cluster) Move(id fleet.MoveID) (Move, bool) {
 	return find(c.Moves, func(m Move) bool { return m.ID == id })

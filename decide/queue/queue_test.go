@@ -1,0 +1,142 @@
+package queue
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"pagurus/fleet"
+)
+
+const (
+	minute = time.Minute
+	gib    = int64(1) << 30
+)
+
+// two hosts of 4 GiB: host1 is full for ten minutes, host2 has 2 GiB free, and all in twenty.
+func two() *Plan {
+	p := new(Plan)
+	p.Add(Host{ID: "host1", Free: 0, Returns: []Return{{10 * minute, 4 * gib}}})
+	p.Add(Host{ID: "host2", Free: 2 * gib, Returns: []Return{{20 * minute, 2 * gib}}})
+	return p
+}
+
+func TestReserve(t *testing.T) {
+	both := []fleet.HostID{"host2", "host1"}
+	for _, c := range []struct {
+		what  string
+		a     Ask
+		after time.Duration
+		on    map[fleet.HostID]int
+	}{
+		{"there is room", Ask{1, 2 * gib, Forever, both}, 0, map[fleet.HostID]int{"host2": 1}},
+		{"when one has ended", Ask{2, 2 * gib, minute, both}, 10 * minute, map[fleet.HostID]int{"host1": 2}},
+		{"beside what runs on", Ask{3, 2 * gib, minute, both}, 10 * minute, map[fleet.HostID]int{"host1": 2, "host2": 1}},
+		{"when all have", Ask{4, 2 * gib, Forever, both}, 20 * minute, map[fleet.HostID]int{"host1": 2, "host2": 2}},
+		{"on one", Ask{2, 2 * gib, Forever, []fleet.HostID{"host2"}}, 20 * minute, map[fleet.HostID]int{"host2": 2}},
+		{"a host named twice is one", Ask{2, 2 * gib, Forever, []fleet.HostID{"host2", "host2"}}, 20 * minute, map[fleet.HostID]int{"host2": 2}},
+	} {
+		r, fits := two().Reserve(c.a)
+		if !fits || r.After != c.after || !reflect.DeepEqual(r.Guests, c.on) {
+			t.Errorf("%s: %+v %v", c.what, r, fits)
+		}
+	}
+	for _, never := range []Ask{{5, 2 * gib, minute, both}, {1, 5 * gib, minute, both}, {1, gib, minute, nil}, {1, gib, minute, []fleet.HostID{"host3"}}} {
+		if r, fits := two().Reserve(never); fits {
+			t.Errorf("%+v: %+v", never, r)
+		}
+	}
+}
+
+// A job that is over before a reservation begins is not kept from its room.
+func TestHeld(t *testing.T) {
+	p := two()
+	if _, fits := p.Reserve(Ask{4, 2 * gib, minute, []fleet.HostID{"host1", "host2"}}); !fits {
+		t.Fatal("no room")
+	}
+	if held := p.Held(20 * minute); len(held) != 0 {
+		t.Errorf("it ends in time: %v", held)
+	}
+	if held := p.Held(20*minute + 1); held["host2"] != 2*gib || len(held) != 1 {
+		t.Errorf("it does not: %v", held)
+	}
+	p.TakeRoom("host2", 2*gib, 5*minute)
+	if r, fits := p.Reserve(Ask{1, gib, minute, []fleet.HostID{"host2"}}); !fits || r.After != 5*minute {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Whatever hosts and jobs there are: at no time is more reserved than is free, a reservation is the earliest that leaves
+// those before it theirs, and a job that begins in what is not held delays none.
+func TestNothingIsReservedTwice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, ids := new(Plan), []fleet.HostID{}
+		for i := range rapid.IntRange(1, 4).Draw(t, "hosts") {
+			h := Host{ID: fleet.HostID(fmt.Sprint("host", i)), Free: int64(rapid.IntRange(0, 4).Draw(t, "free"))}
+			for range rapid.IntRange(0, 3).Draw(t, "jobs") {
+				h.Returns = append(h.Returns, Return{time.Duration(rapid.IntRange(1, 20).Draw(t, "ends")), int64(rapid.IntRange(1, 4).Draw(t, "bytes"))})
+			}
+			ids = append(ids, h.ID)
+			p.Add(h)
+		}
+		var asks []Ask
+		for range rapid.IntRange(1, 6).Draw(t, "waiting") {
+			on := slices.DeleteFunc(slices.Clone(ids), func(fleet.HostID) bool { return rapid.IntRange(0, 3).Draw(t, "out") == 0 })
+			asks = append(asks, Ask{rapid.IntRange(1, 5).Draw(t, "guests"), int64(rapid.IntRange(1, 4).Draw(t, "each")), time.Duration(rapid.IntRange(1, 12).Draw(t, "lasts")), on})
+		}
+		before := p.Clone()
+		all := reserveAll(t, p, asks)
+		late := Ask{1, 1, time.Duration(rapid.IntRange(1, 30).Draw(t, "lasts")), ids}
+		held := p.Held(late.Lasts)
+		for _, id := range ids {
+			if p := before.Clone(); before.free[id]-held[id] >= late.Bytes {
+				p.TakeRoom(id, late.Bytes, late.Lasts)
+				if after := reserveAll(t, p, asks); !reflect.DeepEqual(all, after) {
+					t.Fatalf("%+v on %s delays: %+v, then %+v", late, id, all, after)
+				}
+			}
+		}
+	})
+}
+
+// reserveAll reserves for each in turn, and checks that each reservation is the first there can be.
+func reserveAll(t *rapid.T, p *Plan, asks []Ask) (out []Reservation) {
+	for _, a := range asks {
+		before := p.Clone()
+		r, fits := p.Reserve(a)
+		for at := time.Duration(0); at < 300 && (!fits || at < r.After); at++ {
+			if room := before.roomAt(a, at); room >= a.Guests {
+				t.Fatalf("%+v fits at %d, and gets %+v", a, at, r)
+			}
+		}
+		for id, line := range p.hosts {
+			for i, s := range line {
+				if s.free < 0 && before.hosts[id].least(s.at, 1) >= 0 {
+					t.Fatalf("%s has %d free at step %d", id, s.free, i)
+				}
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// roomAt counts the guests that fit from a time on, moment by moment.
+func (p *Plan) roomAt(a Ask, from time.Duration) (n int) {
+	for _, id := range a.Hosts {
+		least := p.hosts[id].least(from, 1)
+		for at := from; at < from+a.Lasts; at++ {
+			if free := p.hosts[id].least(at, 1); free < least {
+				least = free
+			}
+		}
+		if least > 0 {
+			n += int(least / a.Bytes)
+		}
+	}
+	return n
+}
