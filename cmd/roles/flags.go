@@ -147,10 +147,11 @@ func (v *leaseValue) String() string {
 	return fleet.ShortDuration(time.Duration(*v))
 }
 
-func (v *leaseValue) Type() string { return "duration" }
+// Type is not "duration", whose values are judged as lengths of time alone.
+func (v *leaseValue) Type() string { return "lease" }
 
 func (v *leaseValue) Set(s string) error {
-	length, err := time.ParseDuration(s)
+	length, err := cli.ParseDuration(s)
 	if s == fleet.NoLease {
 		length, err = 0, nil
 	} else if err == nil && length == 0 {
