@@ -325,7 +325,10 @@ func (e *explainer) queued(j fleet.Job) []string {
 		}
 		before++
 	}
-	out := []string{fmt.Sprintf("It waits for room behind %s.", counted(before, "waiting job"))}
+	out := []string{"It waits for room, and no job waits before it."}
+	if before > 0 {
+		out[0] = fmt.Sprintf("It waits for room behind %s.", counted(before, "waiting job"))
+	}
 	if d.Jobs.At(j.ID).State != fleet.JobPending {
 		return append(out, "There is room for it, and it starts within a second.")
 	}
@@ -336,7 +339,7 @@ func (e *explainer) queued(j fleet.Job) []string {
 	}
 	switch {
 	case w.at == nil:
-		out = append(out, "It has no reservation: it waits for jobs before it, or for hosts to take guests again.")
+		out = append(out, "When it starts is not known: that needs jobs before it to start, or hosts to take guests again.")
 	case w.at.After >= queue.Forever/2:
 		out = append(out, fmt.Sprintf("When it starts is not known, because jobs that it waits for have no limit (run --%s).", fleet.TimeFlag))
 	default:
