@@ -172,6 +172,10 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 				return errors.Join(err, handle.Close())
 			}
 			g, err := d.attach(r, handle)
+			if host.IsGone(err) { // its process has just ended
+				d.noteEnd(id, host.Exit{}, "")
+				return d.wipe(id)
+			}
 			if err != nil {
 				return err
 			}
