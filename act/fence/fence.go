@@ -11,11 +11,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -93,7 +91,7 @@ func Open(c Config) (*Fence, error) {
 
 func (f *Fence) file(name string) string { return filepath.Join(f.config.Run, Folder, name) }
 
-// Now is the time by a clock that nobody can set, and that goes on while the machine is suspended.
+// Now is the time by a clock that cannot be set, and that goes on while the machine is suspended.
 func Now() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -170,30 +168,11 @@ func (f *Fence) process() (p host.Process, err error) {
 }
 
 func (f *Fence) start() error {
-	if f.config.Program == "" {
-		return errors.New("the program that keeps a lease is not beside the agent: install Pagurus again")
-	}
-	out, err := os.OpenFile(f.file(logFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	cmd := exec.Command(f.config.Program)
-	cmd.Args = []string{processName, f.config.Run}
-	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting the process that keeps the host's lease: %w", err)
-	}
-	go func() { _ = cmd.Wait() }() // its log says why it ended
-	p, err := host.Find(cmd.Process.Pid)
-	if err == nil {
-		err = note.Replace(f.file(processFile), p)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("noting the process that keeps the host's lease: %w", err), cmd.Process.Kill())
-	}
-	return nil
+	_, _, err := host.Outliving{
+		What: "the fence, which keeps the host's lease", Program: f.config.Program, Args: []string{processName, f.config.Run},
+		Log: f.file(logFile), Note: f.file(processFile),
+	}.Start()
+	return err
 }
 
 func (f *Fence) stop() error {

@@ -10,12 +10,10 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -169,31 +167,11 @@ func (r *Relay) process() (p host.Process, err error) {
 	return p, nil
 }
 
-func (r *Relay) start() (err error) {
-	if r.config.Program == "" {
-		return errors.New("the program that relays is not beside the agent: install Pagurus again")
-	}
-	out, err := os.OpenFile(r.file(LogFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	cmd := exec.Command(r.config.Program)
-	cmd.Args = []string{processName, r.file(ordersFile)}
-	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting the relay: %w", err)
-	}
-	go func() { _ = cmd.Wait() }() // its log says why it ended
-	p, err := host.Find(cmd.Process.Pid)
-	if err == nil {
-		err = note.Replace(r.file(processFile), p)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("noting the process of the relay: %w", err), cmd.Process.Kill())
-	}
-	return nil
+func (r *Relay) start() error {
+	_, _, err := host.Outliving{
+		What: "the relay", Program: r.config.Program, Args: []string{processName, r.file(ordersFile)}, Log: r.file(LogFile), Note: r.file(processFile),
+	}.Start()
+	return err
 }
 
 // end ends the process, and forgets everything.

@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -51,40 +49,19 @@ func (d *Device) start(ctx context.Context, mtu int) (err error) {
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		return fmt.Errorf("this host has neither the kernel's module wireguard nor /dev/net/tun: install the one or `modprobe tun` here, or start the controller with --%s %s (%w)", fleet.EncryptionFlag, fleet.NoEncryption, err)
 	}
-	if d.config.Program == "" {
-		return errors.New("wireguard-go is not beside the agent: install Pagurus again")
-	}
 	log := filepath.Join(d.config.Run, LogFile)
-	out, err := os.OpenFile(log, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	p, ended, err := host.Outliving{
+		What: "wireguard-go", Program: d.config.Program, Args: []string{processName, d.name, strconv.Itoa(mtu)},
+		Log: log, Note: filepath.Join(d.config.Run, processFile),
+	}.Start()
 	if err != nil {
 		return err
 	}
-	defer out.Close()
-	cmd := exec.Command(d.config.Program)
-	cmd.Args = []string{processName, d.name, strconv.Itoa(mtu)}
-	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting wireguard-go: %w", err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait() // its log says why
-	}()
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, cmd.Process.Kill())
-			<-ended
+			err = errors.Join(err, p.End())
 		}
 	}()
-	p, err := host.Find(cmd.Process.Pid)
-	if err == nil {
-		err = note.Replace(filepath.Join(d.config.Run, processFile), p)
-	}
-	if err != nil {
-		return fmt.Errorf("noting the process of wireguard-go: %w", err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {

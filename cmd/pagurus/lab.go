@@ -441,7 +441,7 @@ func (l lab) member(n int) fleet.HostID {
 	return hostName(n)
 }
 
-// moreFlags has flags for an agent that "lab restart" starts.
+// moreFlags has more flags for agents that "lab up" and "lab restart" start, for tests.
 const moreFlags = "PAGURUS_LAB_AGENT"
 
 // agent is the agent of host n, which is no machine.

@@ -141,7 +141,7 @@ func (a *Agent) acceptTask(t fleet.Task) {
 		return
 	}
 	if o.Born > s.entry.Born {
-		s.entry = a.anew(s, o.Born) // written down with its generation
+		s.entry = a.entryFor(s, o.Born) // written down with its generation
 	}
 	gen := generation(t)
 	fresh := gen > s.entry.LastGen
@@ -170,9 +170,9 @@ func (a *Agent) acceptTask(t fleet.Task) {
 	a.beginLocked(s, &taskRun{task: t})
 }
 
-// anew is the entry of a guest for another job than the one that its entry is about: the store was
+// entryFor is the entry of a guest for another job than the one that its entry is about: the store was
 // put back, and gave the same number again. Nothing that was promised about the other holds.
-func (a *Agent) anew(s *guestSlot, born int64) journalEntry {
+func (a *Agent) entryFor(s *guestSlot, born int64) journalEntry {
 	if s.entry.Born == 0 { // an earlier agent did not write it down
 		p := s.entry
 		p.Born = born

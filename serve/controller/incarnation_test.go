@@ -15,7 +15,7 @@ func TestOutputOfIncarnations(t *testing.T) {
 	job := func(n int) map[fleet.JobID]fleet.Job {
 		return map[fleet.JobID]fleet.Job{"j1": {ID: "j1", State: fleet.JobRunning, Incarnation: n}}
 	}
-	anew := func(n int) (*spool, *stream) {
+	open := func(n int) (*spool, *stream) {
 		s := newSpool(dir)
 		if err := s.open(job(n)); err != nil {
 			t.Fatal(err)
@@ -29,7 +29,7 @@ func TestOutputOfIncarnations(t *testing.T) {
 	put := func(st *stream, incarnation int, offset int64, text string, eof bool) (int64, error) {
 		return st.deliverOutput(wire.Place{Job: "j1", Stream: fleet.Stdout, Offset: offset, Incarnation: incarnation}, []byte(text), eof)
 	}
-	s, st := anew(0)
+	s, st := open(0)
 	if n, err := put(st, 0, 0, "first, ", true); n != 7 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -45,7 +45,7 @@ func TestOutputOfIncarnations(t *testing.T) {
 	if _, err := put(st, 0, 7, "late", false); err == nil {
 		t.Error("the old one's output is taken")
 	}
-	s, st = anew(1)
+	s, st = open(1)
 	if have := s.have("j1")[fleet.Stdout]; have != 3 {
 		t.Errorf("after a restart it is said to have %d bytes", have)
 	}
