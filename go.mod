@@ -36,8 +36,10 @@ require (
 
 require (
 	github.com/google/nftables v0.3.0
+	github.com/klauspost/compress v1.20.4
 	github.com/moby/sys/mountinfo v0.7.2
 	github.com/pion/stun/v3 v3.1.7
+	github.com/restic/chunker v0.4.0
 	go.etcd.io/etcd/etcdutl/v3 v3.7.3
 	golang.zx2c4.com/wireguard v0.0.0-20260522210424-ecfc5a8d5446
 	golang.zx2c4.com/wireguard/wgctrl v0.0.0-20241231184526-a9ab2273dd10

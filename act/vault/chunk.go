@@ -1,0 +1,292 @@
+package vault
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"pagurus/fleet"
+	"pagurus/internal/fault"
+)
+
+// Sizes of chunks. Small ones are shared by more checkpoints, and cost more files: a quarter of a
+// MiB is 64 pages of memory.
+const (
+	minChunk     = 64 << 10
+	maxChunk     = 1 << 20
+	averageBits  = 18
+	digestPrefix = "sha256-"
+)
+
+// mostPacked is how long a compressed chunk may be: zstd makes what cannot be compressed a little
+// longer.
+const mostPacked = maxChunk + 1<<10
+
+var digestForm = regexp.MustCompile(`^` + digestPrefix + `[0-9a-f]{64}$`)
+
+func validDigest(d fleet.Digest) bool { return digestForm.MatchString(string(d)) }
+
+// DigestOf is the name of bytes.
+func DigestOf(b []byte) fleet.Digest {
+	sum := sha256.Sum256(b)
+	return fleet.Digest(digestPrefix + hex.EncodeToString(sum[:]))
+}
+
+// packer and unpacker are made once: each has tables of some MiB. Both may be used at once.
+var (
+	packer, _   = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false)) // the digest tests more
+	unpacker, _ = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxChunk), zstd.WithDecoderConcurrency(0))
+)
+
+// pack compresses a chunk.
+func pack(plain []byte) []byte { return packer.EncodeAll(plain, nil) }
+
+// unpack gives the bytes of a chunk, and an error if they are not those of its name.
+func unpack(d fleet.Digest, packed []byte) ([]byte, error) {
+	if len(packed) > mostPacked {
+		return nil, fmt.Errorf("%w: chunk %s is %d bytes long", ErrDamaged, d, len(packed))
+	}
+	plain, err := unpacker.DecodeAll(packed, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: chunk %s: %w", ErrDamaged, d, err)
+	}
+	if got := DigestOf(plain); got != d {
+		return nil, fmt.Errorf("%w: chunk %s has the content of %s", ErrDamaged, d, got)
+	}
+	return plain, nil
+}
+
+// Missing says which of these chunks have to be put for a part. The others stay until the part is
+// finished, abandoned or removed.
+func (s *Store) Missing(_ context.Context, p Part, of []fleet.Digest) ([]fleet.Digest, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(of, func(d fleet.Digest) bool { return !validDigest(d) }); i >= 0 {
+		return nil, fmt.Errorf("%q is not the name of a chunk", of[i])
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var missing []fleet.Digest
+	for _, d := range of {
+		if _, here := s.sizes[d]; here {
+			s.pinLocked(p, d)
+		} else if !slices.Contains(missing, d) {
+			missing = append(missing, d)
+		}
+	}
+	return missing, nil
+}
+
+func (s *Store) pinLocked(p Part, d fleet.Digest) {
+	if s.pinned[p] == nil {
+		s.pinned[p] = map[fleet.Digest]bool{}
+	}
+	if !s.pinned[p][d] {
+		s.pinned[p][d] = true
+		s.uses[d]++
+	}
+}
+
+// PutChunk puts a compressed chunk for a part. It is tested before it is kept. After an error it is
+// not here, unless it was.
+func (s *Store) PutChunk(_ context.Context, p Part, d fleet.Digest, packed []byte) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if !validDigest(d) {
+		return fmt.Errorf("%q is not the name of a chunk", d)
+	}
+	if _, err := unpack(d, packed); err != nil {
+		return err
+	}
+	size := int64(len(packed))
+	s.mu.Lock()
+	if _, here := s.sizes[d]; here {
+		s.pinLocked(p, d)
+		s.mu.Unlock()
+		return nil
+	}
+	if err := s.roomLocked(size); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	s.writing += size
+	s.mu.Unlock()
+	err := s.write(s.chunkPath(d), packed, "chunk")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writing -= size
+	if err != nil {
+		return fmt.Errorf("put a chunk: %w", said(err, s.dir))
+	}
+	if _, here := s.sizes[d]; !here { // two may have written it
+		s.sizes[d] = size
+		s.used += size
+	}
+	s.pinLocked(p, d)
+	return nil
+}
+
+func (s *Store) roomLocked(size int64) error {
+	if s.quota > 0 && s.used+s.writing+size > s.quota {
+		return fmt.Errorf("%w: %s may hold %d bytes and holds %d: remove checkpoints, or let it hold more", ErrNoRoom, s.dir, s.quota, s.used)
+	}
+	return nil
+}
+
+// write makes a file durable under its name, as a whole or not at all.
+func (s *Store) write(path string, text []byte, what string) (err error) {
+	f, err := os.CreateTemp(filepath.Join(s.dir, puttingFolder), what+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			if gone := os.Remove(f.Name()); !errors.Is(gone, fs.ErrNotExist) { // it may have its name already
+				err = errors.Join(err, gone)
+			}
+		}
+	}()
+	_, err = f.Write(text[:len(text)/2])
+	if err == nil {
+		err = fault.Point("vault." + what + ".half")
+	}
+	if err == nil {
+		_, err = f.Write(text[len(text)/2:])
+	}
+	if err == nil {
+		err = f.Sync() // a full disk may report it only here
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := fault.Point("vault." + what + ".written"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return fault.Point("vault." + what + ".named")
+}
+
+// Chunk gives a compressed chunk that a finished part has. A damaged one is removed, so that the next
+// checkpoint puts it again.
+func (s *Store) Chunk(_ context.Context, p Part, d fleet.Digest) ([]byte, error) {
+	s.mu.Lock()
+	has := s.kept[p].chunks[d]
+	s.mu.Unlock()
+	if !has {
+		return nil, fmt.Errorf("%w: %s of %s has no chunk %q", ErrUnknown, p.Guest, p.Checkpoint, d)
+	}
+	packed, err := os.ReadFile(s.chunkPath(d))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: chunk %s is missing", ErrDamaged, d)
+	}
+	if err == nil {
+		_, err = unpack(d, packed)
+	}
+	if errors.Is(err, ErrDamaged) {
+		s.mu.Lock()
+		err = errors.Join(err, s.dropChunkLocked(d))
+		s.mu.Unlock()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint %s: %w", p.Checkpoint, err)
+	}
+	return packed, nil
+}
+
+// PutManifest finishes a part: all its chunks have to be here. Again with the same manifest: no error.
+// After an error the part is as it was.
+func (s *Store) PutManifest(_ context.Context, p Part, text []byte) error {
+	m, err := ParseManifest(text)
+	if err == nil {
+		err = m.of(p)
+	}
+	if err != nil {
+		return fmt.Errorf("put a manifest: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k, is := s.kept[p]; is {
+		if k.digest == DigestOf(text) {
+			return s.abandonLocked(p)
+		}
+		return fmt.Errorf("%s of checkpoint %s is finished, and another one may not take its place", p.Guest, p.Checkpoint)
+	}
+	folders := map[string]bool{}
+	for d := range m.chunks() {
+		if _, here := s.sizes[d]; !here {
+			return fmt.Errorf("put a manifest: chunk %s is not here", d)
+		}
+		folders[filepath.Dir(s.chunkPath(d))] = true
+	}
+	if err := s.roomLocked(int64(len(text))); err != nil {
+		return err
+	}
+	folders[filepath.Join(s.dir, chunksFolder)] = true
+	for f := range folders { // all chunks before the manifest, also if power is lost
+		if err := syncFolder(f); err != nil {
+			return fmt.Errorf("put a manifest: %w", said(err, s.dir))
+		}
+	}
+	path := s.manifestPath(p)
+	err = s.write(path, text, "manifest")
+	if err == nil {
+		err = errors.Join(syncFolder(filepath.Dir(path)), syncFolder(filepath.Join(s.dir, manifestsFolder)))
+	}
+	if err != nil {
+		if gone := os.Remove(path); !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+		return fmt.Errorf("put a manifest: %w", said(err, s.dir))
+	}
+	s.noteLocked(p, text, m)
+	return s.abandonLocked(p)
+}
+
+// Manifest gives the manifest of a finished part.
+func (s *Store) Manifest(_ context.Context, p Part) ([]byte, error) {
+	s.mu.Lock()
+	k, is := s.kept[p]
+	err := s.broken[p]
+	s.mu.Unlock()
+	if !is && err == nil {
+		err = fmt.Errorf("%w: %s of %s", ErrUnknown, p.Guest, p.Checkpoint)
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(s.manifestPath(p))
+	if err == nil && DigestOf(text) != k.digest {
+		err = fmt.Errorf("%w: the manifest %s has changed", ErrDamaged, s.manifestPath(p))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint %s: %w", p.Checkpoint, err)
+	}
+	return text, nil
+}
+
+// zero reports whether all bytes are 0.
+func zero(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }
+
+// short abbreviates a digest for people.
+func short(d fleet.Digest) string {
+	hex := strings.TrimPrefix(string(d), digestPrefix)
+	return hex[:min(len(hex), 12)]
+}

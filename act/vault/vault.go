@@ -1,0 +1,376 @@
+// Package vault keeps checkpoints of guests in a folder of a host: files cut into chunks by
+// their content, each chunk once, compressed, and named by the SHA-256 of its bytes. So a
+// checkpoint of a guest that has changed little needs little room, and little has to be sent.
+//
+// It must not know what is in the files, who may put or have them, or how one host reaches
+// another: Save and Load work with any Chunks, and a Store is one. Its tests run on real file
+// systems: also on one that is full, and with processes that are killed between any two steps.
+package vault
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+// Errors that callers branch on.
+var (
+	// ErrUnknown: the vault has no such checkpoint, or not this part of it.
+	ErrUnknown = errors.New("the vault has no such checkpoint")
+	// ErrNoRoom: the vault may not grow as far as needed.
+	ErrNoRoom = errors.New("the vault has no room")
+	// ErrDamaged: what is in the vault is not what was put there.
+	ErrDamaged = errors.New("the vault is damaged")
+)
+
+// Part is one guest's part of a checkpoint.
+type Part struct {
+	Checkpoint string
+	Guest      fleet.GuestID
+}
+
+// name keeps what comes from elsewhere from becoming a path.
+var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+func (p Part) check() error {
+	if !name.MatchString(p.Checkpoint) || !name.MatchString(string(p.Guest)) {
+		return fmt.Errorf("%q of checkpoint %q is not a valid name of a guest's part", p.Guest, p.Checkpoint)
+	}
+	return nil
+}
+
+// Folders and files of a store.
+const (
+	chunksFolder    = "chunks"
+	manifestsFolder = "manifests"
+	puttingFolder   = "putting" // what is being written; emptied by Open
+	lockFile        = "lock"
+)
+
+// Store is a folder of checkpoints:
+//
+//	chunks/XX/XXXX…           a chunk, compressed; its name is its digest
+//	manifests/CHECKPOINT/GUEST.json
+//	putting/                  what is being written
+//
+// One process uses it at a time. A part is there when its manifest is: that comes last, and goes
+// first. Chunks without a manifest are removed when the store is opened. All methods may be called
+// at once.
+type Store struct {
+	dir   string
+	quota int64
+	lock  *os.File
+
+	mu      sync.Mutex
+	sizes   map[fleet.Digest]int64 // of the chunks' files
+	uses    map[fleet.Digest]int   // manifests that have the chunk, each counted once, and unfinished parts
+	kept    map[Part]keptPart      // the manifests
+	pinned  map[Part]map[fleet.Digest]bool
+	used    int64          // bytes of all files
+	writing int64          // bytes of those that are being written
+	broken  map[Part]error // manifests that cannot be read
+}
+
+// keptPart is what is known of a manifest.
+type keptPart struct {
+	bytes  int64 // of its file
+	digest fleet.Digest
+	chunks map[fleet.Digest]bool
+}
+
+// Config says where a store is and how large it may become.
+type Config struct {
+	Folder string
+	Quota  int64 // bytes on disk; 0 is no limit
+}
+
+// Open makes a store of a folder, which only root may read, and removes what an unfinished Save
+// left. After an error nothing is open.
+func Open(c Config) (_ *Store, err error) {
+	dir, err := filepath.Abs(c.Folder)
+	if err != nil {
+		return nil, fmt.Errorf("find the vault: %w", err)
+	}
+	s := &Store{
+		dir: dir, quota: c.Quota, sizes: map[fleet.Digest]int64{}, uses: map[fleet.Digest]int{},
+		kept: map[Part]keptPart{}, pinned: map[Part]map[fleet.Digest]bool{}, broken: map[Part]error{},
+	}
+	for _, d := range []string{"", chunksFolder, manifestsFolder, puttingFolder} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			return nil, fmt.Errorf("make the vault: %w", said(err, dir))
+		}
+	}
+	if err := os.Chmod(dir, 0o700); err != nil { // it may have been there
+		return nil, fmt.Errorf("make the vault: %w", err)
+	}
+	if err := s.hold(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = s.lock.Close() // the error says more
+		}
+	}()
+	for _, step := range []func() error{s.clearPutting, s.readChunks, s.readManifests, s.sweep} {
+		if err := step(); err != nil {
+			return nil, fmt.Errorf("open the vault %s: %w", dir, said(err, dir))
+		}
+	}
+	return s, nil
+}
+
+// hold takes the lock, so that no other process removes what this one is about to use.
+func (s *Store) hold() error {
+	f, err := os.OpenFile(filepath.Join(s.dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the vault: %w", said(err, s.dir))
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return fmt.Errorf("another process uses the vault %s: stop it, or choose another folder", s.dir)
+	}
+	s.lock = f
+	return nil
+}
+
+// Close lets another process have the folder. What is in it stays.
+func (s *Store) Close() error { return s.lock.Close() }
+
+func (s *Store) clearPutting() error {
+	entries, err := os.ReadDir(filepath.Join(s.dir, puttingFolder))
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(s.dir, puttingFolder, e.Name())))
+	}
+	return err
+}
+
+// readChunks finds out which chunks are here. Their content is tested when it is read.
+func (s *Store) readChunks() error {
+	return filepath.WalkDir(filepath.Join(s.dir, chunksFolder), func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		d := fleet.Digest(digestPrefix + e.Name())
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		if !validDigest(d) || !info.Mode().IsRegular() || s.chunkPath(d) != path {
+			return nil // it is not ours
+		}
+		s.sizes[d] = info.Size()
+		s.used += info.Size()
+		return nil
+	})
+}
+
+func (s *Store) readManifests() error {
+	root := filepath.Join(s.dir, manifestsFolder)
+	checkpoints, err := os.ReadDir(root)
+	if err != nil {
+		return err
+	}
+	for _, c := range checkpoints {
+		guests, err := os.ReadDir(filepath.Join(root, c.Name()))
+		if err != nil {
+			return err
+		}
+		for _, g := range guests {
+			guest, is := strings.CutSuffix(g.Name(), manifestSuffix)
+			p := Part{c.Name(), fleet.GuestID(guest)}
+			if !is || p.check() != nil {
+				continue // it is not ours
+			}
+			text, err := os.ReadFile(s.manifestPath(p))
+			if err != nil {
+				return err
+			}
+			m, err := ParseManifest(text)
+			if err == nil {
+				err = m.of(p)
+			}
+			if err != nil {
+				s.broken[p] = fmt.Errorf("%w: the manifest %s: %w; remove the checkpoint", ErrDamaged, s.manifestPath(p), err)
+				continue
+			}
+			s.noteLocked(p, text, m)
+		}
+	}
+	return nil
+}
+
+// noteLocked counts a manifest that is on disk.
+func (s *Store) noteLocked(p Part, text []byte, m Manifest) {
+	k := keptPart{bytes: int64(len(text)), digest: DigestOf(text), chunks: m.chunks()}
+	for d := range k.chunks {
+		s.uses[d]++
+	}
+	s.kept[p] = k
+	s.used += k.bytes
+}
+
+// sweep removes chunks that no manifest has. If a manifest cannot be read nobody knows which ones it
+// has, and all stay.
+func (s *Store) sweep() error {
+	if len(s.broken) > 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for d := range s.sizes {
+		if s.uses[d] == 0 {
+			errs = append(errs, s.dropChunkLocked(d))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Usage is what the store holds, for people and for who chooses a vault.
+type Usage struct {
+	Bytes   int64 // on disk
+	Quota   int64 // 0: no limit
+	Free    int64 // what more may be put: of the quota or of the disk, whichever is less
+	Parts   int
+	Chunks  int
+	Trouble string // what is wrong; empty: nothing
+}
+
+// Usage says what the store holds now.
+func (s *Store) Usage() Usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := Usage{Bytes: s.used, Quota: s.quota, Parts: len(s.kept), Chunks: len(s.sizes)}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(s.dir, &disk); err != nil {
+		u.Trouble = fmt.Sprintf("the vault %s: %v", s.dir, err)
+	} else {
+		u.Free = int64(disk.Bavail) * disk.Bsize
+	}
+	if s.quota > 0 {
+		u.Free = max(0, min(u.Free, s.quota-s.used-s.writing))
+	}
+	for _, err := range s.broken {
+		u.Trouble = err.Error()
+	}
+	return u
+}
+
+// List says which parts are here, each with the digest of its manifest.
+func (s *Store) List() map[Part]fleet.Digest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[Part]fleet.Digest{}
+	for p, k := range s.kept {
+		out[p] = k.digest
+	}
+	return out
+}
+
+// Remove removes all parts of a checkpoint, finished or not, and the chunks that no other has. It
+// being absent is not an error. After an error call again.
+func (s *Store) Remove(checkpoint string) error {
+	if !name.MatchString(checkpoint) {
+		return fmt.Errorf("%q is not a valid name of a checkpoint", checkpoint)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	folder := filepath.Join(s.dir, manifestsFolder, checkpoint)
+	if err := os.RemoveAll(folder); err != nil {
+		return fmt.Errorf("remove checkpoint %s: %w", checkpoint, err)
+	}
+	if err := syncFolder(filepath.Dir(folder)); err != nil { // chunks go after the manifest, also if power is lost
+		return fmt.Errorf("remove checkpoint %s: %w", checkpoint, err)
+	}
+	maps.DeleteFunc(s.broken, func(p Part, _ error) bool { return p.Checkpoint == checkpoint })
+	var errs []error
+	for p, k := range s.kept {
+		if p.Checkpoint == checkpoint {
+			delete(s.kept, p)
+			s.used -= k.bytes
+			errs = append(errs, s.releaseLocked(k.chunks))
+		}
+	}
+	for p := range s.pinned {
+		if p.Checkpoint == checkpoint {
+			errs = append(errs, s.abandonLocked(p))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Abandon forgets a part that was never finished, with the chunks that only it has. A finished one
+// stays.
+func (s *Store) Abandon(p Part) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.abandonLocked(p)
+}
+
+func (s *Store) abandonLocked(p Part) error {
+	chunks := s.pinned[p]
+	delete(s.pinned, p)
+	return s.releaseLocked(chunks)
+}
+
+// releaseLocked counts one use less of each chunk, and removes those without any.
+func (s *Store) releaseLocked(chunks map[fleet.Digest]bool) error {
+	var errs []error
+	for d := range chunks {
+		if s.uses[d]--; s.uses[d] > 0 {
+			continue
+		}
+		delete(s.uses, d)
+		if _, here := s.sizes[d]; here && len(s.broken) == 0 {
+			errs = append(errs, s.dropChunkLocked(d))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) dropChunkLocked(d fleet.Digest) error {
+	if err := os.Remove(s.chunkPath(d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove a chunk: %w", err)
+	}
+	s.used -= s.sizes[d]
+	delete(s.sizes, d)
+	return nil
+}
+
+func (s *Store) chunkPath(d fleet.Digest) string {
+	hex := strings.TrimPrefix(string(d), digestPrefix)
+	return filepath.Join(s.dir, chunksFolder, hex[:2], hex)
+}
+
+const manifestSuffix = ".json"
+
+func (s *Store) manifestPath(p Part) string {
+	return filepath.Join(s.dir, manifestsFolder, p.Checkpoint, string(p.Guest)+manifestSuffix)
+}
+
+// said turns a full disk into one sentence.
+func said(err error, dir string) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("%w: the disk that holds %s is full: remove checkpoints, or make room there", ErrNoRoom, dir)
+	}
+	return err
+}
+
+// syncFolder makes the names in a folder survive a power loss.
+func syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
