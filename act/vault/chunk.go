@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -124,7 +127,7 @@ func (s *Store) PutChunk(_ context.Context, p Part, d fleet.Digest, packed []byt
 	}
 	s.writing += size
 	s.mu.Unlock()
-	err := s.write(s.chunkPath(d), packed, "chunk")
+	err := s.write(s.chunkPath(d), packed, "chunk", beginSync)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writing -= size
@@ -134,6 +137,7 @@ func (s *Store) PutChunk(_ context.Context, p Part, d fleet.Digest, packed []byt
 	if _, here := s.sizes[d]; !here { // two may have written it
 		s.sizes[d] = size
 		s.used += size
+		s.unsynced[d] = true
 	}
 	s.pinLocked(p, d)
 	return nil
@@ -146,8 +150,14 @@ func (s *Store) roomLocked(size int64) error {
 	return nil
 }
 
-// write makes a file durable under its name, as a whole or not at all.
-func (s *Store) write(path string, text []byte, what string) (err error) {
+// beginSync has the kernel begin to write a file to disk. It does not wait, and it is only a hint.
+func beginSync(f *os.File) error {
+	_ = unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
+	return nil
+}
+
+// write makes a file under its name, as a whole or not at all.
+func (s *Store) write(path string, text []byte, what string, sync func(*os.File) error) (err error) {
 	f, err := os.CreateTemp(filepath.Join(s.dir, puttingFolder), what+".*")
 	if err != nil {
 		return err
@@ -167,7 +177,7 @@ func (s *Store) write(path string, text []byte, what string) (err error) {
 		_, err = f.Write(text[len(text)/2:])
 	}
 	if err == nil {
-		err = f.Sync() // a full disk may report it only here
+		err = sync(f) // a full disk may report it only here
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
@@ -213,7 +223,7 @@ func (s *Store) Chunk(_ context.Context, p Part, d fleet.Digest) ([]byte, error)
 
 // PutManifest finishes a part: all its chunks have to be here. Again with the same manifest: no error.
 // After an error the part is as it was.
-func (s *Store) PutManifest(_ context.Context, p Part, text []byte) error {
+func (s *Store) PutManifest(ctx context.Context, p Part, text []byte) error {
 	m, err := ParseManifest(text)
 	if err == nil {
 		err = m.of(p)
@@ -221,34 +231,18 @@ func (s *Store) PutManifest(_ context.Context, p Part, text []byte) error {
 	if err != nil {
 		return fmt.Errorf("put a manifest: %w", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if k, is := s.kept[p]; is {
-		if k.digest == DigestOf(text) {
-			return s.abandonLocked(p)
-		}
-		return fmt.Errorf("%s of checkpoint %s is finished, and another one may not take its place", p.Guest, p.Checkpoint)
-	}
-	folders := map[string]bool{}
-	for d := range m.chunks() {
-		if _, here := s.sizes[d]; !here {
-			return fmt.Errorf("put a manifest: chunk %s is not here", d)
-		}
-		folders[filepath.Dir(s.chunkPath(d))] = true
-	}
-	if err := s.roomLocked(int64(len(text))); err != nil {
+	s.finishing.Lock()
+	defer s.finishing.Unlock()
+	done, err := s.claim(p, text, m)
+	if done || err != nil {
 		return err
 	}
-	folders[filepath.Join(s.dir, chunksFolder)] = true
-	for f := range folders { // all chunks before the manifest, also if power is lost
-		if err := syncFolder(f); err != nil {
-			return fmt.Errorf("put a manifest: %w", said(err, s.dir))
-		}
-	}
 	path := s.manifestPath(p)
-	err = s.write(path, text, "manifest")
+	if err = s.syncChunks(ctx, m); err == nil {
+		err = s.write(path, text, "manifest", (*os.File).Sync)
+	}
 	if err == nil {
-		err = errors.Join(syncFolder(filepath.Dir(path)), syncFolder(filepath.Join(s.dir, manifestsFolder)))
+		err = errors.Join(syncPath(filepath.Dir(path)), syncPath(filepath.Join(s.dir, manifestsFolder)))
 	}
 	if err != nil {
 		if gone := os.Remove(path); !errors.Is(gone, fs.ErrNotExist) {
@@ -256,8 +250,66 @@ func (s *Store) PutManifest(_ context.Context, p Part, text []byte) error {
 		}
 		return fmt.Errorf("put a manifest: %w", said(err, s.dir))
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.noteLocked(p, text, m)
 	return s.abandonLocked(p)
+}
+
+// claim makes sure that all chunks of a manifest are here and stay. done: the part is finished already, with this
+// manifest.
+func (s *Store) claim(p Part, text []byte, m Manifest) (done bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k, is := s.kept[p]; is {
+		if k.digest == DigestOf(text) {
+			return true, s.abandonLocked(p)
+		}
+		return false, fmt.Errorf("%s of checkpoint %s is finished, and another one may not take its place", p.Guest, p.Checkpoint)
+	}
+	for d := range m.chunks() {
+		if _, here := s.sizes[d]; !here {
+			return false, fmt.Errorf("put a manifest: chunk %s is not here", d)
+		}
+		s.pinLocked(p, d)
+	}
+	return false, s.roomLocked(int64(len(text)))
+}
+
+// syncWorkers sync chunks at once: a file system does many with one commit of its journal.
+const syncWorkers = 16
+
+// syncChunks makes a manifest's chunks survive a power loss, before the manifest does. It is done once for all:
+// for each chunk alone it takes a hundred times as long on a disk. Until then a chunk needs not survive, since
+// Open removes those without a manifest.
+func (s *Store) syncChunks(ctx context.Context, m Manifest) error {
+	s.mu.Lock()
+	var paths []string
+	folders := map[string]bool{}
+	for d := range m.chunks() {
+		if s.unsynced[d] {
+			paths = append(paths, s.chunkPath(d))
+			folders[filepath.Dir(s.chunkPath(d))] = true
+			folders[filepath.Join(s.dir, chunksFolder)] = true
+		}
+	}
+	s.mu.Unlock()
+	for _, all := range [][]string{paths, slices.Collect(maps.Keys(folders))} {
+		pool, within := errgroup.WithContext(ctx)
+		pool.SetLimit(syncWorkers)
+		for _, path := range all {
+			pool.Go(func() error { return errors.Join(within.Err(), syncPath(path)) })
+		}
+		if err := pool.Wait(); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for d := range m.chunks() {
+		delete(s.unsynced, d)
+	}
+	return nil
 }
 
 // Manifest gives the manifest of a finished part.

@@ -47,7 +47,7 @@ func TestKilledWhileSaving(t *testing.T) {
 	}
 	before := s.Usage()
 	s.Close()
-	copy(memory[5<<20:], noise(3, 2<<20))
+	copy(memory[2<<20:], noise(3, 1<<20))
 	write(t, folder, map[string]string{"memory": string(memory)})
 	saver := func(faults string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -85,7 +85,7 @@ func TestKilledWhileSaving(t *testing.T) {
 func TestAFullDisk(t *testing.T) {
 	testkit.Root(t)
 	disk := t.TempDir()
-	if err := unix.Mount("small", disk, "tmpfs", 0, "size=14m"); err != nil {
+	if err := unix.Mount("small", disk, "tmpfs", 0, "size=6m"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -71,14 +71,17 @@ type Store struct {
 	quota int64
 	lock  *os.File
 
-	mu      sync.Mutex
-	sizes   map[fleet.Digest]int64 // of the chunks' files
-	uses    map[fleet.Digest]int   // manifests that have the chunk, each counted once, and unfinished parts
-	kept    map[Part]keptPart      // the manifests
-	pinned  map[Part]map[fleet.Digest]bool
-	used    int64          // bytes of all files
-	writing int64          // bytes of those that are being written
-	broken  map[Part]error // manifests that cannot be read
+	finishing sync.Mutex // held while a part is finished or a checkpoint is removed
+
+	mu       sync.Mutex
+	sizes    map[fleet.Digest]int64 // of the chunks' files
+	unsynced map[fleet.Digest]bool  // those that a power loss may take
+	uses     map[fleet.Digest]int   // manifests that have the chunk, each counted once, and unfinished parts
+	kept     map[Part]keptPart      // the manifests
+	pinned   map[Part]map[fleet.Digest]bool
+	used     int64          // bytes of all files
+	writing  int64          // bytes of those that are being written
+	broken   map[Part]error // manifests that cannot be read
 }
 
 // keptPart is what is known of a manifest.
@@ -102,7 +105,7 @@ func Open(c Config) (_ *Store, err error) {
 		return nil, fmt.Errorf("find the vault: %w", err)
 	}
 	s := &Store{
-		dir: dir, quota: c.Quota, sizes: map[fleet.Digest]int64{}, uses: map[fleet.Digest]int{},
+		dir: dir, quota: c.Quota, sizes: map[fleet.Digest]int64{}, unsynced: map[fleet.Digest]bool{}, uses: map[fleet.Digest]int{},
 		kept: map[Part]keptPart{}, pinned: map[Part]map[fleet.Digest]bool{}, broken: map[Part]error{},
 	}
 	for _, d := range []string{"", chunksFolder, manifestsFolder, puttingFolder} {
@@ -219,17 +222,18 @@ func (s *Store) noteLocked(p Part, text []byte, m Manifest) {
 	s.used += k.bytes
 }
 
-// sweep removes chunks that no manifest has. If a manifest cannot be read nobody knows which ones it
-// has, and all stay.
+// sweep removes chunks that no manifest has: they may have been lost by half with the power. If a manifest cannot
+// be read nobody knows which ones it has, and the files of all stay, but count as absent.
 func (s *Store) sweep() error {
-	if len(s.broken) > 0 {
-		return nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
 	for d := range s.sizes {
-		if s.uses[d] == 0 {
+		switch {
+		case s.uses[d] > 0:
+		case len(s.broken) > 0:
+			delete(s.sizes, d)
+		default:
 			errs = append(errs, s.dropChunkLocked(d))
 		}
 	}
@@ -283,14 +287,18 @@ func (s *Store) Remove(checkpoint string) error {
 	if !name.MatchString(checkpoint) {
 		return fmt.Errorf("%q is not a valid name of a checkpoint", checkpoint)
 	}
+	s.finishing.Lock()
+	defer s.finishing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	folder := filepath.Join(s.dir, manifestsFolder, checkpoint)
-	if err := os.RemoveAll(folder); err != nil {
-		return fmt.Errorf("remove checkpoint %s: %w", checkpoint, err)
-	}
-	if err := syncFolder(filepath.Dir(folder)); err != nil { // chunks go after the manifest, also if power is lost
-		return fmt.Errorf("remove checkpoint %s: %w", checkpoint, err)
+	if _, err := os.Lstat(folder); err == nil {
+		if err = os.RemoveAll(folder); err == nil {
+			err = syncPath(filepath.Dir(folder)) // chunks go after the manifest, also if power is lost
+		}
+		if err != nil {
+			return fmt.Errorf("remove checkpoint %s: %w", checkpoint, err)
+		}
 	}
 	maps.DeleteFunc(s.broken, func(p Part, _ error) bool { return p.Checkpoint == checkpoint })
 	var errs []error
@@ -344,6 +352,7 @@ func (s *Store) dropChunkLocked(d fleet.Digest) error {
 	}
 	s.used -= s.sizes[d]
 	delete(s.sizes, d)
+	delete(s.unsynced, d)
 	return nil
 }
 
@@ -366,8 +375,8 @@ func said(err error, dir string) error {
 	return err
 }
 
-// syncFolder makes the names in a folder survive a power loss.
-func syncFolder(dir string) error {
+// syncPath makes a file, or the names in a folder, survive a power loss.
+func syncPath(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
 		return err

@@ -130,10 +130,10 @@ func onDisk(t *testing.T, s *Store) (chunks, others int) {
 
 func guest(t *testing.T) (folder string, memory []byte) {
 	t.Helper()
-	folder, memory = t.TempDir(), noise(1, 9<<20)
+	folder, memory = t.TempDir(), noise(1, 4<<20)
 	write(t, folder, map[string]string{
 		"memory": string(memory), "images/core-1.img": "registers", "images/parent": "→../before", "before/": "", "empty": "",
-		"zeros": string(make([]byte, 5<<20)),
+		"zeros": string(make([]byte, 2<<20)),
 	})
 	return folder, memory
 }
@@ -144,7 +144,7 @@ func TestASavedPartIsLoaded(t *testing.T) {
 	p := Part{"j1c1", "j1g0"}
 	put := saved(t, s, folder, p)
 	loads(t, s, p, put.Manifest, folder)
-	if put.Bytes != 14<<20+9 || put.NewBytes < 9<<20 || put.NewBytes > 10<<20 {
+	if put.Bytes != 6<<20+9 || put.NewBytes < 4<<20 || put.NewBytes > 5<<20 {
 		t.Errorf("put %+v", put)
 	}
 	if u := s.Usage(); u.Bytes != put.NewBytes || u.Parts != 1 || u.Trouble != "" || u.Free <= 0 {
@@ -186,11 +186,11 @@ func TestWhatIsThereIsNotPutAgain(t *testing.T) {
 	s := opened(t, t.TempDir(), 0)
 	folder, memory := guest(t)
 	saved(t, s, folder, Part{"j1c1", "j1g0"})
-	copy(memory[4<<20:], "changed")
+	copy(memory[2<<20:], "changed")
 	memory = append([]byte("shifted"), memory...)
 	write(t, folder, map[string]string{"memory": string(memory)})
 	second := saved(t, s, folder, Part{"j1c2", "j1g0"})
-	if second.NewBytes > 3*maxChunk {
+	if second.NewBytes > 2*maxChunk {
 		t.Errorf("%d new bytes", second.NewBytes)
 	}
 	loads(t, s, Part{"j1c2", "j1g0"}, second.Manifest, folder)
@@ -207,7 +207,7 @@ func TestRemovalLeavesWhatOthersHave(t *testing.T) {
 	folder, memory := guest(t)
 	first, second := Part{"j1c1", "j1g0"}, Part{"j1c2", "j1g0"}
 	saved(t, s, folder, first)
-	copy(memory, noise(2, 3<<20))
+	copy(memory, noise(2, 1<<20))
 	write(t, folder, map[string]string{"memory": string(memory)})
 	put := saved(t, s, folder, second)
 	for range 2 {
@@ -273,14 +273,14 @@ func (refusing) PutManifest(context.Context, Part, []byte) error { return errors
 
 func TestManyAtOnce(t *testing.T) {
 	s := opened(t, t.TempDir(), 0)
-	common := noise(7, 4<<20)
+	common := noise(7, 1<<20)
 	var all sync.WaitGroup
-	for i := range 8 {
+	for i := range 4 {
 		all.Go(func() {
 			folder := t.TempDir()
 			p := Part{"j1c" + string(rune('1'+i)), "j1g0"}
-			write(t, folder, map[string]string{"memory": string(append(noise(uint64(i+10), 1<<20), common...))})
-			for range 3 {
+			write(t, folder, map[string]string{"memory": string(append(noise(uint64(i+10), 256<<10), common...))})
+			for range 2 {
 				put, err := Save(context.Background(), folder, p, s)
 				if err != nil {
 					t.Error(err)
@@ -300,20 +300,20 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 func TestQuotaBoundsTheVault(t *testing.T) {
-	s := opened(t, t.TempDir(), 4<<20)
+	s := opened(t, t.TempDir(), 2<<20)
 	folder, _ := guest(t)
 	p := Part{"j1c1", "j1g0"}
 	_, err := Save(t.Context(), folder, p, s)
 	if !errors.Is(err, ErrNoRoom) || !strings.Contains(err.Error(), "remove checkpoints") {
 		t.Errorf("error %v", err)
 	}
-	if u := s.Usage(); u.Bytes > 4<<20 {
+	if u := s.Usage(); u.Bytes > 2<<20 {
 		t.Errorf("usage %+v", u)
 	}
 	if err := s.Remove(p.Checkpoint); err != nil {
 		t.Fatal(err)
 	}
-	if u := s.Usage(); u.Bytes != 0 || u.Free > 4<<20 {
+	if u := s.Usage(); u.Bytes != 0 || u.Free > 2<<20 {
 		t.Errorf("usage %+v", u)
 	}
 	write(t, folder, map[string]string{"memory": "small"})
