@@ -116,7 +116,7 @@ func Open(c Config) (_ *Store, err error) {
 	if err := os.Chmod(dir, 0o700); err != nil { // it may have been there
 		return nil, fmt.Errorf("make the vault: %w", err)
 	}
-	if err := s.hold(); err != nil {
+	if err := s.lockFolder(); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -132,8 +132,8 @@ func Open(c Config) (_ *Store, err error) {
 	return s, nil
 }
 
-// hold takes the lock, so that no other process removes what this one is about to use.
-func (s *Store) hold() error {
+// lockFolder takes the lock, so that no other process removes what this one is about to use.
+func (s *Store) lockFolder() error {
 	f, err := os.OpenFile(filepath.Join(s.dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the vault: %w", said(err, s.dir))
