@@ -102,6 +102,7 @@ type Facts struct {
 	WireGuard   *WireGuardFacts          `json:"wireguard,omitempty"` // nil: not reported
 	Health      *Health                  `json:"health,omitempty"`    // nil: not reported
 	Lease       Lease                    `json:"lease,omitzero"`      // that the agent asks for, and has
+	Vault       *VaultFacts              `json:"vault,omitempty"`     // nil: it has none
 	Shared      []Directory              `json:"shared,omitempty"`    // directories that the host shares with others anyway, with their sources
 }
 
@@ -117,21 +118,23 @@ type Speed struct {
 // Abilities says what a driver can do on a host, so that placement need not call a
 // driver.
 type Abilities struct {
-	Live        bool   `json:"live"`                   // can move a guest while it runs
-	NoRounds    string `json:"no_rounds,omitempty"`    // why memory cannot be sent in rounds while a guest of here runs: all of it goes while it is suspended; empty: it can
-	PostCopy    bool   `json:"post_copy"`              // can run a guest before its memory has arrived
-	NoPostCopy  string `json:"no_post_copy,omitempty"` // why not, and how to change that, for people
-	Preempt     bool   `json:"preempt,omitempty"`      // post-copy can send requested pages over a separate connection
-	Compress    bool   `json:"compress,omitempty"`     // can send and receive compressed memory
-	VhostNet    bool   `json:"vhost_net,omitempty"`    // the kernel carries guests' frames, without QEMU
-	Files       bool   `json:"files,omitempty"`        // the host's kernel can mount jobs' files of other machines; guests with their own kernel mount them themselves
-	NoFiles     string `json:"no_files,omitempty"`     // why not, and how to change that, for people
-	Accelerator string `json:"accelerator,omitempty"`  // "kvm" or "tcg" (software emulation)
-	Emulated    string `json:"emulated,omitempty"`     // why guests are emulated, for people; empty: they are not
-	Version     string `json:"version,omitempty"`      // of QEMU or CRIU
-	CPU         string `json:"cpu,omitempty"`          // CPU model that guests see
-	Processor   string `json:"processor,omitempty"`    // if guests see the host's own: its features, words as in /proc/cpuinfo; a running guest may move only to hosts that have all of them
-	Trouble     string `json:"trouble,omitempty"`      // why the kind cannot run here at all; then no other field counts
+	Live         bool   `json:"live"`                    // can move a guest while it runs
+	NoRounds     string `json:"no_rounds,omitempty"`     // why memory cannot be sent in rounds while a guest of here runs: all of it goes while it is suspended; empty: it can
+	PostCopy     bool   `json:"post_copy"`               // can run a guest before its memory has arrived
+	NoPostCopy   string `json:"no_post_copy,omitempty"`  // why not, and how to change that, for people
+	Preempt      bool   `json:"preempt,omitempty"`       // post-copy can send requested pages over a separate connection
+	Compress     bool   `json:"compress,omitempty"`      // can send and receive compressed memory
+	VhostNet     bool   `json:"vhost_net,omitempty"`     // the kernel carries guests' frames, without QEMU
+	Files        bool   `json:"files,omitempty"`         // the host's kernel can mount jobs' files of other machines; guests with their own kernel mount them themselves
+	NoFiles      string `json:"no_files,omitempty"`      // why not, and how to change that, for people
+	Checkpoint   bool   `json:"checkpoint,omitempty"`    // can write a running guest to files with a stop of milliseconds, and make a guest of them
+	NoCheckpoint string `json:"no_checkpoint,omitempty"` // why not, and how to change that, for people
+	Accelerator  string `json:"accelerator,omitempty"`   // "kvm" or "tcg" (software emulation)
+	Emulated     string `json:"emulated,omitempty"`      // why guests are emulated, for people; empty: they are not
+	Version      string `json:"version,omitempty"`       // of QEMU or CRIU
+	CPU          string `json:"cpu,omitempty"`           // CPU model that guests see
+	Processor    string `json:"processor,omitempty"`     // if guests see the host's own: its features, words as in /proc/cpuinfo; a running guest may move only to hosts that have all of them
+	Trouble      string `json:"trouble,omitempty"`       // why the kind cannot run here at all; then no other field counts
 }
 
 // GuestFacts is what an agent measures of one guest.

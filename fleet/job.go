@@ -11,11 +11,12 @@ type JobState string
 
 // The states of a job.
 const (
-	JobPending  JobState = "pending"  // it waits in the queue for room, and has no guests
-	JobStarting JobState = "starting" // its guests boot
-	JobRunning  JobState = "running"  // its program runs in guest 0
-	JobStopping JobState = "stopping" // its guests are being stopped
-	JobEnded    JobState = "ended"
+	JobPending   JobState = "pending"   // it waits in the queue for room, and has no guests
+	JobStarting  JobState = "starting"  // its guests boot
+	JobRunning   JobState = "running"   // its program runs in guest 0
+	JobStopping  JobState = "stopping"  // its guests are being stopped
+	JobSuspended JobState = "suspended" // it has no guests, and a checkpoint to go on from once it is resumed
+	JobEnded     JobState = "ended"
 )
 
 // JobResult is how a job ended.
@@ -52,8 +53,10 @@ type JobSpec struct {
 	Source string      `json:"source,omitempty"` // of Export, as in Directory
 	Files  []Directory `json:"files,omitempty"`  // more directories, beside Export
 
-	Time     time.Duration `json:"time_ns,omitempty"`  // how long its program may run; 0: no limit
-	Restarts int           `json:"restarts,omitempty"` // how often it begins again after a loss that is not its program's fault
+	Time       time.Duration   `json:"time_ns,omitempty"`    // how long its program may run; 0: no limit
+	Checkpoint *CheckpointPlan `json:"checkpoint,omitempty"` // nil: checkpoints are made on request only
+
+	Restarts int `json:"restarts,omitempty"` // how often it begins again after a loss that is not its program's fault
 }
 
 // Directory is a directory that guests see at the same path.
@@ -135,6 +138,14 @@ type Job struct {
 	Restarted   int      `json:"restarted,omitempty"`   // how many of Spec.Restarts are used
 	Elsewhere   int      `json:"elsewhere,omitempty"`   // how often in a row its start failed because of a host
 	Avoid       []HostID `json:"avoid,omitempty"`       // the hosts because of which it did
+
+	Checkpoints    int          `json:"checkpoints,omitempty"`       // how many have been begun
+	NextCheckpoint time.Time    `json:"next_checkpoint,omitzero"`    // of its plan, while it runs
+	Newest         CheckpointID `json:"newest_checkpoint,omitempty"` // the newest that is kept
+	From           CheckpointID `json:"from,omitempty"`              // this incarnation begins at it; empty: at the beginning
+	RestartFrom    CheckpointID `json:"restart_from,omitempty"`      // what was asked for the next one
+	FromBeginning  bool         `json:"from_beginning,omitempty"`    // likewise
+	Suspending     bool         `json:"suspending,omitempty"`        // it is stopping, and is suspended afterwards
 }
 
 // Number is the number in a job's ID; 0: it has none.

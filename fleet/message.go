@@ -42,25 +42,30 @@ type RequestVerb string
 
 // The kinds of requests.
 const (
-	Submit     RequestVerb = "submit"      // Spec, Image
-	Cancel     RequestVerb = "cancel"      // Job, Grace
-	RemoveJob  RequestVerb = "remove job"  // Job, which has ended: forget it, with its output
-	SendSignal RequestVerb = "signal"      // Job, Signal; not stored
-	Migrate    RequestVerb = "migrate"     // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; with Host: as if Host were drained
-	CancelMove RequestVerb = "cancel move" // Move
-	Drain      RequestVerb = "drain"       // Host
-	Undrain    RequestVerb = "undrain"     // Host
-	Forget     RequestVerb = "forget"      // Host: remove a host that is gone for good
-	SetPolicy  RequestVerb = "policy"      // Host, Policy: what its owner has agreed to
-	SetRules   RequestVerb = "rules"       // Rules: what holds in the whole cluster
-	Claim      RequestVerb = "claim"       // Host: its owner is there, whatever sensors say
-	Release    RequestVerb = "release"     // Host: its owner is gone, as far as that was said by hand
-	Isolate    RequestVerb = "isolate"     // Host, Isolation: some of its CPUs for guests alone
-	AddToken   RequestVerb = "add token"   // Token, whose ID and Hash the controller sets
-	DropToken  RequestVerb = "drop token"  // Token: only its ID counts
-	SetUser    RequestVerb = "user"        // User: add or change; logins stay
-	DropUser   RequestVerb = "drop user"   // User: only its ID counts
-	Logout     RequestVerb = "logout"      // Key, which the controller sets: this login ends
+	Submit           RequestVerb = "submit"            // Spec, Image
+	Cancel           RequestVerb = "cancel"            // Job, Grace
+	MakeCheckpoint   RequestVerb = "checkpoint"        // Job
+	RemoveCheckpoint RequestVerb = "remove checkpoint" // Checkpoint
+	Restart          RequestVerb = "restart"           // Job, Checkpoint or Beginning (neither: the newest checkpoint, if there is one): begin again
+	SuspendJob       RequestVerb = "suspend"           // Job: make a checkpoint, then end its guests
+	ResumeJob        RequestVerb = "resume"            // Job, which is suspended
+	RemoveJob        RequestVerb = "remove job"        // Job, which has ended: forget it, with its output
+	SendSignal       RequestVerb = "signal"            // Job, Signal; not stored
+	Migrate          RequestVerb = "migrate"           // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; with Host: as if Host were drained
+	CancelMove       RequestVerb = "cancel move"       // Move
+	Drain            RequestVerb = "drain"             // Host
+	Undrain          RequestVerb = "undrain"           // Host
+	Forget           RequestVerb = "forget"            // Host: remove a host that is gone for good
+	SetPolicy        RequestVerb = "policy"            // Host, Policy: what its owner has agreed to
+	SetRules         RequestVerb = "rules"             // Rules: what holds in the whole cluster
+	Claim            RequestVerb = "claim"             // Host: its owner is there, whatever sensors say
+	Release          RequestVerb = "release"           // Host: its owner is gone, as far as that was said by hand
+	Isolate          RequestVerb = "isolate"           // Host, Isolation: some of its CPUs for guests alone
+	AddToken         RequestVerb = "add token"         // Token, whose ID and Hash the controller sets
+	DropToken        RequestVerb = "drop token"        // Token: only its ID counts
+	SetUser          RequestVerb = "user"              // User: add or change; logins stay
+	DropUser         RequestVerb = "drop user"         // User: only its ID counts
+	Logout           RequestVerb = "logout"            // Key, which the controller sets: this login ends
 )
 
 // Request asks the controller for something.
@@ -83,6 +88,9 @@ type Request struct {
 	Signal string         `json:"signal,omitempty"`   // name, with or without SIG, or number
 	Image  *Image         `json:"image,omitempty"`    // set by the controller from Spec.Image
 
+	Checkpoint CheckpointID `json:"checkpoint,omitempty"`
+	Beginning  bool         `json:"beginning,omitempty"` // of Restart: from the beginning of the program
+
 	Traffic   []Traffic         `json:"traffic,omitempty"`
 	Policy    *OwnerPolicy      `json:"policy,omitempty"`
 	Rules     *Rules            `json:"rules,omitempty"`
@@ -94,11 +102,12 @@ type Request struct {
 
 // Answer is the result of a request.
 type Answer struct {
-	Job   JobID    `json:"job,omitempty"`
-	Moves []MoveID `json:"moves,omitempty"`
-	Notes []string `json:"notes,omitempty"` // for people: what could not be placed and why
-	Token string   `json:"token,omitempty"` // of AddToken: the whole token, which is nowhere else
-	User  UserID   `json:"user,omitempty"`  // of an Enrolment: whose login it became
+	Job        JobID        `json:"job,omitempty"`
+	Checkpoint CheckpointID `json:"checkpoint,omitempty"` // of MakeCheckpoint and SuspendJob
+	Moves      []MoveID     `json:"moves,omitempty"`
+	Notes      []string     `json:"notes,omitempty"` // for people: what could not be placed and why
+	Token      string       `json:"token,omitempty"` // of AddToken: the whole token, which is nowhere else
+	User       UserID       `json:"user,omitempty"`  // of an Enrolment: whose login it became
 }
 
 // Tick reports the time about once a second.
@@ -116,9 +125,12 @@ type Order struct {
 	Guest     GuestID     `json:"guest,omitempty"`
 	Migration MigrationID `json:"migration,omitempty"`
 	Peer      HostID      `json:"peer,omitempty"`
-	Born      int64       `json:"born,omitempty"` // of the job; a host takes no answer to an order about one job for an answer about another
-	Gen       uint64      `json:"gen,omitempty"`
-	Attempt   int         `json:"attempt"` // distinguishes a late answer to one attempt from the answer to the next
+
+	Checkpoint CheckpointID `json:"checkpoint,omitempty"` // of Arm, Cut, Continue, Save, Drop and Restore
+
+	Born    int64  `json:"born,omitempty"` // of the job; a host takes no answer to an order about one job for an answer about another
+	Gen     uint64 `json:"gen,omitempty"`
+	Attempt int    `json:"attempt"` // distinguishes a late answer to one attempt from the answer to the next
 }
 
 // Task is an order with everything the host needs to carry it out.
@@ -131,6 +143,8 @@ type Task struct {
 	Have   map[string]int64 `json:"have,omitempty"`   // for Run and End: bytes of each output stream the controller has
 	Layout *Layout          `json:"layout,omitempty"` // for Start and Receive of a guest with a shape; set by the host's agent
 	Orphan bool             `json:"orphan,omitempty"` // for Activate: what has not come of the guest by now never will
+
+	Deposit *Deposit `json:"deposit,omitempty"` // for Save and Restore
 }
 
 // Compare orders by host first.
@@ -139,7 +153,7 @@ func (o Order) Compare(b Order) int {
 		return c
 	}
 	return cmp.Or(
-		cmp.Compare(o.Job, b.Job), cmp.Compare(o.Guest, b.Guest), cmp.Compare(o.Migration, b.Migration),
+		cmp.Compare(o.Job, b.Job), cmp.Compare(o.Guest, b.Guest), cmp.Compare(o.Migration, b.Migration), cmp.Compare(o.Checkpoint, b.Checkpoint),
 		cmp.Compare(o.Verb, b.Verb), cmp.Compare(o.Peer, b.Peer), cmp.Compare(o.Born, b.Born), cmp.Compare(o.Gen, b.Gen), cmp.Compare(o.Attempt, b.Attempt))
 }
 
@@ -170,18 +184,19 @@ var Outcomes = []OutcomeMeaning{
 
 // Report is a host's answer to an Order.
 type Report struct {
-	At      time.Time `json:"at"` // set by the controller
-	Order   Order     `json:"order"`
-	Outcome Outcome   `json:"outcome"`
-	Cause   string    `json:"cause,omitempty"`    // for people, when Outcome is not Done
-	Listen  string    `json:"listen,omitempty"`   // of Receive
-	Cost    *Progress `json:"cost,omitempty"`     // of Copy and Switch; after post-copy of Retire
-	Rounds  []Round   `json:"rounds,omitempty"`   // of Copy
-	Resumed time.Time `json:"resumed,omitzero"`   // of Activate: when the guest was resumed, target host's clock
-	Exit    *Exit     `json:"exit,omitempty"`     // of Run
-	Traces  []Trace   `json:"traces,omitempty"`   // of Stop: the traces of the guest's ranks, for later queries
-	AtFault bool      `json:"at_fault,omitempty"` // the host is the cause of Failed, and another may do better
-	Remains *Remains  `json:"remains,omitempty"`  // of Watch and Start, if the guest ended by itself; of Stop, if it had too little memory
+	At      time.Time  `json:"at"` // set by the controller
+	Order   Order      `json:"order"`
+	Outcome Outcome    `json:"outcome"`
+	Cause   string     `json:"cause,omitempty"`    // for people, when Outcome is not Done
+	Listen  string     `json:"listen,omitempty"`   // of Receive
+	Cost    *Progress  `json:"cost,omitempty"`     // of Copy and Switch; after post-copy of Retire
+	Rounds  []Round    `json:"rounds,omitempty"`   // of Copy
+	Resumed time.Time  `json:"resumed,omitzero"`   // of Activate: when the guest was resumed, target host's clock
+	Exit    *Exit      `json:"exit,omitempty"`     // of Run
+	Traces  []Trace    `json:"traces,omitempty"`   // of Stop: the traces of the guest's ranks, for later queries
+	AtFault bool       `json:"at_fault,omitempty"` // the host is the cause of Failed, and another may do better
+	Kept    *KeptState `json:"kept,omitempty"`     // of Save
+	Remains *Remains   `json:"remains,omitempty"`  // of Watch and Start, if the guest ended by itself; of Stop, if it had too little memory
 }
 
 // Reports are reports that arrived together, in order of arrival.

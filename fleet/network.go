@@ -8,18 +8,24 @@ import (
 )
 
 // Subnet is the number of a job's private layer-2 network. All addresses follow from it,
-// so that none need to be stored or negotiated.
-type Subnet uint16
+// so that none need to be stored or negotiated. Subnets that are a multiple of MaxSubnet+1
+// apart have the same addresses and are apart in all else: a job that begins again from a
+// checkpoint has the addresses that it had, on a network that its earlier guests do not reach.
+type Subnet uint32
 
 // The addresses follow 10.128.0.0/9: 10.(128+S/256).(S%256).0/24 for subnet S,
 // guest i at .(1+i), the job's files at .254. MaxSubnet keeps S/256 below 128.
 const (
 	MaxSubnet        Subnet = 1<<15 - 1
+	MostSubnet       Subnet = 64<<15 - 1 // of those with the same addresses as others
 	MaxGuestsPerJob         = 250
 	shareLast               = 254
 	firstVNI                = 0x70_0000 // VNIs 0x700000 and up are ours
 	SubnetPrefixBits        = 24
 )
+
+// Again is the network with the same addresses that comes after s.
+func (s Subnet) Again() Subnet { return (s + MaxSubnet + 1) % (MostSubnet + 1) }
 
 // VNI is the VXLAN network identifier (RFC 7348).
 func (s Subnet) VNI() int { return firstVNI + int(s) }
@@ -31,7 +37,7 @@ func (s Subnet) GuestAddr(i int) netip.Addr { return s.addr(byte(1 + i)) }
 func (s Subnet) ShareAddr() netip.Addr { return s.addr(shareLast) }
 
 func (s Subnet) addr(last byte) netip.Addr {
-	return netip.AddrFrom4([4]byte{10, 128 + byte(s>>8), byte(s), last})
+	return netip.AddrFrom4([4]byte{10, 128 + byte((s&MaxSubnet)>>8), byte(s), last})
 }
 
 // Hosts have their file clients in 10.0.0.0/9, at the host's number: a job has far more
@@ -61,7 +67,7 @@ func (s Subnet) GuestMAC(i int) string { return s.mac(byte(1 + i)) }
 func (s Subnet) ShareMAC() string { return s.mac(shareLast) }
 
 func (s Subnet) mac(last byte) string {
-	return fmt.Sprintf("02:70:67:%02x:%02x:%02x", byte(s>>8), byte(s), last)
+	return fmt.Sprintf("02:70:67:%02x:%02x:%02x", byte((s&MaxSubnet)>>8), byte(s), last)
 }
 
 // The names of a job's links on a host. Links with such names belong to Pagurus, which
@@ -192,4 +198,6 @@ type Wanted struct {
 	Policy OwnerPolicy `json:"policy,omitzero"` // what the host's owner agreed to
 
 	IsolatedCPUs CPUSet `json:"isolated_cpus,omitempty"` // CPUs to isolate; empty: none
+
+	VaultGrants []VaultGrant `json:"vault_grants,omitempty"` // what other hosts may do in this host's vault now, and nothing else
 }

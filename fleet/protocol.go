@@ -21,6 +21,13 @@ const (
 	Retire   Verb = "retire"   // source: destroy the suspended copy
 	Revert   Verb = "revert"   // source: run again
 	Discard  Verb = "discard"  // target: destroy what was received
+
+	Arm      Verb = "arm"      // home: prepare a checkpoint while the guest runs
+	Cut      Verb = "cut"      // home: suspend it; done: nothing of it runs. Without Continue it runs on after CutHold, and the cut is void
+	Continue Verb = "continue" // home: let it run on; its state as at the cut is written meanwhile. Failed: the cut is void, and it runs
+	Save     Verb = "save"     // home: wait until all of the cut is written, and put it into the vault Peer; Kept says what
+	Drop     Verb = "drop"     // home or vault: done: the guest runs, if it is here, and here is nothing of the checkpoint of this guest
+	Restore  Verb = "restore"  // home, in the place of Start: make it from the vault Peer; done: it is here, suspended
 )
 
 // Phase is where a migration is. Package lifecycle owns it.
@@ -129,8 +136,11 @@ const (
 	// copyLimit only ends hung copies. Task.Limits ends copies that do not converge, and
 	// post-copy finishes or fails by itself.
 	copyLimit   = 12 * time.Hour
-	switchLimit = 2 * time.Minute // longest suspension of a guest, but for what RestoreLimit adds
-	quickLimit  = time.Minute     // only talks to a local process, or flushes files
+	switchLimit = 2 * time.Minute  // longest suspension of a guest, but for what RestoreLimit adds
+	cutLimit    = 10 * time.Second // shorter than CutHold, see there
+	// saveLimit covers putting a state into a vault over an office network, beside what it takes by its size.
+	saveLimit  = 10 * time.Minute
+	quickLimit = time.Minute // only talks to a local process, or flushes files
 	// answerMargin covers undoing the order on the host, and a report over a bad network.
 	answerMargin = 30 * time.Second
 )
@@ -156,8 +166,16 @@ func (v Verb) Limit(mode Mode, memoryBytes int64) time.Duration {
 			return copyLimit + fillLimit(memoryBytes) // all memory is sent then
 		}
 		return switchLimit + fillLimit(memoryBytes)
-	case Stop, Activate, Retire, Revert, Discard:
+	case Stop, Activate, Retire, Revert, Discard, Continue, Drop:
 		return quickLimit
+	case Arm:
+		return RestoreLimit(memoryBytes)
+	case Cut:
+		return cutLimit
+	case Save:
+		return saveLimit + 8*fillLimit(memoryBytes)
+	case Restore:
+		return startLimit + 8*fillLimit(memoryBytes)
 	}
 	return 0
 }

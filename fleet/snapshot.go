@@ -5,18 +5,19 @@ import "time"
 // Snapshot is the whole cluster at one revision of the store. Readers must not change it,
 // because its maps are shared.
 type Snapshot struct {
-	At         time.Time                 `json:"at"`        // when it was taken, controller's clock
-	LedSince   time.Time                 `json:"led_since"` // when this controller became leader, or went on after a suspension, by its clock; hosts count as silent from then on at the earliest
-	Revision   int64                     `json:"revision"`
-	Cluster    Cluster                   `json:"cluster"`
-	Hosts      map[HostID]Host           `json:"hosts"`
-	Guests     map[GuestID]Guest         `json:"guests"`
-	Jobs       map[JobID]Job             `json:"jobs"`
-	Moves      map[MoveID]Move           `json:"moves"`
-	Migrations map[MigrationID]Migration `json:"migrations"`
-	Users      map[UserID]User           `json:"users,omitempty"`
-	Tokens     map[TokenID]JoinToken     `json:"tokens,omitempty"`
-	Crowded    map[JobID]string          `json:"crowded,omitempty"` // jobs whose programs wait, since there is no room for their output, and why; never stored
+	At          time.Time                   `json:"at"`        // when it was taken, controller's clock
+	LedSince    time.Time                   `json:"led_since"` // when this controller became leader, or went on after a suspension, by its clock; hosts count as silent from then on at the earliest
+	Revision    int64                       `json:"revision"`
+	Cluster     Cluster                     `json:"cluster"`
+	Hosts       map[HostID]Host             `json:"hosts"`
+	Guests      map[GuestID]Guest           `json:"guests"`
+	Jobs        map[JobID]Job               `json:"jobs"`
+	Moves       map[MoveID]Move             `json:"moves"`
+	Migrations  map[MigrationID]Migration   `json:"migrations"`
+	Checkpoints map[CheckpointID]Checkpoint `json:"checkpoints,omitempty"`
+	Users       map[UserID]User             `json:"users,omitempty"`
+	Tokens      map[TokenID]JoinToken       `json:"tokens,omitempty"`
+	Crowded     map[JobID]string            `json:"crowded,omitempty"` // jobs whose programs wait, since there is no room for their output, and why; never stored
 }
 
 // Cluster is the state that exists once.
@@ -44,34 +45,36 @@ type Restored struct {
 // Changeset is the difference that one Step makes. The store commits all of it or
 // nothing. Entries in a Gone list are deleted.
 type Changeset struct {
-	Cluster        *Cluster      `json:"cluster,omitempty"`
-	Hosts          []Host        `json:"hosts,omitempty"`
-	Guests         []Guest       `json:"guests,omitempty"`
-	Jobs           []Job         `json:"jobs,omitempty"`
-	Moves          []Move        `json:"moves,omitempty"`
-	Migrations     []Migration   `json:"migrations,omitempty"`
-	Users          []User        `json:"users,omitempty"`
-	Tokens         []JoinToken   `json:"tokens,omitempty"`
-	GoneHosts      []HostID      `json:"gone_hosts,omitempty"`
-	GoneGuests     []GuestID     `json:"gone_guests,omitempty"`
-	GoneJobs       []JobID       `json:"gone_jobs,omitempty"`
-	GoneMoves      []MoveID      `json:"gone_moves,omitempty"`
-	GoneMigrations []MigrationID `json:"gone_migrations,omitempty"`
-	GoneUsers      []UserID      `json:"gone_users,omitempty"`
-	GoneTokens     []TokenID     `json:"gone_tokens,omitempty"`
+	Cluster         *Cluster       `json:"cluster,omitempty"`
+	Hosts           []Host         `json:"hosts,omitempty"`
+	Guests          []Guest        `json:"guests,omitempty"`
+	Jobs            []Job          `json:"jobs,omitempty"`
+	Moves           []Move         `json:"moves,omitempty"`
+	Migrations      []Migration    `json:"migrations,omitempty"`
+	Checkpoints     []Checkpoint   `json:"checkpoints,omitempty"`
+	Users           []User         `json:"users,omitempty"`
+	Tokens          []JoinToken    `json:"tokens,omitempty"`
+	GoneHosts       []HostID       `json:"gone_hosts,omitempty"`
+	GoneGuests      []GuestID      `json:"gone_guests,omitempty"`
+	GoneJobs        []JobID        `json:"gone_jobs,omitempty"`
+	GoneMoves       []MoveID       `json:"gone_moves,omitempty"`
+	GoneMigrations  []MigrationID  `json:"gone_migrations,omitempty"`
+	GoneCheckpoints []CheckpointID `json:"gone_checkpoints,omitempty"`
+	GoneUsers       []UserID       `json:"gone_users,omitempty"`
+	GoneTokens      []TokenID      `json:"gone_tokens,omitempty"`
 }
 
 // Empty reports whether c changes nothing.
 func (c Changeset) Empty() bool {
-	return c.Cluster == nil && len(c.Hosts)+len(c.Guests)+len(c.Jobs)+len(c.Moves)+len(c.Migrations)+len(c.Users)+len(c.Tokens) == 0 &&
-		len(c.GoneHosts)+len(c.GoneGuests)+len(c.GoneJobs)+len(c.GoneMoves)+len(c.GoneMigrations)+len(c.GoneUsers)+len(c.GoneTokens) == 0
+	return c.Cluster == nil && len(c.Hosts)+len(c.Guests)+len(c.Jobs)+len(c.Moves)+len(c.Migrations)+len(c.Checkpoints)+len(c.Users)+len(c.Tokens) == 0 &&
+		len(c.GoneHosts)+len(c.GoneGuests)+len(c.GoneJobs)+len(c.GoneMoves)+len(c.GoneMigrations)+len(c.GoneCheckpoints)+len(c.GoneUsers)+len(c.GoneTokens) == 0
 }
 
 // NewSnapshot returns an empty snapshot with its maps made.
 func NewSnapshot() Snapshot {
 	return Snapshot{
 		Hosts: map[HostID]Host{}, Guests: map[GuestID]Guest{}, Jobs: map[JobID]Job{},
-		Moves: map[MoveID]Move{}, Migrations: map[MigrationID]Migration{}, Users: map[UserID]User{}, Tokens: map[TokenID]JoinToken{},
+		Moves: map[MoveID]Move{}, Migrations: map[MigrationID]Migration{}, Checkpoints: map[CheckpointID]Checkpoint{}, Users: map[UserID]User{}, Tokens: map[TokenID]JoinToken{},
 	}
 }
 
@@ -86,6 +89,7 @@ func (s Snapshot) Apply(c Changeset, revision int64) Snapshot {
 	s.Jobs = applied(s.Jobs, c.Jobs, c.GoneJobs, func(j Job) JobID { return j.ID })
 	s.Moves = applied(s.Moves, c.Moves, c.GoneMoves, func(m Move) MoveID { return m.ID })
 	s.Migrations = applied(s.Migrations, c.Migrations, c.GoneMigrations, func(m Migration) MigrationID { return m.ID })
+	s.Checkpoints = applied(s.Checkpoints, c.Checkpoints, c.GoneCheckpoints, func(c Checkpoint) CheckpointID { return c.ID })
 	s.Users = applied(s.Users, c.Users, c.GoneUsers, func(u User) UserID { return u.ID })
 	s.Tokens = applied(s.Tokens, c.Tokens, c.GoneTokens, func(t JoinToken) TokenID { return t.ID })
 	return s

@@ -166,6 +166,7 @@ func (s *Store) Replace(ctx context.Context, with fleet.Snapshot) error {
 	c.Jobs, c.GoneJobs = replaced(had.Jobs, with.Jobs)
 	c.Moves, c.GoneMoves = replaced(had.Moves, with.Moves)
 	c.Migrations, c.GoneMigrations = replaced(had.Migrations, with.Migrations)
+	c.Checkpoints, c.GoneCheckpoints = replaced(had.Checkpoints, with.Checkpoints)
 	c.Users, c.GoneUsers = replaced(had.Users, with.Users)
 	c.Tokens, c.GoneTokens = replaced(had.Tokens, with.Tokens)
 	_, err = s.Commit(ctx, had.Revision, c)

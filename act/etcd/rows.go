@@ -55,6 +55,7 @@ func encode(c fleet.Changeset) ([]clientv3.Op, error) {
 	puts(&w, "jobs", c.Jobs, func(j fleet.Job) fleet.JobID { return j.ID })
 	puts(&w, "moves", c.Moves, func(m fleet.Move) fleet.MoveID { return m.ID })
 	puts(&w, "migrations", c.Migrations, func(m fleet.Migration) fleet.MigrationID { return m.ID })
+	puts(&w, "checkpoints", c.Checkpoints, func(c fleet.Checkpoint) fleet.CheckpointID { return c.ID })
 	puts(&w, "users", c.Users, func(u fleet.User) fleet.UserID { return u.ID })
 	puts(&w, "tokens", c.Tokens, func(t fleet.JoinToken) fleet.TokenID { return t.ID })
 	deletes(&w, "hosts", c.GoneHosts)
@@ -62,6 +63,7 @@ func encode(c fleet.Changeset) ([]clientv3.Op, error) {
 	deletes(&w, "jobs", c.GoneJobs)
 	deletes(&w, "moves", c.GoneMoves)
 	deletes(&w, "migrations", c.GoneMigrations)
+	deletes(&w, "checkpoints", c.GoneCheckpoints)
 	deletes(&w, "users", c.GoneUsers)
 	deletes(&w, "tokens", c.GoneTokens)
 	return w.ops, w.err
@@ -145,6 +147,8 @@ func decode(s *fleet.Snapshot, at string, value []byte, revision int64) error {
 		return object(s.Moves, at, id, value, func(m fleet.Move) fleet.MoveID { return m.ID })
 	case "migrations":
 		return object(s.Migrations, at, id, value, func(m fleet.Migration) fleet.MigrationID { return m.ID })
+	case "checkpoints":
+		return object(s.Checkpoints, at, id, value, func(c fleet.Checkpoint) fleet.CheckpointID { return c.ID })
 	case "users":
 		return object(s.Users, at, id, value, func(u fleet.User) fleet.UserID { return u.ID })
 	case "tokens":
@@ -180,8 +184,8 @@ func sound(jobs map[fleet.JobID]fleet.Job, at, id string) error {
 		return damaged(at, fmt.Errorf("it has %d guests, which is not 1 to %d", j.Spec.Guests, fleet.MaxGuestsPerJob))
 	case j.Spec.Ranks < 1 || j.Spec.Ranks > mostRanks:
 		return damaged(at, fmt.Errorf("it has %d ranks, which is not 1 to %d", j.Spec.Ranks, mostRanks))
-	case j.Subnet > fleet.MaxSubnet:
-		return damaged(at, fmt.Errorf("its network has the number %d, above %d", j.Subnet, fleet.MaxSubnet))
+	case j.Subnet > fleet.MostSubnet:
+		return damaged(at, fmt.Errorf("its network has the number %d, above %d", j.Subnet, fleet.MostSubnet))
 	}
 	return nil
 }

@@ -126,8 +126,8 @@ func Want(c Config, networks []fleet.Network) (State, error) {
 }
 
 func (s State) addNetwork(c Config, n fleet.Network) error {
-	if n.Subnet > fleet.MaxSubnet {
-		return fmt.Errorf("subnet %d is above %d", n.Subnet, fleet.MaxSubnet)
+	if n.Subnet > fleet.MostSubnet {
+		return fmt.Errorf("subnet %d is above %d", n.Subnet, fleet.MostSubnet)
 	}
 	bridge, tunnel, mtu := n.Subnet.BridgeName(), n.Subnet.TunnelName(), n.WholeMTU()
 	s.Links[bridge] = Link{Kind: bridgeKind, MTU: mtu, Up: true, Hooks: true}

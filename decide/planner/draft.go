@@ -44,6 +44,7 @@ func (d *draft) change() fleet.Changeset {
 	c.Jobs, c.GoneJobs = d.Jobs.Changed()
 	c.Moves, c.GoneMoves = d.Moves.Changed()
 	c.Migrations, c.GoneMigrations = d.Migrations.Changed()
+	c.Checkpoints, c.GoneCheckpoints = d.Checkpoints.Changed()
 	c.Users, c.GoneUsers = d.Users.Changed()
 	c.Tokens, c.GoneTokens = d.Tokens.Changed()
 	return c

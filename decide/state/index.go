@@ -42,7 +42,10 @@ type Index struct {
 	liveAll     int64                        // of all users
 	submitted   map[fleet.RequestID]fleet.JobID
 	asked       map[fleet.RequestID][]fleet.MoveID
-	subnets     map[fleet.Subnet]int // of unfinished jobs
+	checkpoints map[fleet.JobID][]fleet.CheckpointID // all of a job
+	working     map[fleet.CheckpointID]bool          // checkpoints that are due, or that hosts or vaults work on
+	planned     line[fleet.JobID]                    // running jobs by when their plan has the next checkpoint made
+	subnets     map[fleet.Subnet]int                 // of unfinished jobs
 	byJob       map[fleet.JobID][]fleet.MigrationID
 	finished    line[fleet.MigrationID]
 	alone       line[fleet.MigrationID]             // finished ones whose move is forgotten
@@ -55,17 +58,21 @@ type Index struct {
 }
 
 // shared says which maps of the snapshot may have other readers.
-type shared struct{ hosts, guests, jobs, moves, migrations bool }
+type shared struct{ hosts, guests, jobs, moves, migrations, checkpoints bool }
+
+// sharedAll says that all may have.
+var sharedAll = shared{true, true, true, true, true, true}
 
 // NewIndex makes the index of a snapshot, whose hosts may have facts. The snapshot must
 // not change any more, and the index does not change it.
 func NewIndex(s fleet.Snapshot, p placement.Policy) *Index {
 	l := &Index{
-		snap: s, shared: shared{true, true, true, true, true}, policy: p, room: placement.NewIndex(s, placement.InForce(p, s.Cluster.Rules)),
+		snap: s, shared: sharedAll, policy: p, room: placement.NewIndex(s, placement.InForce(p, s.Cluster.Rules)),
 		suspended: map[fleet.GuestID]bool{}, queued: map[uint32]int{}, hosts: []fleet.HostID{},
 		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{}, failing: map[fleet.HostID]bool{},
 		waiting: map[int64]map[fleet.GuestID]bool{}, restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
 		live: map[uint32]int64{}, ended: map[uint32]line[fleet.JobID]{}, asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
+		checkpoints: map[fleet.JobID][]fleet.CheckpointID{}, working: map[fleet.CheckpointID]bool{},
 		profiledBy: map[fleet.GuestID]fleet.MigrationID{},
 	}
 	for _, h := range s.Hosts {
@@ -83,6 +90,9 @@ func NewIndex(s fleet.Snapshot, p placement.Policy) *Index {
 	for _, m := range s.Migrations {
 		l.migration(m, 1)
 	}
+	for _, c := range s.Checkpoints {
+		l.checkpoint(c, 1)
+	}
 	return l
 }
 
@@ -92,7 +102,7 @@ func (l *Index) Snapshot() fleet.Snapshot { return l.snap }
 // Share returns the cluster for reading at any time. The next change copies the maps that
 // it changes.
 func (l *Index) Share() fleet.Snapshot {
-	l.shared = shared{true, true, true, true, true}
+	l.shared = sharedAll
 	return l.snap
 }
 
@@ -163,6 +173,10 @@ func (l *Index) Commit(c fleet.Changeset, revision int64) {
 	if len(c.Migrations)+len(c.GoneMigrations) > 0 {
 		l.snap.Migrations = own(l.snap.Migrations, &l.shared.migrations)
 		apply(l.snap.Migrations, c.Migrations, c.GoneMigrations, func(m fleet.Migration) fleet.MigrationID { return m.ID }, l.migration)
+	}
+	if len(c.Checkpoints)+len(c.GoneCheckpoints) > 0 {
+		l.snap.Checkpoints = own(l.snap.Checkpoints, &l.shared.checkpoints)
+		apply(l.snap.Checkpoints, c.Checkpoints, c.GoneCheckpoints, func(c fleet.Checkpoint) fleet.CheckpointID { return c.ID }, l.checkpoint)
 	}
 	if len(c.Users)+len(c.GoneUsers)+len(c.Tokens)+len(c.GoneTokens) > 0 { // few and seldom: copied
 		members := l.snap.Apply(fleet.Changeset{Users: c.Users, GoneUsers: c.GoneUsers, Tokens: c.Tokens, GoneTokens: c.GoneTokens}, revision)
@@ -398,6 +412,9 @@ func (l *Index) job(j fleet.Job, by int) {
 	if j.State == fleet.JobRunning && j.Spec.Time > 0 && j.Ending == nil {
 		l.limited.add(j.Started.Add(j.Spec.Time), j.ID, by)
 	}
+	if j.State == fleet.JobRunning && !j.NextCheckpoint.IsZero() {
+		l.planned.add(j.NextCheckpoint, j.ID, by)
+	}
 	set(l.refused, j.ID, by > 0 && j.State == fleet.JobRunning && (j.Attempt > 0 || j.Ending != nil))
 	if j.Request != "" && by > 0 {
 		l.submitted[j.Request] = j.ID
@@ -425,6 +442,11 @@ func (l *Index) job(j fleet.Job, by int) {
 	if j.State != fleet.JobPending {
 		add(l.subnets, j.Subnet, by)
 	}
+}
+
+func (l *Index) checkpoint(c fleet.Checkpoint, by int) {
+	list(l.checkpoints, c.Job, c.ID, by)
+	set(l.working, c.ID, by > 0 && c.Phase.Open())
 }
 
 func (l *Index) move(v fleet.Move, by int) {

@@ -99,6 +99,23 @@ func (l *Index) Restless(since time.Time) ([]fleet.JobID, []fleet.GuestID) {
 	return collect(nil, l.refused), guests
 }
 
+// CheckpointsOf returns a job's checkpoints, unordered.
+func (l *Index) CheckpointsOf(id fleet.JobID) []fleet.CheckpointID { return l.checkpoints[id] }
+
+// Working returns the checkpoints that are due, or that hosts or vaults work on, sorted by ID.
+func (l *Index) Working() []fleet.CheckpointID { return names(l.working) }
+
+// Planned returns the running jobs whose plan has a checkpoint made by now.
+func (l *Index) Planned(at time.Time) (out []fleet.JobID) {
+	for _, j := range l.planned {
+		if j.at.After(at) {
+			break
+		}
+		out = append(out, j.id)
+	}
+	return out
+}
+
 // Tally counts a job's guests.
 func (l *Index) Tally(id fleet.JobID) lifecycle.Tally { return l.tallies[id] }
 
@@ -255,6 +272,9 @@ func (l *Index) Check() string {
 		for _, of := range m.asked {
 			slices.Sort(of)
 		}
+		for _, of := range m.checkpoints {
+			slices.Sort(of)
+		}
 	}
 	for _, c := range []struct {
 		what      string
@@ -262,13 +282,13 @@ func (l *Index) Check() string {
 	}{
 		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"failing", l.failing, anew.failing}, {"still", l.suspended, anew.suspended}, {"queued", l.queued, anew.queued}, {"hosts", l.hosts, anew.hosts},
 		{"waiting", l.waiting, anew.waiting}, {"restless", l.restless, anew.restless}, {"refused", l.refused, anew.refused}, {"tallies", l.tallies, anew.tallies}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
-		{"asked", l.asked, anew.asked}, {"ended", l.ended, anew.ended}, {"live", l.live, anew.live}, {"all live", l.liveAll, anew.liveAll}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
+		{"asked", l.asked, anew.asked}, {"checkpoints", l.checkpoints, anew.checkpoints}, {"working", l.working, anew.working}, {"ended", l.ended, anew.ended}, {"live", l.live, anew.live}, {"all live", l.liveAll, anew.liveAll}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
 	} {
 		if !reflect.DeepEqual(c.have, c.all) {
 			return fmt.Sprintf("%s: %v, should be %v", c.what, c.have, c.all)
 		}
 	}
-	if !slices.Equal(l.queue, anew.queue) || !slices.Equal(l.limited, anew.limited) || !slices.Equal(l.over, anew.over) || !slices.Equal(l.done, anew.done) || !slices.Equal(l.finished, anew.finished) ||
+	if !slices.Equal(l.queue, anew.queue) || !slices.Equal(l.limited, anew.limited) || !slices.Equal(l.planned, anew.planned) || !slices.Equal(l.over, anew.over) || !slices.Equal(l.done, anew.done) || !slices.Equal(l.finished, anew.finished) ||
 		!slices.Equal(l.alone, anew.alone) || !slices.Equal(l.missed, anew.missed) {
 		return "what has ended is not in order"
 	}
@@ -283,5 +303,5 @@ func (l *Index) Check() string {
 // Unsettled reports whether time alone may soon cause a change: an answer is outstanding,
 // a move is in progress, or a host drains.
 func (l *Index) Unsettled() bool {
-	return len(l.waiting)+len(l.restless)+len(l.refused)+len(l.queue)+len(l.limited)+len(l.open)+len(l.draining)+len(l.readdressed)+len(l.failing) > 0
+	return len(l.waiting)+len(l.restless)+len(l.refused)+len(l.queue)+len(l.limited)+len(l.planned)+len(l.working)+len(l.open)+len(l.draining)+len(l.readdressed)+len(l.failing) > 0
 }

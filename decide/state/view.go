@@ -6,13 +6,14 @@ import (
 
 // View is a snapshot with tentative changes.
 type View struct {
-	Hosts      Overlay[fleet.HostID, fleet.Host]
-	Guests     Overlay[fleet.GuestID, fleet.Guest]
-	Jobs       Overlay[fleet.JobID, fleet.Job]
-	Moves      Overlay[fleet.MoveID, fleet.Move]
-	Migrations Overlay[fleet.MigrationID, fleet.Migration]
-	Users      Overlay[fleet.UserID, fleet.User]
-	Tokens     Overlay[fleet.TokenID, fleet.JoinToken]
+	Hosts       Overlay[fleet.HostID, fleet.Host]
+	Guests      Overlay[fleet.GuestID, fleet.Guest]
+	Jobs        Overlay[fleet.JobID, fleet.Job]
+	Moves       Overlay[fleet.MoveID, fleet.Move]
+	Migrations  Overlay[fleet.MigrationID, fleet.Migration]
+	Checkpoints Overlay[fleet.CheckpointID, fleet.Checkpoint]
+	Users       Overlay[fleet.UserID, fleet.User]
+	Tokens      Overlay[fleet.TokenID, fleet.JoinToken]
 }
 
 // ViewOf returns a snapshot's view without changes.
@@ -25,6 +26,7 @@ func (v *View) over(s fleet.Snapshot) *View {
 	v.Jobs.Reuse(s.Jobs)
 	v.Moves.Reuse(s.Moves)
 	v.Migrations.Reuse(s.Migrations)
+	v.Checkpoints.Reuse(s.Checkpoints)
 	v.Users.Reuse(s.Users)
 	v.Tokens.Reuse(s.Tokens)
 	return v

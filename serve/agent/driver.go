@@ -117,6 +117,28 @@ type Reclaimer interface {
 	Suspend(context.Context, fleet.GuestID) error
 }
 
+// Checkpointer is a driver that can write a running guest to files with a stop of
+// milliseconds, and make a guest from them.
+type Checkpointer interface {
+	// Arm prepares a checkpoint of a running guest into an empty folder. The guest runs on.
+	// After an error nothing is left of it.
+	Arm(ctx context.Context, g fleet.GuestID, folder string) error
+	// Cut suspends an armed guest. After an error the guest runs.
+	Cut(context.Context, fleet.GuestID) error
+	// Continue lets a cut guest run on; its memory as at the cut is written meanwhile. A second
+	// call is not an error.
+	Continue(context.Context, fleet.GuestID) error
+	// Saved waits until the folder has all of the cut. After an error the checkpoint is void
+	// and the guest runs.
+	Saved(context.Context, fleet.GuestID) (fleet.Saved, error)
+	// Disarm ends a checkpoint in any state; the guest runs. An unarmed or absent guest is not
+	// an error. After an error call again.
+	Disarm(context.Context, fleet.GuestID) error
+	// Restore makes a guest from a folder that a checkpoint was written to, on this or another
+	// host. The guest is suspended until Resume. After an error no trace of it is left.
+	Restore(ctx context.Context, t fleet.Task, folder string) error
+}
+
 // ResumeTimer is a driver that knows better than its caller when Resume let a guest run.
 type ResumeTimer interface {
 	// RanAgain returns when a guest that arrived here was resumed; zero: it did not, or that
