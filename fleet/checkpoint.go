@@ -24,6 +24,16 @@ func (id CheckpointID) Job() (JobID, bool) {
 	return JobID(job), true
 }
 
+// Number is the number in the ID; 0: it has none.
+func (id CheckpointID) Number() int {
+	_, number, _ := strings.Cut(string(id), "c")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // Check refuses a name that cannot be part of a path.
 func (id CheckpointID) Check() error {
 	if _, is := id.Job(); !is || len(id) > 64 {
@@ -98,7 +108,8 @@ type Checkpoint struct {
 	Request     RequestID        `json:"request,omitempty"`
 	Why         string           `json:"why"` // "asked for", "every 30m"
 	Phase       CheckpointPhase  `json:"phase"`
-	Guests      []CheckpointPart `json:"guests"` // by index
+	Guests      []CheckpointPart `json:"guests"`          // by index
+	Needs       []Abilities      `json:"needs,omitempty"` // what hosts must be like to make guests of it, without repetition
 	Begun       time.Time        `json:"begun"`
 	Since       time.Time        `json:"since"`          // when Phase last changed
 	Saved       time.Time        `json:"saved,omitzero"` // when the vaults first might have had something of it
@@ -128,6 +139,7 @@ type CheckpointPart struct {
 	Host     HostID        `json:"host"`                // its home
 	Vault    HostID        `json:"vault,omitempty"`     // where its state is kept, or is to be
 	Answered bool          `json:"answered,omitempty"`  // it has done what the phase is about
+	Needs    int           `json:"needs,omitempty"`     // in Checkpoint.Needs, from 1; 0: not known
 	Attempt  int           `json:"attempt,omitempty"`   // earlier attempts in this phase
 	Since    time.Time     `json:"since"`               // when Attempt last changed or the phase began
 	Manifest Digest        `json:"manifest,omitempty"`  // names the state in the vault; empty: not there yet

@@ -139,13 +139,14 @@ type Job struct {
 	Elsewhere   int      `json:"elsewhere,omitempty"`   // how often in a row its start failed because of a host
 	Avoid       []HostID `json:"avoid,omitempty"`       // the hosts because of which it did
 
-	Checkpoints    int          `json:"checkpoints,omitempty"`       // how many have been begun
-	NextCheckpoint time.Time    `json:"next_checkpoint,omitzero"`    // of its plan, while it runs
-	Newest         CheckpointID `json:"newest_checkpoint,omitempty"` // the newest that is kept
-	From           CheckpointID `json:"from,omitempty"`              // this incarnation begins at it; empty: at the beginning
-	RestartFrom    CheckpointID `json:"restart_from,omitempty"`      // what was asked for the next one
-	FromBeginning  bool         `json:"from_beginning,omitempty"`    // likewise
-	Suspending     bool         `json:"suspending,omitempty"`        // it is stopping, and is suspended afterwards
+	Checkpoints    int            `json:"checkpoints,omitempty"`       // how many have been begun
+	NextCheckpoint time.Time      `json:"next_checkpoint,omitzero"`    // of its plan, while it runs
+	Newest         CheckpointID   `json:"newest_checkpoint,omitempty"` // the newest that is kept
+	From           CheckpointID   `json:"from,omitempty"`              // this incarnation begins at it; empty: at the beginning
+	RestartFrom    CheckpointID   `json:"restart_from,omitempty"`      // what was asked for the next one
+	FromBeginning  bool           `json:"from_beginning,omitempty"`    // likewise
+	Unrestorable   []CheckpointID `json:"unrestorable,omitempty"`      // no guest could be made of a part of these
+	Suspending     bool           `json:"suspending,omitempty"`        // it is stopping, and is suspended afterwards
 }
 
 // Number is the number in a job's ID; 0: it has none.

@@ -29,6 +29,13 @@ var requests = map[fleet.RequestVerb]right{
 	fleet.Cancel:     ownJob,
 	fleet.RemoveJob:  ownJob,
 	fleet.SendSignal: ownJob,
+
+	fleet.MakeCheckpoint:   ownJob,
+	fleet.RemoveCheckpoint: ownJob, // whose checkpoint it is
+	fleet.Restart:          ownJob,
+	fleet.SuspendJob:       ownJob,
+	fleet.ResumeJob:        ownJob,
+
 	fleet.Migrate:    moveGuest,
 	fleet.CancelMove: moveGuest,
 	fleet.Drain:      admin,
@@ -124,6 +131,9 @@ func MayAsk(v View, r fleet.Request) string {
 	}
 	switch need {
 	case ownJob:
+		if job, named := r.Checkpoint.Job(); named { // the names of others' checkpoints open nothing
+			return v.jobs(r.By, r.Verb, r.Job, job)
+		}
 		return v.jobs(r.By, r.Verb, r.Job)
 	case ownHost:
 		if v.owns(r.By, r.Host) {
@@ -192,7 +202,14 @@ func (v View) jobs(by fleet.Caller, verb fleet.RequestVerb, ids ...fleet.JobID) 
 }
 
 var doing = map[fleet.RequestVerb]string{
-	fleet.Cancel:     "cancel",
+	fleet.Cancel: "cancel",
+
+	fleet.MakeCheckpoint:   "make a checkpoint of",
+	fleet.RemoveCheckpoint: "remove a checkpoint of",
+	fleet.Restart:          "restart",
+	fleet.SuspendJob:       "suspend",
+	fleet.ResumeJob:        "resume",
+
 	fleet.RemoveJob:  "remove",
 	fleet.SendSignal: "send signals to",
 	fleet.Migrate:    "move",

@@ -50,6 +50,14 @@ func TestEveryRequest(t *testing.T) {
 		{fleet.Request{Verb: fleet.Cancel, Job: "none"}, users}, // the answer says that there is none
 		{fleet.Request{Verb: fleet.RemoveJob, Job: "j1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.RemoveJob, Job: "j2"}, []string{"root", "grace"}},
+		{fleet.Request{Verb: fleet.MakeCheckpoint, Job: "j1"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.SuspendJob, Job: "j1"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.ResumeJob, Job: "j1"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.RemoveCheckpoint, Checkpoint: "j2c1"}, []string{"root", "grace"}},
+		{fleet.Request{Verb: fleet.RemoveCheckpoint, Job: "j1", Checkpoint: "j2c1"}, []string{"root"}},
+		{fleet.Request{Verb: fleet.Restart, Job: "j1"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.Restart, Job: "j1", Checkpoint: "j1c1"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.Restart, Job: "j1", Checkpoint: "j2c1"}, []string{"root"}}, // another's memory
 		{fleet.Request{Verb: fleet.SendSignal, Job: "j1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Migrate, Job: "j1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"}, []string{"root", "ada"}},

@@ -26,6 +26,7 @@ type State struct {
 	shown  map[fleet.JobID]map[fleet.HostID]bool // hosts that show a job's files to its guests
 	on     map[fleet.JobID][]fleet.HostID        // hosts of a job, in no order
 	told   map[fleet.GuestID][]fleet.HostID      // hosts that have a guest, by their facts; made when a guest is sought
+	grants map[fleet.HostID][]fleet.VaultGrant   // what others may do in a host's vault
 	envoys map[string]fleet.HostID               // by site; made when a host's peers are asked for
 	relays map[ways.Pair]fleet.HostID            // made then, too
 }
@@ -56,6 +57,7 @@ func New(s fleet.Snapshot) *State {
 			a.on[j.ID] = append(a.on[j.ID], host)
 		}
 	}
+	a.grants = grants(s)
 	return a
 }
 
@@ -90,6 +92,7 @@ func (a *State) Wanted(host fleet.HostID) fleet.Wanted {
 			w.Suspended = append(w.Suspended, id)
 		}
 	}
+	w.VaultGrants = a.grants[host]
 	for _, id := range a.jobs[host] {
 		w.Networks = append(w.Networks, a.network(a.s.Jobs[id], host))
 	}
@@ -202,7 +205,7 @@ func underlay(h fleet.Host) string { return cmp.Or(h.Facts.Address, h.Address) }
 func Jobs(s fleet.Snapshot) []fleet.Job {
 	out := make([]fleet.Job, 0, len(s.Jobs))
 	for _, j := range s.Jobs {
-		if j.State != fleet.JobEnded && j.State != fleet.JobPending {
+		if j.State != fleet.JobEnded && j.State != fleet.JobPending && j.State != fleet.JobSuspended {
 			out = append(out, j)
 		}
 	}

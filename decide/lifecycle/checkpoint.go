@@ -246,6 +246,6 @@ func Retained(all []fleet.Checkpoint, keep int) (old []fleet.Checkpoint) {
 			own = append(own, c)
 		}
 	}
-	slices.SortFunc(own, func(a, b fleet.Checkpoint) int { return a.Begun.Compare(b.Begun) })
+	slices.SortFunc(own, func(a, b fleet.Checkpoint) int { return cmp.Compare(a.ID.Number(), b.ID.Number()) })
 	return own[:max(len(own)-cmp.Or(keep, fleet.UsualKeep), 0)]
 }

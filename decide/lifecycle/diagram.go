@@ -54,17 +54,19 @@ A move is a gang of one or more migrations that switch together.
 	b.WriteString("\n## Guest\n\n")
 	guests := section[fleet.GuestState]{first: fleet.GuestStarting, stages: guestStages, arrows: guestArrows}
 	guests.edges = [][3]string{{"running", "moving", "depart"}, {"moving", "running", "finished or aborted"},
-		{"moving", "lost", "lost"}, {"starting", "stopping", "job stops"}, {"running", "stopping", "job stops"},
+		{"moving", "lost", "lost"}, {"starting", "stopping", "job stops"}, {"restored", "resuming", "all are"}, {"restoring", "stopping", "job stops"}, {"running", "stopping", "job stops"},
 		{"sought", "running", "a host runs it"}, {"sought", "lost", "no host runs it, or job stops"}}
 	guests.print(&b)
 	b.WriteString("\nWatch means: keep the guest and report its end. A host that takes the order resumes a guest that is suspended or held at the\nend of a copy; one that has taken it does so no more, since a switch may suspend the guest later.\n")
 	b.WriteString("\n## Job\n\n")
 	jobs := section[fleet.JobState]{first: fleet.JobStarting, stages: jobStages, arrows: jobArrows}
-	jobs.edges = [][3]string{{"starting", "running", "all guests run"}, {"starting", "stopping", "cancel, or a guest is gone"},
+	jobs.edges = [][3]string{{"stopping", "suspended", "all guests gone, to be suspended"}, {"suspended", "starting", "resumed, and there is room"},
+		{"starting", "running", "all guests run"}, {"starting", "stopping", "cancel, or a guest is gone"},
 		{"running", "stopping", "cancel, or a guest is gone"}, {"stopping", "ended", "all guests gone"}}
 	jobs.print(&b)
 	b.WriteString("\n")
 	rules(&b, jobRules)
+	printCheckpoints(&b)
 	printGone(&b)
 	b.WriteString("\n## Host\n\n| state | asked | becomes |\n| --- | --- | --- |\n")
 	for _, a := range hostArrows {

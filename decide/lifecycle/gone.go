@@ -16,6 +16,9 @@ import (
 // goneGuests says where the states of a guest that is not moving lead when its home is gone.
 var goneGuests = []struct{ in, to fleet.GuestState }{
 	{fleet.GuestStarting, fleet.GuestLost},
+	{fleet.GuestRestoring, fleet.GuestLost},
+	{fleet.GuestRestored, fleet.GuestLost},
+	{fleet.GuestResuming, fleet.GuestLost},
 	{fleet.GuestRunning, fleet.GuestLost},
 	{fleet.GuestStopping, fleet.GuestEnded}, // which is what was wanted
 }

@@ -15,6 +15,9 @@ const startTries = 2
 
 var guestStages = []stage[fleet.GuestState]{
 	{in: fleet.GuestStarting, verb: fleet.Start, at: "home"},
+	{in: fleet.GuestRestoring, verb: fleet.Restore, at: "home"},
+	{in: fleet.GuestRestored, says: "all guests of its job to be there"},
+	{in: fleet.GuestResuming, verb: fleet.Activate, at: "home"},
 	{in: fleet.GuestRunning, verb: fleet.Watch, at: "home"},
 	{in: fleet.GuestMoving, says: "its migration: finished and aborted lead to running, lost to lost"},
 	{in: fleet.GuestStopping, verb: fleet.Stop, at: "home"},
@@ -29,6 +32,14 @@ var guestArrows = []arrow[fleet.GuestState]{
 	{from: fleet.GuestStarting, on: fleet.Done, to: fleet.GuestRunning},
 	{from: fleet.GuestStarting, on: fleet.Failed, to: fleet.GuestEnded},
 	{from: fleet.GuestStarting, on: fleet.Unknown, to: fleet.GuestStarting, tries: startTries, last: fleet.GuestEnded},
+
+	{from: fleet.GuestRestoring, on: fleet.Done, to: fleet.GuestRestored},
+	{from: fleet.GuestRestoring, on: fleet.Failed, to: fleet.GuestEnded},
+	{from: fleet.GuestRestoring, on: fleet.Unknown, to: fleet.GuestRestoring, tries: startTries, last: fleet.GuestEnded},
+
+	{from: fleet.GuestResuming, on: fleet.Done, to: fleet.GuestRunning},
+	{from: fleet.GuestResuming, on: fleet.Failed, to: fleet.GuestEnded},
+	{from: fleet.GuestResuming, on: fleet.Unknown, to: fleet.GuestResuming, tries: moreTries, last: fleet.GuestEnded},
 
 	{from: fleet.GuestRunning, on: fleet.Done, to: fleet.GuestEnded},
 	{from: fleet.GuestRunning, on: fleet.Failed, to: fleet.GuestEnded},
@@ -69,6 +80,10 @@ func ending(g fleet.Guest, r fleet.Report) string {
 	switch g.State {
 	case fleet.GuestStarting:
 		return because(r, fmt.Sprintf("%s could not start it", g.Home))
+	case fleet.GuestRestoring:
+		return because(r, fmt.Sprintf("%s could not make it from %s", g.Home, g.From))
+	case fleet.GuestResuming:
+		return because(r, fmt.Sprintf("%s could not let it run", g.Home))
 	case fleet.GuestRunning:
 		if r.Outcome == fleet.Done {
 			return because(r, "it ended by itself")
@@ -87,7 +102,11 @@ func GuestOrder(g fleet.Guest) (fleet.Order, bool) {
 	if verb == "" {
 		return fleet.Order{}, false
 	}
-	return fleet.Order{Verb: verb, Host: g.Home, Job: g.Job, Guest: g.ID, Born: g.Born, Gen: g.Gen, Attempt: g.Attempt}, true
+	o := fleet.Order{Verb: verb, Host: g.Home, Job: g.Job, Guest: g.ID, Born: g.Born, Gen: g.Gen, Attempt: g.Attempt}
+	if verb == fleet.Restore {
+		o.Checkpoint, o.Peer = g.From, g.Vault
+	}
+	return o, true
 }
 
 // ToldToStop reports whether an order is the one by which a guest is stopped or was, in any of its
@@ -106,6 +125,19 @@ func Depart(g fleet.Guest, to fleet.HostID, move fleet.MoveID, at time.Time) (fl
 	}
 	g.State, g.Attempt, g.Since, g.Migration = fleet.GuestMoving, 0, at, m.ID
 	return g, enter(m, fleet.Preparing, at)
+}
+
+// resumeRestored lets the guests of a job run when the last of them has been made from a checkpoint: what one sends
+// meanwhile would wait for the others.
+func resumeRestored(guests []fleet.Guest, at time.Time) (resumed []fleet.Guest) {
+	for _, g := range guests {
+		if g.State != fleet.GuestRestored {
+			return nil
+		}
+		g.State, g.Attempt, g.Since = fleet.GuestResuming, 0, at
+		resumed = append(resumed, g)
+	}
+	return resumed
 }
 
 // FollowMigration updates the guest from its migration's phase. Home is the host that may
@@ -146,7 +178,9 @@ func Stop(g fleet.Guest, at time.Time) (fleet.Guest, bool) {
 	if g.State == fleet.GuestSought {
 		return Lose(g, "its job was over before any host said that it runs the guest", at), true
 	}
-	if g.State != fleet.GuestStarting && g.State != fleet.GuestRunning {
+	switch g.State {
+	case fleet.GuestStarting, fleet.GuestRestoring, fleet.GuestRestored, fleet.GuestResuming, fleet.GuestRunning:
+	default:
 		return g, false
 	}
 	g.State, g.Attempt, g.Since = fleet.GuestStopping, 0, at

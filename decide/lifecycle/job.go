@@ -12,6 +12,7 @@ var jobStages = []stage[fleet.JobState]{
 	{in: fleet.JobStarting, says: "all its guests to run"},
 	{in: fleet.JobRunning, verb: fleet.Run, at: "home of guest 0, unless a switch is under way there or it is sought"}, // End after a cancel
 	{in: fleet.JobStopping, says: "all its guests to be gone"},
+	{in: fleet.JobSuspended, says: "a person to resume it; it has a checkpoint to go on from, and no guests"},
 	{in: fleet.JobEnded, says: "nothing"},
 }
 
@@ -38,6 +39,11 @@ var jobRules = [][3]string{
 	{"stopping", "every guest has ended or is lost", "ended"},
 	{"stopping, to begin again", "cancel", "stopping (cancelled)"},
 	{"stopping, to begin again", "every guest has ended or is lost", "pending, as the next incarnation"},
+	{"running", "it is to be suspended, and a checkpoint for that is kept", "stopping, to be suspended"},
+	{"stopping, to be suspended", "every guest has ended or is lost", "suspended, as the next incarnation"},
+	{"suspended", "it is resumed", "pending"},
+	{"suspended", "cancel", "ended (cancelled)"},
+	{"ended", "it is to begin again, and its guests are known", "pending, as the next incarnation"},
 }
 
 // Job applies a report on the job's program. The second result is false if nothing
@@ -97,6 +103,11 @@ func SettleJob(j fleet.Job, guests []fleet.Guest, at time.Time) (fleet.Job, []fl
 	if j.State == fleet.JobStarting || j.State == fleet.JobRunning {
 		j = live(j, guests, at)
 	}
+	if j.State == fleet.JobStarting {
+		if resumed := resumeRestored(guests, at); len(resumed) == j.Spec.Guests {
+			return j, resumed, true
+		}
+	}
 	if j.State != fleet.JobStopping {
 		return j, nil, j.State != before
 	}
@@ -120,7 +131,8 @@ func SettleJob(j fleet.Job, guests []fleet.Guest, at time.Time) (fleet.Job, []fl
 type Tally struct {
 	All, Up, Over int
 	Moving        int // included in Up
-	Starting      int
+	Starting      int // or being restored or resumed
+	Restored      int
 	Sought        int
 }
 
@@ -128,8 +140,10 @@ type Tally struct {
 func (t *Tally) Count(in fleet.GuestState, by int) {
 	t.All += by
 	switch in {
-	case fleet.GuestStarting:
+	case fleet.GuestStarting, fleet.GuestRestoring, fleet.GuestResuming:
 		t.Starting += by
+	case fleet.GuestRestored:
+		t.Restored += by
 	case fleet.GuestSought:
 		t.Sought += by
 	case fleet.GuestRunning:
@@ -146,11 +160,11 @@ func (t *Tally) Count(in fleet.GuestState, by int) {
 func (t Tally) InLine(j fleet.Job) bool {
 	switch j.State {
 	case fleet.JobStarting:
-		return t.Over == 0 && t.Up < t.All
+		return t.Over == 0 && t.Up < t.All && t.Restored < t.All
 	case fleet.JobRunning:
 		return t.Over == 0
 	case fleet.JobStopping:
-		return t.Up+t.Starting+t.Sought == 0 && t.Over < t.All
+		return t.Up+t.Starting+t.Restored+t.Sought == 0 && t.Over < t.All
 	}
 	return true
 }
@@ -177,6 +191,8 @@ func live(j fleet.Job, guests []fleet.Guest, at time.Time) fleet.Job {
 	if j.State == fleet.JobStarting && up == len(guests) && up == j.Spec.Guests {
 		j.State, j.Since, j.Started, j.Attempt = fleet.JobRunning, at, at, 0
 		j.Elsewhere, j.Avoid = 0, nil
+		j.RestartFrom, j.FromBeginning = "", false
+		j = planCheckpoint(j, at, FirstCheckpoint)
 	}
 	return j
 }
@@ -186,12 +202,12 @@ func live(j fleet.Job, guests []fleet.Guest, at time.Time) fleet.Job {
 // second result is false if nothing changed.
 func Cancel(j fleet.Job, at time.Time, grace time.Duration, cause string) (fleet.Job, bool) {
 	switch {
-	case j.State == fleet.JobPending:
+	case j.State == fleet.JobPending, j.State == fleet.JobSuspended:
 		j.Result, j.Cause, j.Reason = fleet.JobCancelled, cause, ""
 		j.State, j.Since, j.Ended = fleet.JobEnded, at, at
 		return j, true
-	case j.State == fleet.JobStopping && j.Requeue:
-		j.Requeue, j.Result, j.Cause = false, fleet.JobCancelled, cause
+	case j.State == fleet.JobStopping && (j.Requeue || j.Suspending):
+		j.Requeue, j.Suspending, j.Result, j.Cause = false, false, fleet.JobCancelled, cause
 		return j, true
 	case j.State != fleet.JobStarting && j.State != fleet.JobRunning:
 		return j, false

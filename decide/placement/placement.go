@@ -7,6 +7,7 @@
 package placement
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,6 +27,7 @@ type Ask struct {
 	Except     []fleet.HostID // hosts not to consider
 	NoArrivals bool           // exclude hosts that are already a move's target
 	Alive      *Source        // set for a guest that must keep running when it moves
+	Restores   *Source        // set for a guest that is made from a checkpoint
 	Affinity   *Affinity      // its preferred site; nil: none
 
 	Directories []fleet.Directory // the job's, on that machine
@@ -222,7 +224,7 @@ func unable(able fleet.Abilities, has bool, a Ask) string {
 	case able.Trouble != "":
 		return fmt.Sprintf("cannot run guests of kind %s: %s", a.Kind, able.Trouble)
 	}
-	return unfitAlive(able, a)
+	return cmp.Or(unfitAlive(able, a), unfitRestored(able, a))
 }
 
 // unfitAlive says why a running guest could not keep running there.
@@ -230,7 +232,6 @@ func unfitAlive(able fleet.Abilities, a Ask) string {
 	if a.Alive == nil {
 		return ""
 	}
-	from := a.Alive.Needs
 	switch {
 	case a.Alive.PostCopy && !able.PostCopy && able.NoPostCopy != "":
 		return "cannot take in a guest by post-copy: " + able.NoPostCopy
@@ -240,15 +241,35 @@ func unfitAlive(able fleet.Abilities, a Ask) string {
 		return ""
 	case !able.Live:
 		return "cannot take in a running guest"
-	case !from.Live:
+	case !a.Alive.Needs.Live:
 		return fmt.Sprintf("%s, where it runs, cannot send a running guest", a.Alive.Host)
-	case from.Accelerator != able.Accelerator:
+	}
+	return unlike(able, a.Alive.Needs, sees(able, a) != "")
+}
+
+// unfitRestored says why a guest could not be made there from a checkpoint.
+func unfitRestored(able fleet.Abilities, a Ask) string {
+	switch {
+	case a.Restores == nil:
+		return ""
+	case !able.Checkpoint:
+		return "cannot make a guest from a checkpoint: " + cmp.Or(able.NoCheckpoint, "its agent does not say that it can")
+	case !a.Restores.Known:
+		return ""
+	}
+	return unlike(able, a.Restores.Needs, false)
+}
+
+// unlike says why programs that ran on a host with other abilities could not run on here. level: the guest sees a level
+// of CPU that is checked elsewhere.
+func unlike(able, from fleet.Abilities, level bool) string {
+	if from.Accelerator != able.Accelerator {
 		return fmt.Sprintf("runs guests by %s, the guest runs by %s", able.Accelerator, from.Accelerator)
 	}
 	if lacks := lacking(able.Processor, from.Processor); lacks != "" {
 		return fmt.Sprintf("has a processor without %s, which the guest's programs may use", lacks)
 	}
-	if sees(able, a) == "" && from.CPU != "" && able.CPU != "" && from.CPU != able.CPU {
+	if !level && from.CPU != "" && able.CPU != "" && from.CPU != able.CPU {
 		return fmt.Sprintf("shows guests the CPU %s, the guest sees %s", able.CPU, from.CPU)
 	}
 	return ""

@@ -55,6 +55,7 @@ func (d *draft) change() fleet.Changeset {
 func (d *draft) orders() []fleet.Order {
 	jobs, guests := d.concerned()
 	out := append(slices.Grow([]fleet.Order(nil), len(d.resend)+len(guests)), d.resend...)
+	out = slices.DeleteFunc(out, func(o fleet.Order) bool { return !d.cutWaits(o) })
 	before, now := make([]pending, 0, 2), make([]pending, 0, 2) // of one job or guest: an order names its subject
 	fresh := func() {
 		for _, p := range now {
@@ -62,6 +63,11 @@ func (d *draft) orders() []fleet.Order {
 				out = append(out, p.order)
 			}
 		}
+	}
+	for _, id := range d.concernedCheckpoints(guests) {
+		was, c := d.base.Checkpoints[id], d.Checkpoints.At(id)
+		before, now = checkpointOrders(before[:0], &was, d.guestBefore), checkpointOrders(now[:0], &c, d.Guests.At)
+		fresh()
 	}
 	for _, id := range guests {
 		was, g := d.base.Guests[id], d.Guests.At(id)
@@ -87,6 +93,34 @@ func (d *draft) orders() []fleet.Order {
 
 // migration returns a migration as it was before this Step.
 func (d *draft) migration(id fleet.MigrationID) fleet.Migration { return d.base.Migrations[id] }
+
+// guestBefore returns a guest as it was before this Step.
+func (d *draft) guestBefore(id fleet.GuestID) fleet.Guest { return d.base.Guests[id] }
+
+// cutWaits is false for an order about a checkpoint that nothing waits for any more: a host may be gone since it was last tried.
+func (d *draft) cutWaits(o fleet.Order) bool {
+	if o.Checkpoint == "" || o.Verb == fleet.Restore {
+		return true
+	}
+	c := d.Checkpoints.At(o.Checkpoint)
+	return slices.ContainsFunc(checkpointOrders(nil, &c, d.Guests.At), func(p pending) bool { return p.order == o })
+}
+
+// concernedCheckpoints names the checkpoints whose orders may have changed, without duplicates.
+func (d *draft) concernedCheckpoints(guests []fleet.GuestID) (out []fleet.CheckpointID) {
+	for i := range d.Checkpoints.Changes() {
+		if c := &d.Checkpoints.Changes()[i]; !c.Gone {
+			out = append(out, c.ID)
+		}
+	}
+	for _, id := range guests {
+		if g := d.Guests.At(id); g.State != d.base.Guests[id].State {
+			out = append(out, d.l.CheckpointsOf(g.Job)...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
 
 // concerned names the jobs that changed, and the guests whose orders may have changed,
 // without duplicates.
@@ -232,9 +266,17 @@ func (d *draft) settleJob(id fleet.JobID) {
 		return
 	}
 	guests := d.guestsOf(j)
+	was := j.State
 	j, stopped, changed := lifecycle.SettleJob(j, guests, d.at)
 	if changed {
 		d.Jobs.Put(id, j)
+		if newest := d.newest(j); newest != j.Newest { // one cannot be restored
+			j = lifecycle.CheckpointOver(j, fleet.Checkpoint{Incarnation: -1}, newest, 0, d.at)
+			d.Jobs.Put(id, j)
+		}
+		if was != j.State && j.State == fleet.JobEnded && j.Result == fleet.JobFinished {
+			d.endCheckpoints(id, false, "its job has finished")
+		}
 		d.freed = d.freed || j.State == fleet.JobEnded
 	}
 	for _, g := range stopped {

@@ -240,6 +240,10 @@ func (e *explainer) job(j fleet.Job) []string {
 	if j.Incarnation > 0 {
 		say("It has begun again %s; what earlier ones still write is refused.", times(j.Incarnation))
 	}
+	out = append(out, e.checkpoints(j)...)
+	if j.State == fleet.JobSuspended {
+		return out
+	}
 	if j.State == fleet.JobEnded {
 		return append(out, e.limitsReached(j)...)
 	}
@@ -250,15 +254,38 @@ func (e *explainer) job(j fleet.Job) []string {
 		return append(out, e.queued(j)...)
 	}
 	if j.Requeue {
-		say("It begins again from its beginning when its guests have ended and there is room.")
+		where := "from its beginning"
+		if from := cmp.Or(j.RestartFrom, j.Newest); from != "" && !j.FromBeginning {
+			where = "from checkpoint " + string(from)
+		}
+		say("It begins again %s when its guests have ended and there is room.", where)
 	}
 	say("Its files (%s) are served by %s, on network %d.", strings.Join(directories(j.Spec), ", "), j.ShareHost, j.Subnet)
 	out = append(out, e.reached(j)...)
 	if unheard := placement.Unheard(e.s, j.ShareHost, e.s.At); unheard > 0 {
 		say("%s has not been heard from for %s; programs that use files wait, and go on when it is back. Start the agent there again.", j.ShareHost, unheard.Round(time.Second))
 	}
+	words, waiting := e.whereabouts(j)
+	out = append(out, words...)
+	switch j.State {
+	case fleet.JobStarting:
+		then := "its program starts in guest 0"
+		if j.From != "" {
+			then = "all run on together"
+		}
+		say("It waits for %s to come up; then %s.", counted(waiting, "guest"), then)
+	case fleet.JobStopping:
+		say("It waits for %s to end; then the job has ended.", counted(waiting, "guest"))
+	case fleet.JobRunning:
+		say("Its program runs in guest 0; when it ends, the guests are stopped.")
+	}
+	return out
+}
+
+// whereabouts says where a job's guests are, and how many of them it waits for.
+func (e *explainer) whereabouts(j fleet.Job) (out []string, waiting int) {
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	at := map[fleet.HostID][]string{}
-	waiting := 0
 	var homes []fleet.HostID
 	for _, id := range desired.GuestIDs(j) {
 		g, ok := e.s.Guests[id]
@@ -273,7 +300,7 @@ func (e *explainer) job(j fleet.Job) []string {
 			word += fmt.Sprintf(" (%s)", g.State)
 		}
 		at[g.Home] = append(at[g.Home], word)
-		if (j.State == fleet.JobStarting && g.State == fleet.GuestStarting) || j.State == fleet.JobStopping {
+		if (j.State == fleet.JobStarting && g.State != fleet.GuestRunning) || j.State == fleet.JobStopping {
 			waiting++
 		}
 	}
@@ -283,15 +310,7 @@ func (e *explainer) job(j fleet.Job) []string {
 			out = append(out, e.unheard(h, j.ID, unheard))
 		}
 	}
-	switch j.State {
-	case fleet.JobStarting:
-		say("It waits for %s to come up; then its program starts in guest 0.", counted(waiting, "guest"))
-	case fleet.JobStopping:
-		say("It waits for %s to end; then the job has ended.", counted(waiting, "guest"))
-	case fleet.JobRunning:
-		say("Its program runs in guest 0; when it ends, the guests are stopped.")
-	}
-	return out
+	return out, waiting
 }
 
 func result(j fleet.Job) string {

@@ -17,7 +17,7 @@ func Pending(s fleet.Snapshot) []fleet.Order {
 	var waits []pending
 	of := func(id fleet.MigrationID) fleet.Migration { return s.Migrations[id] }
 	for _, j := range s.Jobs {
-		if j.State == fleet.JobEnded || j.State == fleet.JobPending {
+		if j.State == fleet.JobEnded || j.State == fleet.JobPending || j.State == fleet.JobSuspended {
 			continue
 		}
 		for i, id := range desired.GuestIDs(j) {
@@ -27,6 +27,9 @@ func Pending(s fleet.Snapshot) []fleet.Order {
 			}
 			waits = guestOrders(waits, &g, of)
 		}
+	}
+	for _, c := range s.Checkpoints {
+		waits = checkpointOrders(waits, &c, func(id fleet.GuestID) fleet.Guest { return s.Guests[id] })
 	}
 	out := make([]fleet.Order, len(waits))
 	for i := range waits {
@@ -43,12 +46,29 @@ func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 	if o.Guest == "" && t.Job.Spec.Guests > 0 { // a job's own orders are about its guest 0
 		t.Guest = s.Guests[desired.GuestID(t.Job.ID, 0)]
 	}
+	if o.Checkpoint != "" && o.Verb != fleet.Drop {
+		t.Deposit = depositOf(s, o)
+	}
 	if o.Migration != "" {
 		m := s.Migrations[o.Migration]
 		t.Listen, t.Orphan = m.Listen, m.Orphan
 		t.Limits = decided(copyLimits(state.ViewOf(s), m), m)
 	}
 	return t
+}
+
+// depositOf says where the state of an order's guest goes to, or comes from.
+func depositOf(s fleet.Snapshot, o fleet.Order) *fleet.Deposit {
+	out := fleet.Deposit{Vault: o.Peer}
+	if v := s.Hosts[o.Peer].Facts.Vault; v != nil && o.Peer != o.Host {
+		out.Address = v.Listen
+	}
+	for _, p := range s.Checkpoints[o.Checkpoint].Guests {
+		if p.Guest == o.Guest {
+			out.Manifest = p.Manifest
+		}
+	}
+	return &out
 }
 
 // copyLimits are the limits of one copy of a move. Copies from one host share the

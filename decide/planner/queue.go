@@ -99,7 +99,8 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 		q.over = true
 		return
 	}
-	a := d.wanting(j)
+	from, _ := d.origin(j)
+	a := asksFrom(d.wanting(j), from, j.Spec.Guests)[0]
 	ids := d.candidates(a)
 	if len(j.Avoid) > 0 && !d.holds(ids, a, j.Spec.Guests) {
 		a.Except = d.uncleared(j) // better on those that failed than nowhere
@@ -110,7 +111,7 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 		if stuck < 0 && d.beginJob(q, j, chosen) {
 			return
 		}
-		if stuck == 0 && len(a.Only)+len(a.Except) == 0 {
+		if stuck == 0 && len(a.Only)+len(a.Except) == 0 && a.Restores == nil {
 			q.full = append(q.full, j.Spec)
 		}
 	}
@@ -192,7 +193,8 @@ func (d *draft) find(q *queueing, j fleet.Job, a placement.Ask) ([]placement.Cho
 	for id := range q.closed {
 		room.Reserve(id, fleet.Resources{MemoryBytes: math.MaxInt64 / 4})
 	}
-	asks, all := slices.Repeat([]placement.Ask{a}, j.Spec.Guests), make([]fleet.Guest, j.Spec.Guests)
+	from, _ := d.origin(j)
+	asks, all := asksFrom(a, from, j.Spec.Guests), make([]fleet.Guest, j.Spec.Guests)
 	for i := range all {
 		all[i].Index = i
 	}
@@ -202,8 +204,12 @@ func (d *draft) find(q *queueing, j fleet.Job, a placement.Ask) ([]placement.Cho
 
 // beginJob starts a waiting job where there is room. false: it lacks something else.
 func (d *draft) beginJob(q *queueing, j fleet.Job, chosen []placement.Choice) bool {
+	from, waits := d.origin(j)
 	share, reason := d.shareHost(j.Spec, chosen)
-	net, free := d.subnet()
+	net, free := d.networkFor(from)
+	if waits != "" {
+		return false
+	}
 	if reason != "" || !free {
 		return false
 	}
@@ -212,7 +218,10 @@ func (d *draft) beginJob(q *queueing, j fleet.Job, chosen []placement.Choice) bo
 		q.plan.TakeRoom(c.Host, j.Spec.Need.MemoryBytes, wholeTime(j.Spec))
 		d.room().Reserve(c.Host, j.Spec.Need)
 	}
-	d.counters().NextSubnet = (net + 1) % (fleet.MaxSubnet + 1)
+	if from.ID == "" {
+		d.counters().NextSubnet = (net + 1) % (fleet.MaxSubnet + 1)
+	}
+	j.From = from.ID
 	j = lifecycle.BeginJob(j, net, share, d.at)
 	if j.MTU = 0; d.base.Cluster.Encryption.On() {
 		j.MTU = d.base.Cluster.Encryption.GuestMTU()
@@ -220,11 +229,11 @@ func (d *draft) beginJob(q *queueing, j fleet.Job, chosen []placement.Choice) bo
 	d.Jobs.Put(j.ID, j)
 	for i, id := range desired.GuestIDs(j) {
 		gen := d.Guests.At(id).Gen + 1 // of an earlier incarnation: hosts refuse what it was ordered
-		d.Guests.Put(id, fleet.Guest{
-			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: gen, Born: j.Born,
+		d.Guests.Put(id, begun(fleet.Guest{
+			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, Home: chosen[i].Host, Gen: gen, Born: j.Born,
 			Since: d.at, Need: j.Spec.Need, Image: j.Digest, Reason: chosen[i].Reason,
 			Shape: topology.For(d.base.Hosts, chosen[i].Host, chosen[i].Kind, j.Spec),
-		})
+		}, from, i))
 	}
 	return true
 }
@@ -302,8 +311,14 @@ func (q *queueing) why(d *draft, j fleet.Job) waiting {
 	if r, has := q.reserved[j.ID]; has {
 		w.at = &r
 	}
-	a := d.wanting(j)
-	_, stuck := d.room().Clone().PlaceAll(slices.Repeat([]placement.Ask{a}, j.Spec.Guests))
+	from, waits := d.origin(j)
+	if waits != "" {
+		w.reason, w.at = waits, nil
+		return w
+	}
+	asks := asksFrom(d.wanting(j), from, j.Spec.Guests)
+	a := asks[0]
+	_, stuck := d.room().Clone().PlaceAll(asks)
 	if stuck < 0 {
 		w.reason = "there is room, but jobs before it need it"
 		return w

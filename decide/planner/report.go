@@ -39,6 +39,9 @@ func (d *draft) report(r fleet.Report) error {
 	if d.rebooted(r) {
 		r.Cause, r.AtFault = fmt.Sprintf("%s was rebooted", r.Order.Host), true
 	}
+	if r.Order.Checkpoint != "" && r.Order.Verb != fleet.Restore {
+		return d.reportCheckpoint(r)
+	}
 	if r.Order.Migration == "" && r.Order.Verb != fleet.Run && r.Order.Verb != fleet.End {
 		return d.reportGuest(r)
 	}
@@ -77,7 +80,7 @@ func (d *draft) reportMigration(r fleet.Report) error {
 	if err != nil || !changed {
 		return err
 	}
-	members, _ = lifecycle.Start(members, d.left, d.at)
+	members, _ = d.startCopies(members)
 	d.recordGang(m.Move, members)
 	return nil
 }

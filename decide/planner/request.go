@@ -24,6 +24,14 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.cancel(r)
 	case fleet.RemoveJob:
 		return d.removeJob(r)
+	case fleet.MakeCheckpoint, fleet.SuspendJob:
+		return d.makeCheckpoint(r)
+	case fleet.RemoveCheckpoint:
+		return d.removeCheckpoint(r)
+	case fleet.Restart:
+		return d.restartJob(r)
+	case fleet.ResumeJob:
+		return d.resumeJob(r)
 	case fleet.SendSignal:
 		return d.signal(r)
 	case fleet.Migrate:
@@ -175,6 +183,8 @@ func (d *draft) signal(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s", err)
 	}
 	switch j.State {
+	case fleet.JobSuspended:
+		return refuse(r, "job %s is suspended; `pagurus resume %s` lets it go on", j.ID, j.ID)
 	case fleet.JobPending:
 		return refuse(r, "job %s waits for room; send it signals once its program runs", j.ID)
 	case fleet.JobStarting:

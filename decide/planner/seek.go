@@ -66,8 +66,10 @@ func (p *Planner) Restore(s fleet.Snapshot, backup, at time.Time, times int) fle
 		}
 	}
 	for id, j := range s.Jobs {
-		if j.Requeue { // it may have been begun again since
-			j.Requeue = false
+		j.Checkpoints += more // names that vaults may have seen since
+		d.Jobs.Put(id, j)
+		if j.Requeue || j.Suspending { // it may have been begun again since
+			j.Requeue, j.Suspending = false, false
 			j.Cause = strings.TrimPrefix(j.Cause+"; ", "; ") + cause + ", and so it is not begun again by itself"
 			d.Jobs.Put(id, j)
 		}
@@ -75,6 +77,12 @@ func (p *Planner) Restore(s fleet.Snapshot, backup, at time.Time, times int) fle
 			d.Jobs.Put(id, j)
 		}
 		d.settleJob(id)
+	}
+	for _, c := range s.Checkpoints {
+		if c.Phase.Traits().Forward {
+			c, _ = lifecycle.RemoveCheckpoint(c, cause, at)
+			d.Checkpoints.Put(c.ID, c)
+		}
 	}
 	for id, h := range s.Hosts { // they may have longer leases since, or none
 		if h.Lease > 0 {

@@ -47,6 +47,7 @@ func (d *draft) tick() error {
 		return err
 	}
 	d.bereave()
+	d.checkpoints()
 	d.noRetry = false // these hosts were silent, so waiting longer gains nothing
 	d.conduct()
 	d.dequeue()
@@ -93,6 +94,10 @@ func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 		g := d.base.Guests[id]
 		waits = guestOrders(waits, &g, d.migration)
 	}
+	for _, id := range d.l.Working() {
+		c := d.base.Checkpoints[id]
+		waits = checkpointOrders(waits, &c, d.guestBefore)
+	}
 	for _, p := range waits {
 		out := d.at.Sub(p.since)
 		if cause := d.whyUnknown(p.order, d.listened(p.since)); cause != "" {
@@ -135,6 +140,9 @@ func (d *draft) whyUnknown(o fleet.Order, out time.Duration) string {
 		return ""
 	}
 	if unheard := placement.Unheard(d.base, o.Host, d.at); unheard > 0 {
+		if o.Verb == fleet.Drop && o.Gen == 0 { // its vault has it still when it is back
+			return ""
+		}
 		if out < askAgain || d.leased(o.Host) && slices.Contains(untilGone, o.Verb) {
 			return ""
 		}
@@ -172,6 +180,7 @@ func (d *draft) forgetJobs() {
 // forgetJob removes a job with its guests and moves.
 func (d *draft) forgetJob(id fleet.JobID) {
 	d.forgetGuestsOf(id)
+	d.endCheckpoints(id, true, "its job was forgotten")
 	d.Jobs.Drop(id)
 }
 

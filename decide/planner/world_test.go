@@ -41,6 +41,8 @@ type world struct {
 	wire    []fleet.Order                             // sent, not answered
 	log     []fleet.Order
 
+	points points // what hosts and vaults have of checkpoints
+
 	restored int // how often an older state was put in place
 }
 
@@ -49,7 +51,7 @@ func newWorld(t checker, hosts ...fleet.HostID) *world {
 		t: t, p: &Planner{}, s: fleet.NewSnapshot(), now: t0, silent: map[fleet.HostID]bool{}, cutAt: map[fleet.HostID]time.Time{},
 		guests: map[fleet.HostID]map[fleet.GuestID]fleet.RunState{}, whole: map[fleet.HostID]map[fleet.GuestID]bool{},
 		missing: map[fleet.GuestID]fleet.HostID{}, exited: map[fleet.JobID]bool{}, refused: map[fleet.Order]bool{},
-		saw: map[fleet.HostID]map[fleet.GuestID]uint64{},
+		saw: map[fleet.HostID]map[fleet.GuestID]uint64{}, points: points{guests: map[fleet.GuestID]string{}, vaults: map[string]fleet.HostID{}, dropped: map[string]bool{}},
 	}
 	w.s.At, w.s.LedSince = t0, t0
 	for _, id := range hosts {
@@ -59,7 +61,8 @@ func newWorld(t checker, hosts ...fleet.HostID) *world {
 		h := w.s.Hosts[id]
 		h.Facts = fleet.Facts{
 			Machine: "machine", Address: "192.0.2." + string(id[len(id)-1:]), Capacity: fleet.Resources{CPUs: 4, MemoryBytes: 2 << 30},
-			Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, PostCopy: true, Preempt: true, Accelerator: "tcg"}},
+			Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, PostCopy: true, Preempt: true, Checkpoint: true, Accelerator: "tcg"}},
+			Vault:     &fleet.VaultFacts{Listen: "192.0.2." + string(id[len(id)-1:]) + ":7462", FreeBytes: 100 << 30},
 		}
 		w.s.Hosts[id] = h
 		w.lease(id, aLease)
@@ -221,6 +224,12 @@ func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 	if w.refused[o] {
 		return no("refused before")
 	}
+	if o.Checkpoint != "" {
+		return w.carryCheckpoint(o)
+	}
+	if w.standsCut(o) {
+		return r, false
+	}
 	if o.Gen < w.saw[o.Host][o.Guest] {
 		return no("too old")
 	}
@@ -335,6 +344,9 @@ func (w *world) answerAll() {
 	w.t.Helper()
 	for range 10000 {
 		i := slices.IndexFunc(w.wire, func(o fleet.Order) bool {
+			if w.standsCut(o) {
+				return false
+			}
 			if o.Verb == fleet.Watch && w.guests[o.Host][o.Guest] == fleet.Running {
 				return false
 			}
@@ -405,16 +417,16 @@ func (w *world) sound() {
 	for _, j := range w.s.Jobs {
 		for _, id := range desired.GuestIDs(j) {
 			g, ok := w.s.Guests[id]
-			if never := j.State == fleet.JobPending || j.State == fleet.JobEnded && j.ShareHost == ""; !ok && never {
+			if never := j.State == fleet.JobPending || j.State == fleet.JobSuspended || j.State == fleet.JobEnded && j.ShareHost == ""; !ok && never {
 				continue
 			}
 			if !ok {
 				w.t.Fatalf("%s has lost its guest %s", j.ID, id)
 			}
-			if (j.State == fleet.JobEnded || j.State == fleet.JobPending) && !g.State.Ended() {
+			if (j.State == fleet.JobEnded || j.State == fleet.JobPending || j.State == fleet.JobSuspended) && !g.State.Ended() {
 				w.t.Fatalf("%s has ended and %s is %s", j.ID, id, g.State)
 			}
-			if j.State != fleet.JobEnded && j.State != fleet.JobStopping && j.State != fleet.JobPending && g.State.Ended() {
+			if j.State != fleet.JobEnded && j.State != fleet.JobStopping && j.State != fleet.JobPending && j.State != fleet.JobSuspended && g.State.Ended() {
 				w.t.Fatalf("%s is %s and %s is %s", j.ID, j.State, id, g.State)
 			}
 		}
@@ -448,11 +460,13 @@ func (w *world) soundOrders() {
 			run[o.Job]++
 			continue
 		}
-		own[o.Guest]++
+		if o.Checkpoint == "" || o.Verb == fleet.Restore {
+			own[o.Guest]++
+		}
 	}
 	for _, g := range w.s.Guests {
 		want := 1
-		if phase := w.s.Migrations[g.Migration].Phase; g.State.Ended() || g.State == fleet.GuestSought || phase == fleet.Ready || phase == fleet.Waiting {
+		if phase := w.s.Migrations[g.Migration].Phase; g.State.Ended() || g.State == fleet.GuestSought || g.State == fleet.GuestRestored || phase == fleet.Ready || phase == fleet.Waiting {
 			want = 0
 		}
 		if own[g.ID] != want {

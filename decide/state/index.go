@@ -174,10 +174,7 @@ func (l *Index) Commit(c fleet.Changeset, revision int64) {
 		l.snap.Migrations = own(l.snap.Migrations, &l.shared.migrations)
 		apply(l.snap.Migrations, c.Migrations, c.GoneMigrations, func(m fleet.Migration) fleet.MigrationID { return m.ID }, l.migration)
 	}
-	if len(c.Checkpoints)+len(c.GoneCheckpoints) > 0 {
-		l.snap.Checkpoints = own(l.snap.Checkpoints, &l.shared.checkpoints)
-		apply(l.snap.Checkpoints, c.Checkpoints, c.GoneCheckpoints, func(c fleet.Checkpoint) fleet.CheckpointID { return c.ID }, l.checkpoint)
-	}
+	l.commitCheckpoints(c)
 	if len(c.Users)+len(c.GoneUsers)+len(c.Tokens)+len(c.GoneTokens) > 0 { // few and seldom: copied
 		members := l.snap.Apply(fleet.Changeset{Users: c.Users, GoneUsers: c.GoneUsers, Tokens: c.Tokens, GoneTokens: c.GoneTokens}, revision)
 		l.snap.Users, l.snap.Tokens = members.Users, members.Tokens
@@ -387,7 +384,11 @@ func (l *Index) wait(g *fleet.Guest, waits bool) {
 // waits reports whether a guest waits for the first answer to its own order; restless,
 // whether it waits for any other except a standing one.
 func waits(g *fleet.Guest) bool {
-	return (g.State == fleet.GuestStarting || g.State == fleet.GuestStopping) && g.Attempt == 0
+	switch g.State {
+	case fleet.GuestStarting, fleet.GuestRestoring, fleet.GuestResuming, fleet.GuestStopping:
+		return g.Attempt == 0
+	}
+	return false
 }
 
 func restless(g *fleet.Guest) bool {
@@ -439,14 +440,9 @@ func (l *Index) job(j fleet.Job, by int) {
 		}
 		return
 	}
-	if j.State != fleet.JobPending {
+	if j.State != fleet.JobPending && j.State != fleet.JobSuspended {
 		add(l.subnets, j.Subnet, by)
 	}
-}
-
-func (l *Index) checkpoint(c fleet.Checkpoint, by int) {
-	list(l.checkpoints, c.Job, c.ID, by)
-	set(l.working, c.ID, by > 0 && c.Phase.Open())
 }
 
 func (l *Index) move(v fleet.Move, by int) {

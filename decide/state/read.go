@@ -99,23 +99,6 @@ func (l *Index) Restless(since time.Time) ([]fleet.JobID, []fleet.GuestID) {
 	return collect(nil, l.refused), guests
 }
 
-// CheckpointsOf returns a job's checkpoints, unordered.
-func (l *Index) CheckpointsOf(id fleet.JobID) []fleet.CheckpointID { return l.checkpoints[id] }
-
-// Working returns the checkpoints that are due, or that hosts or vaults work on, sorted by ID.
-func (l *Index) Working() []fleet.CheckpointID { return names(l.working) }
-
-// Planned returns the running jobs whose plan has a checkpoint made by now.
-func (l *Index) Planned(at time.Time) (out []fleet.JobID) {
-	for _, j := range l.planned {
-		if j.at.After(at) {
-			break
-		}
-		out = append(out, j.id)
-	}
-	return out
-}
-
 // Tally counts a job's guests.
 func (l *Index) Tally(id fleet.JobID) lifecycle.Tally { return l.tallies[id] }
 

@@ -1,0 +1,69 @@
+package planner
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// checkpoints says what is kept of a job, what is being made, and where it would go on.
+func (e *explainer) checkpoints(j fleet.Job) (out []string) {
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	var all []fleet.Checkpoint
+	for _, c := range e.s.Checkpoints {
+		if c.Job == j.ID && !c.Phase.Ended() {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b fleet.Checkpoint) int { return cmp.Compare(a.ID.Number(), b.ID.Number()) })
+	for _, c := range all {
+		switch {
+		case c.Phase == fleet.Kept:
+			bytes, _ := c.Bytes()
+			say("Checkpoint %s has been kept %s (%d MiB, on %s); it suspended guests for %s at most.", c.ID, e.since(c.Ended), bytes>>20,
+				fleet.Enumerate(hostNames(vaultsOf(c)), "and"), c.Stop().Round(time.Millisecond))
+		case c.Phase.Traits().Verb == "":
+			say("Checkpoint %s is %s: it waits for %s.", c.ID, c.Phase, c.Phase.Traits().Label)
+		default:
+			say("Checkpoint %s is %s: it waits for %s.", c.ID, c.Phase, strings.Join(unanswered(c), ", "))
+		}
+	}
+	if next := j.NextCheckpoint; !next.IsZero() && j.State == fleet.JobRunning {
+		say("Its next checkpoint is due in %s.", fleet.ShortDuration(max(next.Sub(e.s.At), 0).Round(time.Second)))
+	}
+	switch {
+	case j.State == fleet.JobSuspended:
+		say("It goes on from %s when it is resumed: `pagurus resume %s`.", j.From, j.ID)
+	case j.From != "" && j.State != fleet.JobPending:
+		say("It began at checkpoint %s.", j.From)
+	case j.From != "":
+		say("It begins at checkpoint %s.", j.From)
+	}
+	return out
+}
+
+// unanswered says which hosts a checkpoint waits for.
+func unanswered(c fleet.Checkpoint) (out []string) {
+	for _, p := range c.Guests {
+		at := p.Host
+		if c.Phase.Traits().AtVault {
+			at = p.Vault
+		}
+		if !p.Answered {
+			out = append(out, fmt.Sprintf("%s to %s %s", at, c.Phase.Traits().Verb, p.Guest))
+		}
+	}
+	return out
+}
+
+func vaultsOf(c fleet.Checkpoint) (out []fleet.HostID) {
+	for _, p := range c.Guests {
+		out = append(out, p.Vault)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
