@@ -131,6 +131,21 @@ type CheckpointPlan struct {
 	Keep  int           `json:"keep,omitempty"`     // how many are kept; 0: UsualKeep
 }
 
+// LeastInterval is the shortest time between checkpoints that a plan may name.
+const LeastInterval = 10 * time.Second
+
+// Refused says what is wrong with a plan; empty: nothing.
+func (p CheckpointPlan) Refused() string {
+	const mostKeep = 100
+	switch {
+	case p.Every != 0 && p.Every < LeastInterval:
+		return fmt.Sprintf("every=%s is too often: give %s or more", p.Every, LeastInterval)
+	case p.Keep < 0 || p.Keep > mostKeep:
+		return fmt.Sprintf("keep=%d: between 1 and %d are kept", p.Keep, mostKeep)
+	}
+	return ""
+}
+
 // CheckpointPart is one guest of a checkpoint.
 type CheckpointPart struct {
 	Guest    GuestID       `json:"guest"`
@@ -183,6 +198,22 @@ type KeptState struct {
 	Bytes    int64         `json:"bytes"`
 	NewBytes int64         `json:"new_bytes"` // by which the vault grew
 	Stop     time.Duration `json:"stop_ns"`
+}
+
+// mostKept bounds what a host can say of a guest's state.
+const mostKept = 1 << 50
+
+// Refused says what is impossible in what a host says of a state that it has saved; empty: nothing.
+func (k *KeptState) Refused() string {
+	switch {
+	case k == nil || k.Manifest == "":
+		return "does not say what it has saved"
+	case !strings.HasPrefix(string(k.Manifest), "sha256-") || len(k.Manifest) > 128:
+		return "names what it has saved in a way that is not a digest"
+	case k.Bytes < 0 || k.Bytes > mostKept || k.NewBytes < 0 || k.NewBytes > mostKept || k.Stop < 0 || k.Stop > time.Hour:
+		return fmt.Sprintf("says that it has saved %d bytes, %d of them new, and suspended the guest for %s", k.Bytes, k.NewBytes, k.Stop)
+	}
+	return ""
 }
 
 // VaultFacts is what an agent says of its host's vault.

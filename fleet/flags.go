@@ -22,9 +22,10 @@ const (
 	MemFlag     = "mem"      // of run: memory of each guest
 	NoTraceFlag = "no-trace" // of run
 
-	NowFlag      = "now"      // of run: do not wait for room
-	RestartsFlag = "restarts" // of run
-	TimeFlag     = "time"     // of run: how long its program may run
+	CheckpointFlag = "checkpoint" // of run
+	NowFlag        = "now"        // of run: do not wait for room
+	RestartsFlag   = "restarts"   // of run
+	TimeFlag       = "time"       // of run: how long its program may run
 
 	BandwidthFlag   = "bandwidth"    // of migrate, drain and agent
 	CompressFlag    = "compress"     // of migrate and drain

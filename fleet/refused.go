@@ -56,6 +56,8 @@ func (s JobSpec) Refused() string {
 		return fmt.Sprintf("there is no kind of guest %q; use %s", s.Kind, Enumerate(append([]string{string(Auto)}, KindNames()...), "or"))
 	case s.Time < 0 || s.Time > MostTime:
 		return fmt.Sprintf("--"+TimeFlag+" %s is no limit: give one from 1s to %s, or none", ShortDuration(s.Time), ShortDuration(MostTime))
+	case s.Checkpoint != nil && s.Checkpoint.Refused() != "":
+		return "--" + CheckpointFlag + ": " + s.Checkpoint.Refused()
 	case s.Restarts < 0 || s.Restarts > MostRestarts:
 		return fmt.Sprintf("--"+RestartsFlag+" %d: a job may begin again up to %d times", s.Restarts, MostRestarts)
 	case !s.Class.Known():

@@ -117,11 +117,11 @@ func Checkpoint(c fleet.Checkpoint, r fleet.Report) (fleet.Checkpoint, bool, err
 	if p.Attempt, p.Since = attempt, r.At; to == c.Phase {
 		return c, true, nil
 	}
-	if r.Outcome == fleet.Done && r.Kept != nil && c.Phase == fleet.Saving {
+	if c.Phase == fleet.Saving && r.Outcome == fleet.Done {
+		if wrong := r.Kept.Refused(); wrong != "" {
+			return release(c, fmt.Sprintf("%s %s", r.Order.Host, wrong), r.At), true, nil
+		}
 		p.Manifest, p.Bytes, p.NewBytes, p.Stop = r.Kept.Manifest, r.Kept.Bytes, r.Kept.NewBytes, r.Kept.Stop
-	}
-	if c.Phase == fleet.Saving && r.Outcome == fleet.Done && p.Manifest == "" { // not what was asked
-		to, r.Outcome, r.Cause = fleet.Releasing, fleet.Failed, fmt.Sprintf("%s does not say what it has saved", r.Order.Host)
 	}
 	if to == fleet.Releasing {
 		return release(c, because(r, fmt.Sprintf("%s could not %s %s", r.Order.Host, r.Order.Verb, p.Guest)), r.At), true, nil

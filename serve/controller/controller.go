@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -141,6 +142,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err := c.spool.open(snap.Jobs); err != nil {
 		return err
 	}
+	c.noteCuts(slices.Collect(maps.Values(snap.Checkpoints)))
 	c.loop = planner.NewLoop(&c.Planner, snap)
 	c.encrypt(ctx)
 	c.publish()
@@ -408,15 +410,23 @@ func (c *Controller) committed(change fleet.Changeset) {
 		c.spool.know(j.ID, j.Spec.UID, 0)
 		if j.State == fleet.JobEnded {
 			c.spool.finish(j.ID)
-		} else if err := c.spool.beginIncarnation(j.ID, j.Incarnation); err != nil {
+		} else if err := c.spool.followIncarnation(j); err != nil {
 			c.Log.Warn("output of a job that begins again is not taken until the controller is started again", "cause", err)
 		}
 	}
+	c.noteCuts(change.Checkpoints)
 	c.dismiss(change.GoneHosts)
 	for _, id := range change.GoneJobs {
 		if err := c.spool.forget(id); err != nil {
 			c.Log.Warn("a forgotten job's output is left behind", "cause", err)
 		}
+	}
+}
+
+// noteCuts notes how much output jobs have at checkpoints that are cut, before their guests are told to run on.
+func (c *Controller) noteCuts(all []fleet.Checkpoint) {
+	if err := c.spool.followCheckpoints(all); err != nil {
+		c.Log.Warn("a job that goes on from a checkpoint may write some of its output twice", "cause", err)
 	}
 }
 
@@ -432,6 +442,7 @@ func (c *Controller) reload(ctx context.Context) error {
 	if err := c.spool.followJobs(snap.Jobs); err != nil {
 		c.Log.Warn("a forgotten job's output is left behind", "cause", err)
 	}
+	c.noteCuts(slices.Collect(maps.Values(snap.Checkpoints)))
 	c.sendWanted()
 	for id := range c.hosts {
 		c.sendPending(id)

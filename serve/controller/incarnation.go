@@ -26,9 +26,18 @@ type began struct {
 	At          map[string]int64 `json:"at"` // by stream
 }
 
-// beginIncarnation makes a job's streams those of an incarnation. Called again for the same it does nothing.
-// After an error nothing is taken from the incarnation, because its streams do not know it.
-func (s *spool) beginIncarnation(job fleet.JobID, incarnation int) error {
+// followIncarnation makes a job's streams those of its present incarnation. One that begins at a checkpoint has them once it
+// starts: which checkpoint it is can change before.
+func (s *spool) followIncarnation(j fleet.Job) error {
+	if j.From != "" && (j.State == fleet.JobPending || j.State == fleet.JobSuspended) {
+		return nil
+	}
+	return s.beginIncarnation(j.ID, j.Incarnation, j.From)
+}
+
+// beginIncarnation makes a job's streams those of an incarnation, which begins at a checkpoint if one is named. Called again for the
+// same it does nothing. After an error nothing is taken from the incarnation, because its streams do not know it.
+func (s *spool) beginIncarnation(job fleet.JobID, incarnation int, from fleet.CheckpointID) error {
 	if incarnation == 0 {
 		return nil
 	}
@@ -44,7 +53,7 @@ func (s *spool) beginIncarnation(job fleet.JobID, incarnation int) error {
 		return fmt.Errorf("reading where the output of %s begins: %w", job, err)
 	}
 	if b.Incarnation != incarnation {
-		if b, err = s.nextIncarnation(job, incarnation); err != nil {
+		if b, err = s.nextIncarnation(job, incarnation, from, b); err != nil {
 			return fmt.Errorf("noting where the output of %s begins: %w", job, err)
 		}
 	}
@@ -63,26 +72,18 @@ func (s *spool) beginIncarnation(job fleet.JobID, incarnation int) error {
 	return nil
 }
 
-// nextIncarnation notes where a new incarnation's output begins: at the end of what there is.
-func (s *spool) nextIncarnation(job fleet.JobID, incarnation int) (began, error) {
-	b := began{Incarnation: incarnation, At: map[string]int64{}}
-	for _, name := range []string{fleet.Stdout, fleet.Stderr} {
-		st, err := s.stream(job, name)
-		if err != nil {
-			return b, err
-		}
-		st.mu.Lock()
-		if err = st.findStored(); err == nil {
-			b.At[name] = st.size
-			if err = os.Remove(st.path + endMark); err == nil || errors.Is(err, fs.ErrNotExist) {
-				st.eof, err = false, nil
-			}
-		}
-		st.mu.Unlock()
-		if err != nil {
-			return b, err
-		}
+// nextIncarnation notes where a new incarnation's output begins: at the end of what there is, or where the incarnation began
+// whose checkpoint it goes on from.
+func (s *spool) nextIncarnation(job fleet.JobID, incarnation int, from fleet.CheckpointID, before began) (b began, err error) {
+	if from != "" {
+		b, err = s.rewind(job, from, before)
+	} else {
+		b, err = s.appendix(job)
 	}
+	if err != nil {
+		return b, err
+	}
+	b.Incarnation = incarnation
 	text, err := json.Marshal(b)
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(s.dir, string(job)), 0o700)
@@ -91,6 +92,27 @@ func (s *spool) nextIncarnation(job fleet.JobID, incarnation int) (began, error)
 		err = note.Write(filepath.Join(s.dir, string(job), beginnings), text, 0o600)
 	}
 	return b, err
+}
+
+// appendix is where output begins that follows on what there is.
+func (s *spool) appendix(job fleet.JobID) (began, error) {
+	b := began{At: map[string]int64{}}
+	for _, name := range []string{fleet.Stdout, fleet.Stderr} {
+		st, err := s.stream(job, name)
+		if err != nil {
+			return b, err
+		}
+		st.mu.Lock()
+		if err = st.findStored(); err == nil {
+			b.At[name] = st.size
+			err = st.reopen()
+		}
+		st.mu.Unlock()
+		if err != nil {
+			return b, err
+		}
+	}
+	return b, nil
 }
 
 // current refuses what a host sends for an incarnation that is not the job's present one.

@@ -33,7 +33,7 @@ func TestOutputOfIncarnations(t *testing.T) {
 	if n, err := put(st, 0, 0, "first, ", true); n != 7 || err != nil {
 		t.Fatal(n, err)
 	}
-	if err := s.beginIncarnation("j1", 1); err != nil {
+	if err := s.beginIncarnation("j1", 1, ""); err != nil {
 		t.Fatal(err)
 	}
 	if have := s.have("j1")[fleet.Stdout]; have != 0 {

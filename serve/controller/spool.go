@@ -97,7 +97,7 @@ func (s *spool) followJobs(jobs map[fleet.JobID]fleet.Job) (err error) {
 		if j.State == fleet.JobEnded {
 			s.finish(id)
 		} else {
-			err = errors.Join(err, s.beginIncarnation(id, j.Incarnation))
+			err = errors.Join(err, s.followIncarnation(j))
 		}
 	}
 	return err

@@ -79,7 +79,7 @@ func TestEveryFlagIsJudgedHere(t *testing.T) {
 // completesFromCluster reports whether a flag completes to what there is, and any name may be
 // right.
 func completesFromCluster(name string) bool {
-	return slices.Contains([]string{onFlag, toFlag, toSiteFlag, jobFlag, "host", "site", "user", "owns", imageFlag}, name)
+	return slices.Contains([]string{onFlag, toFlag, toSiteFlag, jobFlag, fromFlag, "host", "site", "user", "owns", imageFlag}, name)
 }
 
 // What needs more than one flag, or is an argument.
@@ -87,6 +87,14 @@ func TestJudgedWithoutTheController(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for args, says := range map[string]string{
 		"run --guests 0 true":                              "--guests: 0 is too few",
+		"run --checkpoint every=5 true":                    "--checkpoint: ",
+		"run --checkpoint every=1s true":                   "every=1s is too often",
+		"run --checkpoint keep=1000 true":                  "between 1 and 100 are kept",
+		"run --checkpoint often true":                      "write auto, off, or every=30m,keep=2",
+		"restart j1 --from j1":                             "not the name of a checkpoint",
+		"restart j1 --from j1c1 --from-beginning":          "from",
+		"checkpoint j1 j2":                                 "name one job",
+		"checkpoint ls j1 j2":                              "name one job",
 		"run --cpus 0 true":                                "--cpus: 0 is too few",
 		"run --cpus 256 true":                              "256 CPUs",
 		"run --mem 5 true":                                 "5 bytes of memory cannot hold a guest",

@@ -68,12 +68,13 @@ func (a *app) nouns() []Noun {
 		{
 			Title: "Jobs:",
 			Command: &cobra.Command{
-				Use: "job", Aliases: []string{"jobs"}, Short: "List, run, follow, end and remove jobs",
+				Use: "job", Aliases: []string{"jobs"}, Short: "List, run, follow, suspend, restart, end and remove jobs",
 				Example: "  pagurus job ls\n  pagurus job run -n 4 -- ./a.out\n  pagurus job show j3            # what its ranks do\n  pagurus job cancel j3\n  pagurus job rm j3              # with its output",
 			},
 			Verbs: verbs(a.ls("jobs", listing{view.Cluster.JobTable, func(c view.Cluster) any { return c.Jobs }}, "  pagurus ls --json | jq -r '.[] | select(.state == \"running\") | .id'"), a.showJobCommand, a.removeJobCommand, a.explainVerb("JOB", "j3", oneJob, a.completeJobs(anyJob))),
-			Short: verbs(a.runCommand, a.logsCommand, a.waitCommand, a.cancelCommand, a.signalCommand),
+			Short: verbs(a.runCommand, a.logsCommand, a.waitCommand, a.cancelCommand, a.signalCommand, a.restartCommand, a.suspendCommand, a.resumeCommand),
 		},
+		a.checkpointNoun(),
 		{
 			Title: "Guests:",
 			Command: &cobra.Command{

@@ -32,8 +32,10 @@ type runFlags struct {
 	now                  bool
 	time                 time.Duration
 	restarts             int
-	mirrored             fleet.Tune // tune, parsed
-	environment          []string   // env, parsed
+	checkpoint           string
+	plan                 *fleet.CheckpointPlan // checkpoint, parsed
+	mirrored             fleet.Tune            // tune, parsed
+	environment          []string              // env, parsed
 	directory, exportDir string
 	directories          []fleet.Directory // files, parsed
 }
@@ -68,6 +70,7 @@ func (a *app) runCommand() *cobra.Command {
   pagurus run -n 2 --on host1,host2 --env OMP_NUM_THREADS=1 -- ./a.out < deck
   pagurus run -n 4 --files /scratch/ada --files /data:ro -- ./a.out /data/mesh
   pagurus run -n 64 --time 2h --restarts 3 -- ./a.out
+  pagurus run -n 64 --restarts 3 --checkpoint every=30m,keep=2 -- ./a.out
   job=$(pagurus run -n 4 --detach -- ./a.out); pagurus logs -f $job; pagurus wait $job`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -104,7 +107,8 @@ func (a *app) runCommand() *cobra.Command {
 	flags.StringVar(&f.export, fleet.ExportFlag, "", "directory the guests see at the same path: the current one (default) or one above it")
 	flags.StringArrayVar(&f.files, fleet.FilesFlag, nil, "DIR or DIR:ro, another directory the guests see at the same path; :ro is to read only; may be repeated")
 	Duration(flags, &f.time, fleet.TimeFlag, "the program is told to end after this time; with it, a job may pass waiting ones that it does not delay (default: no limit)")
-	flags.IntVar(&f.restarts, fleet.RestartsFlag, 0, "how often the job begins again from its beginning when it loses a host, or a guest by no fault of its program")
+	flags.IntVar(&f.restarts, fleet.RestartsFlag, 0, "how often the job begins again, from its newest checkpoint or its beginning, when it loses a host, or a guest by no fault of its program")
+	flags.StringVar(&f.checkpoint, fleet.CheckpointFlag, "off", "checkpoints of the job by themselves: auto (as often as it pays), off, or every=30m,keep=2")
 	flags.BoolVar(&f.now, fleet.NowFlag, false, "do not wait for room: fail if there is none")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
 	flags.BoolVar(&f.trace, "trace", true, "let ranks count their MPI calls and gaps: 'pagurus job show' prints them")
@@ -128,6 +132,13 @@ func (f *runFlags) judge(cmd *cobra.Command) {
 	NoLess(flags, cpusFlag, 1)
 	NoLess(flags, fleet.RestartsFlag, 0)
 	JudgeTune(flags, tuneFlag)
+	Judge(flags, fleet.CheckpointFlag, func(s string) error {
+		if s == "" {
+			return errors.New("its value is empty: write auto, off, or every=30m,keep=2")
+		}
+		_, err := ParseCheckpointPlan(s)
+		return err
+	})
 	Judge(flags, onFlag, hostNames)
 	Judge(flags, envFlag, func(s string) error {
 		_, err := environment([]string{s}, os.LookupEnv)
@@ -236,6 +247,9 @@ func (f *runFlags) check(args []string) error {
 	if f.environment, err = environment(f.env, os.LookupEnv); err != nil {
 		return fmt.Errorf("--"+envFlag+": %w", err)
 	}
+	if f.plan, err = ParseCheckpointPlan(f.checkpoint); err != nil {
+		return fmt.Errorf("--"+fleet.CheckpointFlag+": %w", err)
+	}
 	if f.directory, err = workingDirectory(); err != nil {
 		return err
 	}
@@ -268,7 +282,7 @@ func (f *runFlags) job(args []string) fleet.JobSpec {
 		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir, Files: f.directories,
 		Ranks: f.ranks, Guests: f.guests, Need: fleet.Resources{CPUs: f.cpus, MemoryBytes: f.memory},
 		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.cap, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
-		Time: f.time, Restarts: f.restarts,
+		Time: f.time, Restarts: f.restarts, Checkpoint: f.plan,
 	}
 }
 

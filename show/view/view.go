@@ -29,7 +29,10 @@ type Cluster struct {
 	Guests []Guest
 	Jobs   []Job
 	Moves  []Move
-	Rules  fleet.Rules
+
+	Checkpoints []Checkpoint
+
+	Rules fleet.Rules
 
 	Encryption fleet.Encryption
 	Users      []fleet.User
@@ -102,6 +105,7 @@ func Read(s fleet.Snapshot) Cluster {
 		c.Moves = append(c.Moves, readMove(s, m))
 	}
 	slices.SortFunc(c.Moves, func(a, b Move) int { return Compare(string(a.ID), string(b.ID)) })
+	c.Checkpoints = readCheckpoints(s)
 	c.readMembers(s)
 	return c
 }
