@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -26,7 +27,8 @@ import (
 
 // EmbedConfig is the embedded etcd's configuration.
 type EmbedConfig struct {
-	Dir string // created if missing; used by one process at a time
+	Dir  string // created if missing; used by one process at a time
+	Peer Peer   // how this member reaches others and is reached; zero: it is alone, and listens nowhere
 }
 
 // Settings of the embedded etcd. It serves one process and a few thousand objects, so it
@@ -64,6 +66,7 @@ const (
 // member is the embedded etcd.
 type member struct {
 	dir     string
+	peer    Peer
 	started chan struct{} // nil: not started; closed when the start has finished
 	etcd    *embed.Etcd   // set before started is closed
 	fault   *fault
@@ -71,20 +74,24 @@ type member struct {
 	log     *os.File
 	reserve int64
 
+	ending  atomic.Bool // it is stopped on purpose
 	closing sync.Once
 	closed  error // valid within closing
 }
 
-// Embed starts an etcd of one member inside this process. It has no network port: the
-// store calls it directly, so there are no collisions and no other users. After an error
+// Embed starts a member of etcd inside this process. Nobody calls it but this process and, if c.Peer says where,
+// the other members. With others it returns when most of them are there. After an error
 // nothing of it runs, unless the error is a full disk or says that it did not stop: then
 // the process should end.
 func Embed(ctx context.Context, c EmbedConfig) (*Store, error) {
-	m := &member{dir: c.Dir, fault: newFault(c.Dir), reserve: ReserveBytes}
+	m := &member{dir: c.Dir, peer: c.Peer, fault: newFault(c.Dir), reserve: ReserveBytes}
 	if err := m.open(ctx); err != nil {
 		return nil, fmt.Errorf("starting the store in %s: %w", c.Dir, errors.Join(err, m.abandon()))
 	}
-	s := &Store{client: v3client.New(m.etcd.Server), member: m}
+	s := &Store{client: v3client.New(m.etcd.Server), member: m, candidate: Candidate{Name: c.Peer.Name, Serves: c.Peer.Serves}}
+	if err := s.takePart(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the store in %s: %w", c.Dir, err), s.Close())
+	}
 	if err := s.disarm(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the store in %s: %w", c.Dir, err), s.Close())
 	}
@@ -118,7 +125,11 @@ func (m *member) open(ctx context.Context) error {
 // start runs etcd's start in a goroutine of its own: where etcd would end the process,
 // only that goroutine ends.
 func (m *member) start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	limit := startLimit
+	if m.peer.Listen != "" {
+		limit = gatherLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tuneSegments()
 	var err error
@@ -138,12 +149,16 @@ func (m *member) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	go m.noticeStop()
 	select {
 	case <-m.etcd.Server.ReadyNotify():
 		return nil
 	case <-m.fault.done:
 		return m.fault.cause()
 	case <-ctx.Done():
+		if m.peer.Listen != "" && ctx.Err() == context.DeadlineExceeded {
+			return fmt.Errorf("%w; its log is %s", errAway, m.log.Name())
+		}
 		return fmt.Errorf("etcd was not ready in time: %w; see %s", ctx.Err(), m.log.Name())
 	}
 }
@@ -152,7 +167,7 @@ func (m *member) start(ctx context.Context) error {
 // etcd must start and stop before the folder is released. After a fault or an error it
 // stays locked.
 func (m *member) abandon() error {
-	if m.fault.cause() != nil {
+	if m.fault.broken() {
 		return nil // the error is already known
 	}
 	gone := make(chan error, 1)
@@ -163,15 +178,19 @@ func (m *member) abandon() error {
 		var err error
 		if m.etcd != nil {
 			// A new member that is stopped before it has stored its membership would
-			// never become ready again.
+			// never become ready again. One of several may wait for others without end.
+			patience := closeLimit
+			if m.peer.Listen != "" {
+				patience = 0
+			}
 			select {
 			case <-m.etcd.Server.ReadyNotify():
 			case <-m.fault.done:
-			case <-time.After(closeLimit):
+			case <-time.After(patience):
 			}
 			err = m.stop()
 		}
-		if err == nil && m.fault.cause() == nil {
+		if err == nil && !m.fault.broken() {
 			m.release()
 		}
 		gone <- err
@@ -193,9 +212,9 @@ func (m *member) config() *embed.Config {
 	c := embed.NewConfig()
 	c.Name, c.Dir = "pagurus", filepath.Join(m.dir, "data")
 	// A member must have an address; no socket listens there.
-	nowhere := url.URL{Scheme: "http", Host: "127.0.0.1:1"}
+	no := url.URL{Scheme: "http", Host: nowhere}
 	c.ListenPeerUrls, c.ListenClientUrls = nil, nil
-	c.AdvertisePeerUrls, c.AdvertiseClientUrls = []url.URL{nowhere}, []url.URL{nowhere}
+	c.AdvertisePeerUrls, c.AdvertiseClientUrls = []url.URL{no}, []url.URL{no}
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	c.TickMs, c.ElectionMs = uint(tick.Milliseconds()), uint(election.Milliseconds())
 	c.BackendBatchInterval = batchInterval
@@ -209,6 +228,7 @@ func (m *member) config() *embed.Config {
 	// A slow disk's fsync should not fill the log.
 	c.WarningApplyDuration, c.WarningUnaryRequestDuration = time.Second, time.Second
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(m.logger())
+	m.peer.configure(c)
 	return c
 }
 
@@ -312,12 +332,13 @@ func (m *member) close() error {
 // data folder stays locked until the process ends.
 func (m *member) stop() error {
 	done := make(chan struct{})
+	m.ending.Store(true)
 	go func() {
 		defer close(done)
 		m.etcd.Close()
 	}()
 	limit := closeLimit
-	if m.fault.cause() != nil {
+	if m.fault.broken() {
 		limit = time.Second
 	}
 	select {
@@ -355,11 +376,15 @@ func (f *fault) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 			what += ": " + err.Error()
 		}
 	}
+	f.noteFault(what)
+	runtime.Goexit()
+}
+
+func (f *fault) noteFault(what string) {
 	f.once.Do(func() {
 		f.what = what
 		close(f.done)
 	})
-	runtime.Goexit()
 }
 
 // cause is the fault as an error, or nil.
@@ -369,10 +394,19 @@ func (f *fault) cause() error {
 	default:
 		return nil
 	}
+	if f.what == removed {
+		return errRemoved
+	}
 	if f.noSpace() {
 		return fmt.Errorf("the disk that holds %s is full and the store has stopped: free some space, and the controller restarts by itself; running jobs go on (%s)", f.dir, f.what)
 	}
 	return fmt.Errorf("the store in %s has stopped: restart the controller; running jobs go on (%s)", f.dir, f.what)
+}
+
+// broken reports whether etcd stopped where it would have ended the process, and cannot be stopped properly.
+func (f *fault) broken() bool {
+	cause := f.cause()
+	return cause != nil && !Removed(cause)
 }
 
 // noSpace reports whether the fault was a full disk. There must be a fault.

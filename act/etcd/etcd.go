@@ -15,13 +15,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
 
 	"pagurus/fleet"
@@ -41,8 +40,10 @@ const (
 
 // Store is the cluster's storage. Its methods may be called concurrently.
 type Store struct {
-	client *clientv3.Client
-	member *member // nil if external
+	client    *clientv3.Client
+	member    *member // nil if external
+	candidate Candidate
+	leading   atomic.Pointer[leading] // nil: it does not lead, or nobody else could
 }
 
 // ConnectConfig is the address of an external etcd cluster.
@@ -51,6 +52,7 @@ type ConnectConfig struct {
 	TLS       *tls.Config // nil: none
 	User      string
 	Password  string
+	Candidate Candidate // this process, as others see it
 }
 
 // Connect opens an external etcd cluster. It fails if no endpoint answers.
@@ -63,7 +65,7 @@ func Connect(ctx context.Context, c ConnectConfig) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to etcd at %s: %w", strings.Join(c.Endpoints, ","), err)
 	}
-	s := &Store{client: client}
+	s := &Store{client: client, candidate: c.Candidate}
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
 	if _, err := client.Get(ctx, guardKey); err != nil {
@@ -104,7 +106,9 @@ func (s *Store) load(ctx context.Context) (fleet.Snapshot, error) {
 	defer cancel()
 	snap, from, at := fleet.NewSnapshot(), root, int64(0)
 	for {
-		got, err := s.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(family)), clientv3.WithLimit(loadPage), clientv3.WithRev(at))
+		got, err := patiently(ctx, s, func() (*clientv3.GetResponse, error) {
+			return s.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(family)), clientv3.WithLimit(loadPage), clientv3.WithRev(at))
+		})
 		if err != nil {
 			return none, s.explained(ctx, "reading the store", err)
 		}
@@ -152,7 +156,15 @@ func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int6
 	}
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
-	done, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(guardKey), "=", from)).Then(ops...).Commit()
+	guards, still := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(guardKey), "=", from)}, s.leading.Load()
+	var who []clientv3.Op
+	if still != nil { // one that was stopped for long does not know that another leads
+		guards = append(guards, clientv3.Compare(clientv3.CreateRevision(still.key), "=", still.since))
+		who = append(who, clientv3.OpGet(still.key, clientv3.WithKeysOnly()))
+	}
+	done, err := patiently(ctx, s, func() (*clientv3.TxnResponse, error) {
+		return s.client.Txn(ctx).If(guards...).Then(ops...).Else(who...).Commit()
+	})
 	switch {
 	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge):
 		return 0, fmt.Errorf("a change of %d objects is more than this etcd takes in one transaction: "+
@@ -161,6 +173,8 @@ func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int6
 		return 0, fmt.Errorf("etcd's space is used up: with an external etcd compact, defragment and `etcdctl alarm disarm`; otherwise restart the controller: %w", err)
 	case err != nil:
 		return 0, s.explained(ctx, "writing the store", err)
+	case !done.Succeeded && still != nil && len(done.Responses[0].GetResponseRange().Kvs) == 0:
+		return 0, errors.New("another controller leads now")
 	case !done.Succeeded:
 		return 0, fleet.ErrConflict
 	}
@@ -218,30 +232,6 @@ func (s *Store) followChanges(ctx context.Context, last *int64, out chan<- fleet
 	}
 }
 
-// Lead waits until this process is the leader under name. The channel is closed when it
-// no longer is, or when ctx ends. Two leaders are harmless because of Commit's guard, not
-// because of this.
-func (s *Store) Lead(ctx context.Context, name string) (<-chan struct{}, error) {
-	if s.member != nil {
-		// The data folder's lock already makes this the only process. With a lease, a
-		// restarted controller would wait for its dead predecessor.
-		lost := make(chan struct{})
-		context.AfterFunc(ctx, func() { close(lost) })
-		return lost, nil
-	}
-	session, err := concurrency.NewSession(s.client, concurrency.WithTTL(leaseSeconds))
-	if err != nil {
-		return nil, s.explained(ctx, "opening a session with etcd", err)
-	}
-	host, _ := os.Hostname()
-	if err := concurrency.NewElection(session, leaders+name).Campaign(ctx, fmt.Sprintf("%s/%d", host, os.Getpid())); err != nil {
-		session.Close()
-		return nil, s.explained(ctx, "waiting to become the leader", err)
-	}
-	context.AfterFunc(ctx, func() { session.Close() }) // returns the lease, so that the next leader need not wait
-	return session.Done(), nil
-}
-
 // limited sets a request's time limit, and ends it at once when the embedded etcd has
 // stopped.
 func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -273,6 +263,9 @@ func (s *Store) explained(ctx context.Context, doing string, err error) error {
 	if s.member != nil {
 		if cause := s.member.fault.cause(); cause != nil {
 			return fmt.Errorf("%s: %w", doing, cause)
+		}
+		if s.Several() && s.member.etcd.Server.Leader() == 0 {
+			return fmt.Errorf("%s: %w (%w)", doing, errAway, err)
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {

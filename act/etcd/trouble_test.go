@@ -22,7 +22,11 @@ import (
 // commit was answered.
 func commitForEver(dir string) {
 	ctx := context.Background()
-	s, err := Embed(ctx, EmbedConfig{Dir: dir})
+	c := EmbedConfig{Dir: dir}
+	if p := strings.Split(os.Getenv("PAGURUS_TEST_PEER"), ","); len(p) == 5 {
+		c.Peer = Peer{Name: p[0], Listen: p[1], Advertise: p[1], Files: PeerFiles{p[2], p[3], p[4], peerName}}
+	}
+	s, err := Embed(ctx, c)
 	if err != nil {
 		fmt.Println("error:", err)
 		return
@@ -44,29 +48,9 @@ func TestKilled(t *testing.T) {
 	ctx := contract(t)
 	dir := t.TempDir()
 	for round := range 3 {
-		last := -1
 		child := exec.CommandContext(ctx, os.Args[0])
 		child.Env = append(os.Environ(), "PAGURUS_TEST_STORE="+dir)
-		out, err := child.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(out)
-		for n := 0; lines.Scan(); n++ {
-			i, err := strconv.Atoi(lines.Text())
-			if err != nil {
-				t.Errorf("the child: %s", lines.Text())
-				break
-			}
-			last = i
-			if n == 40+round*7 {
-				child.Process.Kill() // its last output is still read
-			}
-		}
-		child.Wait()
+		last := killedAfter(t, child, 40+round*7)
 		s := opened(t, ctx, dir)
 		snap := loaded(t, ctx, s)
 		if n := len(snap.Jobs); last < 0 || n != last+1 && n != last+2 {
@@ -79,6 +63,34 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// killedAfter runs a child that commits for ever, kills it after some commits, and returns the last that
+// was answered.
+func killedAfter(t *testing.T, child *exec.Cmd, commits int) (last int) {
+	t.Helper()
+	last = -1
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for n := 0; lines.Scan(); n++ {
+		i, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			t.Errorf("the child: %s", lines.Text())
+			break
+		}
+		last = i
+		if n == commits {
+			child.Process.Kill() // its last output is still read
+		}
+	}
+	child.Wait()
+	return last
 }
 
 // tinyDisk mounts a file system of this size.
