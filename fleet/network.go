@@ -109,6 +109,9 @@ func (s Subnet) ClientPeerName() string { return fmt.Sprintf("pgf%06x", s.VNI())
 // 50 bytes.
 const NetworkMTU = 1450
 
+// NetworkMTU6 is the same where hosts are reached by IPv6, with which VXLAN takes 70 bytes.
+const NetworkMTU6 = 1430
+
 // The priorities of the filters on a guest's port; the kernel applies the lowest first.
 // Two independent packages attach filters to one port. Frames for a guest that has moved
 // away must be forwarded before the frame queue here can hold them.

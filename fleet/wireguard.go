@@ -55,12 +55,15 @@ const (
 	EncryptedNetworkMTU = WireGuardMTU - 70
 )
 
-// GuestMTU is the MTU of the networks of jobs that are submitted now.
-func (e Encryption) GuestMTU() int {
-	if e.On() {
+// GuestMTU is the MTU of the network of a job that starts now, on hosts of which one is reached by IPv6 or none is; 0: NetworkMTU.
+func (e Encryption) GuestMTU(by6 bool) int {
+	switch {
+	case e.On():
 		return EncryptedNetworkMTU
+	case by6:
+		return NetworkMTU6
 	}
-	return NetworkMTU
+	return 0
 }
 
 // WireGuardLink names the WireGuard device of a host with a folder for what outlives its agent. The name

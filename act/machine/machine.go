@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -86,28 +87,44 @@ func Boot() string {
 // bootFile is the only place that says that a machine was rebooted.
 const bootFile = "/proc/sys/kernel/random/boot_id"
 
+// outside are addresses that nobody has (RFC 5737, RFC 3849), and so are reached by the routes to the Internet. A
+// machine that has both families is called by IPv4, as more others can.
+var outside = []string{"192.0.2.1:9", "[2001:db8:ffff:ffff::1]:9"}
+
 // address is the source address for the Internet, or, without a route there, the first
-// that is not loopback.
+// that is not loopback. Routes go first: a bridge of containers has an address of IPv4 on machines
+// that have only IPv6.
 func address() netip.Addr {
-	// Connecting a datagram socket sends nothing; it only looks up the route.
-	if c, err := net.Dial("udp4", "192.0.2.1:9"); err == nil {
-		defer c.Close()
-		if a, err := netip.ParseAddrPort(c.LocalAddr().String()); err == nil {
-			return a.Addr()
+	for _, to := range outside {
+		if a, err := netip.ParseAddr(Towards(to)); err == nil && a.IsGlobalUnicast() {
+			return a
 		}
 	}
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return netip.Addr{}
-	}
-	for _, a := range all {
-		p, err := netip.ParsePrefix(a.String())
-		if err == nil && p.Addr().Is4() && p.Addr().IsGlobalUnicast() {
-			return p.Addr()
+	all := addresses()
+	for _, v4 := range []bool{true, false} {
+		if i := slices.IndexFunc(all, func(a netip.Addr) bool { return a.Is4() == v4 && a.IsGlobalUnicast() }); i >= 0 {
+			return all[i]
 		}
 	}
 	return netip.Addr{}
 }
+
+// addresses are all that this machine has.
+func addresses() (out []netip.Addr) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, p.Addr())
+		}
+	}
+	return out
+}
+
+// Has reports whether an address is this machine's.
+func Has(a netip.Addr) bool { return slices.Contains(addresses(), a.WithZone("")) }
 
 // errNotRoot is why mending is refused.
 var errNotRoot = errors.New("fixing needs root: run `sudo pagurus doctor --fix`")

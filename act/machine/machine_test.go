@@ -49,6 +49,37 @@ func TestIdentityFallsBack(t *testing.T) {
 	}
 }
 
+// Of a machine with IPv6 alone that is a global address, also where a bridge has an address of IPv4 that leads nowhere.
+func TestAddressOfIPv6Alone(t *testing.T) {
+	testkit.Root(t)
+	h := testkit.Hosts(t, 1)[0]
+	h.OnlyIPv6()
+	h.Must(func() error {
+		if got := address(); got != h.Six() {
+			t.Errorf("without a route it is %s, not %s", got, h.Six())
+		}
+		if !Has(h.Six()) || Has(h.Addr) {
+			t.Error("it does not know which addresses it has")
+		}
+		return nil
+	})
+	h.Run("ip", "link", "add", "docker0", "type", "bridge")
+	h.Run("ip", "addr", "add", "172.17.0.1/16", "dev", "docker0")
+	h.Run("ip", "route", "add", "default", "via", "2001:db8::fe")
+	h.Must(func() error {
+		if got := address(); got != h.Six() {
+			t.Errorf("beside a bridge with IPv4 it is %s, not %s", got, h.Six())
+		}
+		if got := Towards("[2001:db8::9]:7461"); got != h.Six().String() {
+			t.Errorf("towards another it is %q", got)
+		}
+		if got := Towards("[fe80::1%" + testkit.UplinkName + "]:7461"); strings.HasPrefix(got, "fe80") {
+			t.Errorf("an address of one link is called this machine's: %s", got)
+		}
+		return nil
+	})
+}
+
 func TestAHostHasTheAddressOfItsNetwork(t *testing.T) {
 	testkit.Root(t)
 	for _, h := range testkit.Hosts(t, 1) {

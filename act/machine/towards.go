@@ -2,11 +2,12 @@ package machine
 
 import (
 	"net"
+	"net/netip"
 	"strings"
 )
 
 // Towards is this machine's address on the route to another, given as host:port; empty:
-// unknown, or the same machine.
+// unknown, or the same machine, or one that means something on one link only.
 func Towards(other string) string {
 	if strings.HasPrefix(other, "unix:") {
 		return ""
@@ -16,9 +17,9 @@ func Towards(other string) string {
 		return ""
 	}
 	defer func() { _ = conn.Close() }()
-	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
-	if err != nil {
+	at, err := netip.ParseAddrPort(conn.LocalAddr().String())
+	if err != nil || at.Addr().IsLinkLocalUnicast() {
 		return ""
 	}
-	return host
+	return at.Addr().Unmap().String()
 }

@@ -28,7 +28,7 @@ const DefaultPort = 4789
 // Config identifies this host.
 type Config struct {
 	Host    fleet.HostID // endpoints with this host are local
-	Address netip.Addr   // where this host's tunnels end: IPv4, or link-local IPv6 with the link as its zone
+	Address netip.Addr   // where this host's tunnels end; one that is link-local has its link as its zone
 	Port    uint16       // UDP port of the tunnels; 0: DefaultPort
 }
 
@@ -64,10 +64,12 @@ func (o *Overlay) Apply(ctx context.Context, networks []fleet.Network) error {
 	return errors.Join(wrong, o.applyState(ctx, want))
 }
 
-// usable reports whether tunnels can end at an address. An IPv6 address has to be link-local: then
-// the kernel takes frames for them from that link alone (VXLAN_F_IPV6_LINKLOCAL in the kernel's
-// drivers/net/vxlan).
-func usable(a netip.Addr) bool { return a.Is4() || a.IsLinkLocalUnicast() && a.Zone() != "" }
+// usable reports whether tunnels can end at an address. Inside WireGuard it is a link-local one: the
+// kernel takes frames for it from that link alone (VXLAN_F_IPV6_LINKLOCAL in the kernel's
+// drivers/net/vxlan). In clear it is any other of either family.
+func usable(a netip.Addr) bool {
+	return a.IsValid() && !a.Is4In6() && (a.Is4() || a.IsLinkLocalUnicast() == (a.Zone() != ""))
+}
 
 // Readdress sets this host's address. The next Apply makes the tunnels again, from there.
 func (o *Overlay) Readdress(to netip.Addr) {

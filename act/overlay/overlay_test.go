@@ -580,3 +580,57 @@ func TestReaddress(t *testing.T) {
 		t.Errorf("nothing goes through it: %v, %v", have.Tunnel, err)
 	}
 }
+
+// In clear, hosts with IPv6 alone carry whole frames, and a host gets another address as with IPv4.
+func TestHostsWithIPv6Alone(t *testing.T) {
+	all := stations(t, "a", "b")
+	six := func(name string) fleet.Network {
+		n := network("j1", 1, name, "a", "b")
+		n.MTU = fleet.NetworkMTU6
+		for i, e := range n.Endpoints {
+			n.Endpoints[i].VTEP = all[strings.Index("ab", string(e.Host))].Six().String()
+		}
+		return n
+	}
+	for _, s := range all {
+		s.OnlyIPv6()
+		s.Readdress(s.Six())
+	}
+	a, b := all[0], all[1]
+	na, nb := six("a"), six("b")
+	a.apply(na)
+	b.apply(nb)
+	have, err := a.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rest := Diff(have, want(t, a.config, na)); len(rest) > 0 {
+		t.Errorf("applying again would change %v", rest)
+	}
+	first, second := a.use(na, 0), b.use(nb, 1)
+	whole := strings.Repeat("x", fleet.NetworkMTU6)
+	first.say(na.Subnet.GuestMAC(1), whole)
+	if got := second.hear(experimental, surely); got != whole {
+		t.Errorf("of a whole frame %d bytes arrive", len(got))
+	}
+	if parts := strings.Fields(a.Run("nstat", "-asz", "Ip6FragCreates")); parts[len(parts)-2] != "0" {
+		t.Errorf("a whole frame goes in fragments: %v", parts)
+	}
+	b.Run("ip", "addr", "add", "2001:db8::77/64", "dev", testkit.UplinkName, "nodad")
+	b.Run("ip", "addr", "del", b.Six().String()+"/64", "dev", testkit.UplinkName)
+	b.Readdress(netip.MustParseAddr("2001:db8::77"))
+	for i, e := range na.Endpoints {
+		if e.Host == "b" {
+			na.Endpoints[i].VTEP, nb.Endpoints[i].VTEP = "2001:db8::77", "2001:db8::77"
+		}
+	}
+	a.apply(na)
+	b.apply(nb)
+	if link := b.Run("ip", "-d", "-o", "link", "show", nb.Subnet.TunnelName()); !strings.Contains(link, "local 2001:db8::77 ") || !strings.Contains(link, "master "+nb.Subnet.BridgeName()) {
+		t.Errorf("the tunnel is\n%s", link)
+	}
+	first.say(na.Subnet.GuestMAC(1), "to where it is now")
+	if got := second.hear(experimental, surely); got != "to where it is now" {
+		t.Errorf("from the new address comes %q", got)
+	}
+}

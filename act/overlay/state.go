@@ -194,10 +194,11 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 }
 
 // reached is the address of another host's tunnels, if it can be reached from this host's: both
-// are inside WireGuard, or neither is.
+// are inside WireGuard, or neither is, and both are of one family.
 func (c Config) reached(at string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(at)
-	return a, err == nil && a.Zone() == "" && a.Is4() == c.Address.Is4() && (a.Is4() || a.IsLinkLocalUnicast())
+	inside := func(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
+	return a, err == nil && a.Zone() == "" && !a.Is4In6() && a.Is4() == c.Address.Is4() && inside(a) == inside(c.Address)
 }
 
 // String formats the state, sorted, one line for each entry.

@@ -315,7 +315,7 @@ func (h *host) address() netip.Addr {
 		return h.at
 	}
 	now := h.calls()
-	if now == h.at || !now.Is4() {
+	if !follows(h.at, now, machine.Has) {
 		return h.at
 	}
 	h.log.Warn("this host has another address now", "address", now, "was", h.at)
@@ -324,6 +324,18 @@ func (h *host) address() netip.Addr {
 		h.toAddress(now, now)
 	}
 	return now
+}
+
+// follows reports whether a host at an address goes on at the one that it called from now. A host that has addresses of both families
+// calls now by one and now by the other: it keeps its address as long as it has it.
+func follows(at, now netip.Addr, has func(netip.Addr) bool) bool {
+	switch {
+	case !now.IsValid() || now == at || now.IsLinkLocalUnicast() || now.IsLoopback():
+		return false
+	case now.Is4() == at.Is4() || at.IsLoopback():
+		return true
+	}
+	return !has(at)
 }
 
 // readdress has tunnels end and guests be received at addresses inside WireGuard; not valid: at the host's own.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,6 +42,45 @@ func TestAgentSaysWhyItCannotStart(t *testing.T) {
 				_ = h.close()
 			}
 		})
+	}
+}
+
+// A host with IPv6 alone finds its address, and its drivers open with that, to be reached in clear or by WireGuard.
+func TestAgentWithIPv6Alone(t *testing.T) {
+	testkit.Root(t)
+	h := testkit.Hosts(t, 1)[0]
+	h.OnlyIPv6()
+	for _, controller := range []string{"unix:/run/x", "[2001:db8::9]:7461", "[" + h.Six().String() + "]:7461"} {
+		h.Must(func() error {
+			f := roles.Agent{Name: "host1", RunDir: filepath.Join(t.TempDir(), "run"), StateDir: t.TempDir(), ImageDir: t.TempDir(), Address: ownAddress(controller)}
+			if f.Address != h.Six().String() {
+				t.Errorf("with a controller at %s it is %s", controller, f.Address)
+			}
+			opened := &host{flags: f, log: slog.New(slog.DiscardHandler)}
+			err := opened.openNetwork(h.Six())
+			return errors.Join(err, opened.close())
+		})
+	}
+}
+
+// A host follows the address that it calls from, but does not go to and fro between the two families.
+func TestWhichAddressAHostFollows(t *testing.T) {
+	const own, other = "192.0.2.1", "2001:db8::1"
+	has := func(a netip.Addr) bool { return a.String() == own || a.String() == other }
+	for _, c := range []struct {
+		at, now string
+		is      bool
+	}{
+		{own, "192.0.2.2", true}, {other, "2001:db8::2", true}, {own, own, false},
+		{own, other, false}, {other, own, false},
+		{"192.0.2.9", other, true}, {"2001:db8::9", own, true},
+		{roles.Loopback, other, true}, {roles.Loopback, own, true}, {"::1", own, true},
+		{own, "::1", false}, {own, roles.Loopback, false}, {own, "fe80::1", false}, {own, "", false},
+	} {
+		now, _ := netip.ParseAddr(c.now)
+		if follows(netip.MustParseAddr(c.at), now, has) != c.is {
+			t.Errorf("from %s to %q: not %v", c.at, c.now, c.is)
+		}
 	}
 }
 

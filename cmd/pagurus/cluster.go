@@ -58,7 +58,7 @@ A second run changes nothing.`,
 				return errors.New("the head's configuration and keys are root's: try `sudo pagurus cluster init`")
 			}
 			if _, _, err := net.SplitHostPort(listen); err != nil {
-				return fmt.Errorf("--"+listenFlag+" takes an address and a port, like 0.0.0.0:7461, not %q", listen)
+				return fmt.Errorf("--"+listenFlag+" takes an address and a port, like :7461, not %q", listen)
 			}
 			if !clusterName.MatchString(name) {
 				return fmt.Errorf("--"+roles.NameFlag+" %q cannot be a cluster's name: give at most 63 letters, digits, dots and hyphens", name)
@@ -67,7 +67,7 @@ A second run changes nothing.`,
 		},
 	}
 	roles.AddName(cmd.Flags(), &name)
-	cmd.Flags().StringVar(&listen, listenFlag, "0.0.0.0:7461", "TCP address for agents and people on other machines")
+	cmd.Flags().StringVar(&listen, listenFlag, ":7461", "TCP address for agents and people on other machines")
 	roles.AddConfig(cmd.Flags())
 	return cmd
 }

@@ -7,6 +7,7 @@ const (
 	cpusAltogetherFlag = "cpus-altogether"
 	cpuListFlag        = "cpu-list"
 	sitesFlag          = "sites"
+	ipv6Flag           = "ipv6"
 	tuneFlag           = "tune"
 	imageFlag          = "image"
 	packagesFlag       = "packages"

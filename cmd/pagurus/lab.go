@@ -51,6 +51,7 @@ type lab struct {
 	CPUsAltogether float64                       `json:"cpus_altogether,omitempty"` // of a host, for guests and `lab exec` together; 0: no limit
 	MemoryPerHost  int64                         `json:"memory_per_host_bytes"`
 	Sites          *labSites                     `json:"sites,omitempty"`       // nil: one network
+	IPv6           bool                          `json:"ipv6,omitempty"`        // hosts have no address of IPv4
 	Accelerator    string                        `json:"accelerator,omitempty"` // of the guests, or of the machines; empty: each agent finds out
 	Encryption     fleet.Encryption              `json:"encryption,omitempty"`  // between the hosts
 	Lease          time.Duration                 `json:"lease_ns,omitempty"`    // of each host; 0: none
@@ -62,8 +63,8 @@ func labCommand(std streams) *cobra.Command {
 		Use:   "lab",
 		Short: "Run a cluster on this machine, to try and to test",
 		Long: `A lab is a whole cluster on one machine. Its hosts are network namespaces on one
-bridge (198.18.0.0/24). Each runs the real agent and real guests, and the real
-controller runs beside them.
+bridge (198.18.0.0/24, or with --ipv6 2001:db8:7067::/64). Each runs the real agent and
+real guests, and the real controller runs beside them.
 
 With --machines its hosts are machines instead, emulated by QEMU where there is no KVM:
 each has a Debian with its own kernel and systemd, on which the packages are installed.
@@ -93,12 +94,13 @@ func labUpCommand(std streams) *cobra.Command {
   pagurus lab up --hosts 2 --cpu-list host2=0    # hosts that differ
   pagurus lab up --encryption none               # to see what WireGuard costs
   pagurus lab up --sites 3 --nat cone,cone,none  # networks of their own behind routers
+  pagurus lab up --ipv6                          # without IPv4
   pagurus lab up --machines 3                    # with kernels of their own
   pagurus lab up --machines 2 --suite trixie,bookworm`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asked := cmd.Flags().Changed
-			none, err := sites.complete(asked, nats)
+			none, err := sites.complete(asked, nats, l.IPv6)
 			if err != nil {
 				return err
 			}
@@ -124,6 +126,7 @@ func labUpCommand(std streams) *cobra.Command {
 	cmd.Flags().Float64Var(&l.CPUsAltogether, cpusAltogetherFlag, 0, "CPUs that a host has for guests and for what its owner runs there with lab exec (default: no limit)")
 	cmd.Flags().StringArrayVar(&lists, cpuListFlag, nil, "HOST=CPUS: the only CPUs of this machine that a host's agent and guests may use, like host2=0-3; once for each such host (default: all)")
 	cli.Size(cmd.Flags(), &l.MemoryPerHost, memPerHostFlag, "memory that each host has for guests")
+	cmd.Flags().BoolVar(&l.IPv6, ipv6Flag, false, "give the hosts addresses of IPv6 alone")
 	sites.addFlags(cmd.Flags(), &nats)
 	roles.AddEncryption(cmd.Flags(), &l.Encryption)
 	roles.AddLease(cmd.Flags(), &l.Lease)
@@ -419,18 +422,8 @@ func (l lab) controller() daemon.Daemon {
 		LogFile: filepath.Join(labLogs, "controller.log"),
 		Command: []string{beside(roles.ControllerProgram), roles.NoConfig, "--state", labState, "--run", labRun, "--images", roles.Images,
 			"--socket", wire.DefaultSocket,
-			"--listen", labEndpoint(), "--purpose", labPurpose, "--" + fleet.EncryptionFlag, string(cmp.Or(l.Encryption, fleet.AutoEncryption))},
+			"--listen", l.labEndpoint(), "--purpose", labPurpose, "--" + fleet.EncryptionFlag, string(cmp.Or(l.Encryption, fleet.AutoEncryption))},
 	}
-}
-
-func labEndpoint() string { return fmt.Sprintf("%s:%d", labnet.Controller, labListen) }
-
-// endpoint is where hosts reach the controller.
-func (l lab) endpoint() string {
-	if l.Machines != nil {
-		return fmt.Sprintf("%s:%d", labnet.Addr(head), labListen)
-	}
-	return labEndpoint()
 }
 
 // member is the name of host n in the cluster.

@@ -171,10 +171,10 @@ func TestLabDownAfterEverythingWasKilled(t *testing.T) {
 func TestLabThatCannotComeUp(t *testing.T) {
 	alone(t)
 	// Another program has the controller's port.
-	if err := labnet.EnsureBridge(); err != nil {
+	if err := labnet.EnsureBridge(labnet.IPv4); err != nil {
 		t.Fatal(err)
 	}
-	thief, err := net.Listen("tcp", labEndpoint())
+	thief, err := net.Listen("tcp", lab{}.labEndpoint())
 	if err != nil {
 		t.Fatal(err)
 	}

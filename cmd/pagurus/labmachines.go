@@ -63,7 +63,7 @@ func (l lab) machine(n int) labmachine.Machine {
 	m := labmachine.Machine{
 		Name: name, Dir: filepath.Join(labState, name), Run: l.run(n), Accelerator: l.Accelerator,
 		Image: labmachine.Image{Folder: l.Machines.Images[l.suite(n)]}, CPUs: l.Machines.CPUs, MemoryBytes: l.Machines.MemoryBytes,
-		LAN: labnet.Local(n), Gateway: labnet.Controller, Control: labnet.Control(n), MAC: fmt.Sprintf("54:00:12:%02x:%02x", n>>8, n&0xff),
+		LAN: labnet.Local(n), Gateway: labnet.IPv4.Controller(), Control: labnet.Control(n), MAC: fmt.Sprintf("54:00:12:%02x:%02x", n>>8, n&0xff),
 		Shares: []labmachine.Share{{Tag: packagesTag, Path: l.Machines.Packages}},
 	}
 	if n == head {
@@ -244,7 +244,7 @@ func (l lab) bringUpMachines(ctx context.Context, std streams) (err error) {
 	if err := l.write(); err != nil {
 		return fmt.Errorf("writing the lab's record: %w", err)
 	}
-	if err := labnet.EnsureBridge(); err != nil {
+	if err := labnet.EnsureBridge(labnet.IPv4); err != nil {
 		return err
 	}
 	for n := 1; n <= l.Hosts; n++ {
@@ -311,7 +311,7 @@ func (l lab) install(ctx context.Context, n int) error {
 	}
 	script := []string{"[ ! -e " + joinedMark + " ] || exit 0"}
 	for i := 1; i <= l.Hosts; i++ {
-		script = append(script, fmt.Sprintf("grep -qw %[2]s /etc/hosts || echo %[1]s %[2]s >>/etc/hosts", labnet.Addr(i), hostName(i)))
+		script = append(script, fmt.Sprintf("grep -qw %[2]s /etc/hosts || echo %[1]s %[2]s >>/etc/hosts", labnet.IPv4.Addr(i), hostName(i)))
 	}
 	if n == head { // the images of the lab's owner, on which the machine's own are laid
 		script = append(script, "mkdir -p "+roles.Images+" /srv/images /srv/over/up /srv/over/work",
@@ -400,7 +400,7 @@ func (l lab) startHere(ctx context.Context) error {
 	n := l.here()
 	for _, do := range []func() error{
 		l.namespace(n).Ensure,
-		func() error { return labnet.EnsureUplink(n, l.namespace(n)) },
+		func() error { return labnet.EnsureUplink(n, l.namespace(n), labnet.IPv4) },
 		func() error { return l.enlist(ctx) },
 		l.agent(n).Start,
 	} {
@@ -422,7 +422,7 @@ func (l lab) startHere(ctx context.Context) error {
 
 // checkMachines says what is wrong with what is asked for.
 func (l lab) checkMachines(asked func(flag string) bool) error {
-	for _, flag := range []string{hostsFlag, cpusPerHostFlag, cpusAltogetherFlag, cpuListFlag, sitesFlag, natFlag, siteDelayFlag, siteLossFlag, siteBandwidthFlag, memPerHostFlag, fleet.EncryptionFlag} {
+	for _, flag := range []string{hostsFlag, cpusPerHostFlag, cpusAltogetherFlag, cpuListFlag, sitesFlag, ipv6Flag, natFlag, siteDelayFlag, siteLossFlag, siteBandwidthFlag, memPerHostFlag, fleet.EncryptionFlag} {
 		if asked(flag) {
 			return errors.New("--" + flag + " is for hosts that are not machines; with --" + machinesFlag + " there are --" + suiteFlag + ", --" + machineCPUsFlag + " and --" + machineMemFlag)
 		}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/spf13/pflag"
 
@@ -47,7 +48,7 @@ func (s *labSites) addFlags(flags *pflag.FlagSet, nats *[]string) {
 }
 
 // complete says what is wrong with the sites that are asked for. none: there are no sites.
-func (s *labSites) complete(asked func(flag string) bool, nats []string) (none bool, err error) {
+func (s *labSites) complete(asked func(flag string) bool, nats []string, by6 bool) (none bool, err error) {
 	switch {
 	case s.Number < 0 || s.Number > labnet.MaxSites:
 		return false, fmt.Errorf("--"+sitesFlag+" must be between 0 and %d", labnet.MaxSites)
@@ -59,7 +60,13 @@ func (s *labSites) complete(asked func(flag string) bool, nats []string) (none b
 		}
 		return true, nil
 	}
-	if s.NATs, err = labnet.ParseNATs(nats); err != nil {
+	if by6 && !asked(natFlag) {
+		nats = []string{string(labnet.Routed)}
+	}
+	if s.NATs, err = labnet.ParseNATs(nats); err == nil && by6 && slices.ContainsFunc(s.NATs, func(n labnet.NAT) bool { return n != labnet.Routed }) {
+		err = fmt.Errorf("addresses of IPv6 are not translated: with --"+ipv6Flag+" it is %s", labnet.Routed)
+	}
+	if err != nil {
 		return false, fmt.Errorf("--"+natFlag+": %w", err)
 	}
 	return false, s.Link.Check()
@@ -67,7 +74,11 @@ func (s *labSites) complete(asked func(flag string) bool, nats []string) (none b
 
 // site is the site of host n, and its number there.
 func (l lab) site(n int) (labnet.Site, int) {
-	return labnet.Site{Number: (n-1)%l.Sites.Number + 1, NATs: l.Sites.NATs}, (n-1)/l.Sites.Number + 1
+	return l.siteOf((n-1)%l.Sites.Number + 1), (n-1)/l.Sites.Number + 1
+}
+
+func (l lab) siteOf(number int) labnet.Site {
+	return labnet.Site{Number: number, NATs: l.Sites.NATs, Family: l.family()}
 }
 
 func siteName(number int) string { return fmt.Sprintf("site%d", number) }
@@ -75,10 +86,31 @@ func siteName(number int) string { return fmt.Sprintf("site%d", number) }
 // addr is the address of host n.
 func (l lab) addr(n int) netip.Addr {
 	if l.Sites == nil {
-		return labnet.Addr(n)
+		return l.family().Addr(n)
 	}
 	s, i := l.site(n)
 	return s.Addr(i)
+}
+
+// labEndpoint is where the controller is, unless it is on a machine.
+func (l lab) labEndpoint() string {
+	return netip.AddrPortFrom(l.family().Controller(), labListen).String()
+}
+
+// family is of what kind the hosts' addresses are.
+func (l lab) family() labnet.Family {
+	if l.IPv6 {
+		return labnet.IPv6
+	}
+	return labnet.IPv4
+}
+
+// endpoint is where hosts reach the controller.
+func (l lab) endpoint() string {
+	if l.Machines != nil {
+		return netip.AddrPortFrom(labnet.IPv4.Addr(head), labListen).String()
+	}
+	return l.labEndpoint()
 }
 
 // router is the namespace of a site's router.
@@ -94,7 +126,7 @@ func (l lab) bringUpSites(std streams) error {
 	std.say(fmt.Sprintf("making %s, NAT %s, with %s", view.Count(l.Sites.Number, "site"), labnet.Kinds(l.Sites.NATs), l.Sites.Link))
 	most := (l.Hosts + l.Sites.Number - 1) / l.Sites.Number
 	for number := 1; number <= l.Sites.Number; number++ {
-		s := labnet.Site{Number: number, NATs: l.Sites.NATs}
+		s := l.siteOf(number)
 		router := l.router(s)
 		if err := router.Ensure(); err != nil {
 			return err
@@ -109,7 +141,7 @@ func (l lab) bringUpSites(std streams) error {
 // ensureUplink joins host n to its network.
 func (l lab) ensureUplink(n int) error {
 	if l.Sites == nil {
-		return labnet.EnsureUplink(n, l.namespace(n))
+		return labnet.EnsureUplink(n, l.namespace(n), l.family())
 	}
 	s, i := l.site(n)
 	return labnet.EnsureSiteUplink(n, l.namespace(n), s, i)

@@ -117,6 +117,7 @@ func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
 		asked("cpu-list") && !reflect.DeepEqual(had.CPUList, l.CPUList) ||
 		asked("cpus-per-host") && had.CPUsPerHost != l.CPUsPerHost ||
 		(asked(sitesFlag) || slices.ContainsFunc(siteFlags, asked)) && !reflect.DeepEqual(had.Sites, l.Sites) ||
+		asked(ipv6Flag) && had.IPv6 != l.IPv6 ||
 		asked(fleet.EncryptionFlag) && had.Encryption != l.Encryption ||
 		asked("mem-per-host") && had.MemoryPerHost != l.MemoryPerHost
 }
@@ -158,7 +159,7 @@ func (l lab) bringUp(ctx context.Context, std streams) (err error) {
 		return fmt.Errorf("writing the lab's record: %w", err)
 	}
 	std.say(fmt.Sprintf("making the network of %s", view.Count(l.Hosts, "host")))
-	if err := labnet.EnsureBridge(); err != nil {
+	if err := labnet.EnsureBridge(l.family()); err != nil {
 		return err
 	}
 	if err := l.bringUpSites(std); err != nil {

@@ -6,6 +6,7 @@ package desired
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 
@@ -200,6 +201,12 @@ func (a *State) vtep(id fleet.HostID) string {
 
 // underlay is the host's last reported address.
 func underlay(h fleet.Host) string { return cmp.Or(h.Facts.Address, h.Address) }
+
+// By6 reports whether other hosts reach a host by IPv6.
+func By6(h fleet.Host) bool {
+	at, err := netip.ParseAddr(underlay(h))
+	return err == nil && at.Unmap().Is6()
+}
 
 // Jobs returns the jobs that may have something on hosts, in order of submission.
 func Jobs(s fleet.Snapshot) []fleet.Job {

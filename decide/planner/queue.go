@@ -223,9 +223,7 @@ func (d *draft) beginJob(q *queueing, j fleet.Job, chosen []placement.Choice) bo
 	}
 	j.From = from.ID
 	j = lifecycle.BeginJob(j, net, share, d.at)
-	if j.MTU = 0; d.base.Cluster.Encryption.On() {
-		j.MTU = d.base.Cluster.Encryption.GuestMTU()
-	}
+	j.MTU = d.base.Cluster.Encryption.GuestMTU(slices.ContainsFunc(chosen, func(c placement.Choice) bool { return desired.By6(d.base.Hosts[c.Host]) }))
 	d.Jobs.Put(j.ID, j)
 	for i, id := range desired.GuestIDs(j) {
 		gen := d.Guests.At(id).Gen + 1 // of an earlier incarnation: hosts refuse what it was ordered

@@ -161,6 +161,18 @@ func TestEncryptionChangesWithoutJobs(t *testing.T) {
 	}
 }
 
+// In clear, a job on hosts with IPv6 alone has frames that fit.
+func TestMTUOfHostsWithIPv6Alone(t *testing.T) {
+	w := newWorld(t, "host1", "host2")
+	for id, h := range w.s.Hosts {
+		h.Facts.Address = "2001:db8::" + string(id[len(id)-1])
+		w.s.Hosts[id] = h
+	}
+	if mtu := w.s.Jobs[w.must(submission(2)).Job].NetworkMTU(); mtu != fleet.NetworkMTU6 {
+		t.Errorf("the MTU is %d", mtu)
+	}
+}
+
 // Nothing goes in clear because a host has no key: it is not reached, and takes no guests.
 func TestHostWithoutAKeyIsNotReached(t *testing.T) {
 	w := encrypted(t, "host2")

@@ -22,10 +22,16 @@ func apart(h fleet.Host) bool {
 }
 
 // Together reports whether two hosts reach each other by the addresses that they say they have: they are in one
-// site, and neither is behind NAT. Of those behind one NAT nobody knows: who shares an address outside, as a provider's customers do, may
+// site, neither is behind NAT, and both addresses are of IPv4 or both of IPv6. Of those behind one NAT nobody knows: who shares an address outside, as a provider's customers do, may
 // share nothing else.
 func Together(a, b fleet.Host) bool {
-	return a.Facts.Site == b.Facts.Site && !apart(a) && !apart(b)
+	return a.Facts.Site == b.Facts.Site && !apart(a) && !apart(b) && !otherFamily(a, b)
+}
+
+func otherFamily(a, b fleet.Host) bool {
+	one, errOne := netip.ParseAddr(cmp.Or(a.Facts.Address, a.Address))
+	other, errOther := netip.ParseAddr(cmp.Or(b.Facts.Address, b.Address))
+	return errOne == nil && errOther == nil && one.Unmap().Is4() != other.Unmap().Is4()
 }
 
 // Usable reports whether a host may be called at an address, as far as the address tells: it is one host's, and others can reach

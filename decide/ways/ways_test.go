@@ -39,11 +39,15 @@ func TestWhoSharesANetwork(t *testing.T) {
 		"another site":                {host("b", "lab", "10.0.0.2", "10.0.0.2"), false},
 		"behind NAT":                  {host("b", "", "192.168.1.2", "203.0.113.1"), false},
 		"not heard of yet":            {fleet.Host{ID: "b"}, true},
+		"one with IPv6 alone":         {host("b", "", "2001:db8::2", "2001:db8::2"), false},
 		"a site of no name, and NAT ": {host("b", "", "10.0.0.1", "203.0.113.1"), false},
 	} {
 		if Together(office, c.other) != c.is || Together(c.other, office) != c.is {
 			t.Errorf("%s: together is not %v", name, c.is)
 		}
+	}
+	if six := host("six", "", "2001:db8::1", "2001:db8::1"); !Together(six, host("b", "", "fd00::2", "")) {
+		t.Error("hosts with IPv6 alone do not share a network")
 	}
 	// Who is behind one NAT, or says so, may be in one network, or behind a provider's.
 	home := host("home", "", "192.168.1.2", "203.0.113.1")

@@ -97,6 +97,20 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.C
 	return c
 }
 
+// Six is the host's address after OnlyIPv6: 2001:db8:: and its number (RFC 3849).
+func (h *Host) Six() netip.Addr {
+	at := netip.MustParseAddr("2001:db8::").As16()
+	at[15] = h.Addr.As4()[3]
+	return netip.AddrFrom16(at)
+}
+
+// OnlyIPv6 takes the host its address of IPv4, and gives it Six.
+func (h *Host) OnlyIPv6() {
+	h.t.Helper()
+	h.Run("ip", "-4", "addr", "flush", "dev", UplinkName)
+	h.Run("ip", "addr", "add", h.Six().String()+"/64", "dev", UplinkName, "nodad")
+}
+
 // Run runs a program on the host to its end and returns its output without stderr, such as
 // ip's messages about vanishing namespaces. A program that fails, or takes longer than 30
 // seconds, fails the test.

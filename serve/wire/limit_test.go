@@ -94,6 +94,38 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
+// The address that a new cluster listens at is reached by both families.
+func TestAControllerListensForBothFamilies(t *testing.T) {
+	authority, err := identity.OpenAuthority(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{":0", "[::]:0"} {
+		l, err := ListenTLS(address, authority)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		for _, at := range []string{"127.0.0.1", "::1"} {
+			near, err := net.Dial("tcp", net.JoinHostPort(at, port))
+			if err != nil {
+				t.Errorf("%s is not reached at %s: %v", address, at, err)
+				continue
+			}
+			defer near.Close()
+			far, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer far.Close()
+			if from := hostOf(far.RemoteAddr().String()); from != at {
+				t.Errorf("who calls from %s comes from %s", at, from)
+			}
+		}
+	}
+}
+
 // TestHostsCountByAddress: connections are also counted over TCP, where users are unknown.
 func TestHostsCountByAddress(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

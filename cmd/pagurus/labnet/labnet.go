@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 
@@ -24,19 +25,41 @@ const (
 	bridge     = "pglab0"
 	portPrefix = "pglab" // and the host's number: the bridge's end of a host's link
 	uplink     = "eth0"  // the host's end
-	prefixBits = 24
 )
 
-// Controller is the controller's address. 198.18.0.0/15 is reserved for network benchmarks
-// (RFC 2544), so no office uses it.
-var Controller = netip.AddrFrom4([4]byte{198, 18, 0, 254})
+// Family is of what kind all addresses of a lab are.
+type Family string
+
+// The families.
+const (
+	IPv4 Family = "IPv4"
+	IPv6 Family = "IPv6"
+)
+
+// The networks of labs, which no office uses: 198.18.0.0/15 is reserved for network benchmarks (RFC 2544), and
+// 2001:db8::/32 for documents (RFC 3849).
+var networks = map[Family]netip.Prefix{IPv4: netip.MustParsePrefix("198.18.0.0/24"), IPv6: netip.MustParsePrefix("2001:db8:7067::/64")}
+
+// controllerAt is the controller's number in the lab's network; no host's.
+const controllerAt = 254
+
+// Controller is the controller's address.
+func (f Family) Controller() netip.Addr { return at(networks[f], controllerAt) }
 
 // Addr is the address of host n, counted from 1.
-func Addr(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, byte(n)}) }
+func (f Family) Addr(n int) netip.Addr { return at(networks[f], n) }
+
+// at is an address of a network by its last byte.
+func at(network netip.Prefix, n int) netip.Addr {
+	b := network.Addr().AsSlice()
+	b[len(b)-1] = byte(n)
+	a, _ := netip.AddrFromSlice(b) // which has the length of one
+	return a
+}
 
 // EnsureBridge makes the lab's bridge with the controller's address. After an error call
 // again.
-func EnsureBridge() error {
+func EnsureBridge(f Family) error {
 	_, err := netlink.LinkByName(bridge)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		attrs := netlink.NewLinkAttrs()
@@ -44,7 +67,7 @@ func EnsureBridge() error {
 		err = netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
 	}
 	if err == nil {
-		err = addressed(bridge, Controller)
+		err = addressed(bridge, f.Controller())
 	}
 	if err != nil {
 		return fmt.Errorf("making the lab's bridge %s: %w", bridge, err)
@@ -58,7 +81,14 @@ func addressed(name string, addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	ip := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(prefixBits, 32)}}
+	bits, flags := networks[IPv4].Bits(), 0
+	if addr.Is6() {
+		bits, flags = networks[IPv6].Bits(), unix.IFA_F_NODAD // nobody else has it, and it is used at once
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("0"), 0); err != nil {
+			return fmt.Errorf("a lab with IPv6 alone needs a kernel with IPv6: %w", err)
+		}
+	}
+	ip := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(bits, addr.BitLen())}, Flags: flags}
 	if err := netlink.AddrReplace(link, ip); err != nil {
 		return fmt.Errorf("giving %s the address %s: %w", name, addr, err)
 	}
@@ -70,8 +100,8 @@ func addressed(name string, addr netip.Addr) error {
 func Port(n int) string { return portPrefix + strconv.Itoa(n) }
 
 // EnsureUplink joins host n's namespace to the bridge. After an error call again.
-func EnsureUplink(n int, namespace daemon.Namespace) error {
-	return joined(Port(n), bridge, namespace, func() error { return addressed(uplink, Addr(n)) })
+func EnsureUplink(n int, namespace daemon.Namespace, f Family) error {
+	return joined(Port(n), bridge, namespace, func() error { return addressed(uplink, f.Addr(n)) })
 }
 
 // joined makes a link from a bridge to a namespace, and does there what makes use of its end.

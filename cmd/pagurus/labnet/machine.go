@@ -23,13 +23,13 @@ type Sockets struct {
 // Control is the address of host n, a machine, for whoever controls the lab. Only processes
 // in the host's namespace reach it; there controlEnd is theirs.
 func Control(n int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, 0, byte(n)}), prefixBits)
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, 0, byte(n)}), networks[IPv4].Bits())
 }
 
 var controlEnd = netip.AddrFrom4([4]byte{198, 19, 0, 254})
 
 // Local is the address of host n with the length of its network.
-func Local(n int) netip.Prefix { return netip.PrefixFrom(Addr(n), prefixBits) }
+func Local(n int) netip.Prefix { return netip.PrefixFrom(IPv4.Addr(n), networks[IPv4].Bits()) }
 
 // EnsureSockets joins host n's namespace to the bridge, and makes the links in it that a
 // machine is plugged into. After an error call again.

@@ -59,6 +59,7 @@ func ParseNATs(words []string) (all []NAT, err error) {
 type Site struct {
 	Number int // from 1
 	NATs   []NAT
+	Family Family
 }
 
 // NAT is the kind of its router.
@@ -70,20 +71,19 @@ func (s Site) prefix() netip.Prefix {
 	if s.NAT() == Routed {
 		third = byte(s.Number)
 	}
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, third, 0}), prefixBits)
+	if s.Family == IPv6 {
+		b := networks[IPv6].Addr().As16()
+		b[networks[IPv6].Bits()/8-1] = third
+		return netip.PrefixFrom(netip.AddrFrom16(b), networks[IPv6].Bits())
+	}
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, third, 0}), networks[IPv4].Bits())
 }
 
 // Addr is the address of the site's i-th host, counted from 1.
-func (s Site) Addr(i int) netip.Addr { return s.at(byte(i)) }
-
-func (s Site) at(last byte) netip.Addr {
-	b := s.prefix().Addr().As4()
-	b[3] = last
-	return netip.AddrFrom4(b)
-}
+func (s Site) Addr(i int) netip.Addr { return at(s.prefix(), i) }
 
 // Outside is its router's address on the Internet.
-func (s Site) Outside() netip.Addr { return Addr(siteOutside + s.Number) }
+func (s Site) Outside() netip.Addr { return s.Family.Addr(siteOutside + s.Number) }
 
 // Impair impairs both ends of its router's link to the Internet.
 func (s Site) Impair(router daemon.Namespace, link badlink.Impairment) error {
@@ -105,7 +105,7 @@ func EnsureSite(s Site, router daemon.Namespace, wireGuardPort uint16, most int)
 			return err
 		}
 		if err := joinedAs(insideLink, Port(siteInside+s.Number), Port(siteBridge+s.Number), router, func() error {
-			return addressed(insideLink, s.at(siteRouter))
+			return addressed(insideLink, s.Addr(siteRouter))
 		}); err != nil {
 			return err
 		}
@@ -130,11 +130,12 @@ func reach(s Site) error {
 
 // route makes this namespace the site's router.
 func (s Site) route(wireGuardPort uint16, most int) error {
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
+	forward := map[Family]string{IPv4: "ipv4/ip_forward", IPv6: "ipv6/conf/all/forwarding"}[s.Family]
+	if err := os.WriteFile("/proc/sys/net/"+forward, []byte("1"), 0); err != nil {
 		return fmt.Errorf("forwarding packets: %w", err)
 	}
 	for n := range MaxSites {
-		other := Site{n + 1, s.NATs}
+		other := Site{n + 1, s.NATs, s.Family}
 		if other.Number != s.Number && other.NAT() == Routed { // there may be fewer, and then nobody is there
 			if err := reach(other); err != nil {
 				return err
@@ -153,7 +154,11 @@ func EnsureSiteUplink(n int, namespace daemon.Namespace, s Site, i int) error {
 		if err := addressed(uplink, s.Addr(i)); err != nil {
 			return err
 		}
-		return routeTo(netip.PrefixFrom(netip.IPv4Unspecified(), 0), s.at(siteRouter))
+		all := netip.IPv4Unspecified()
+		if s.Family == IPv6 {
+			all = netip.IPv6Unspecified()
+		}
+		return routeTo(netip.PrefixFrom(all, 0), s.Addr(siteRouter))
 	})
 }
 
