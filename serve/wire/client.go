@@ -128,7 +128,7 @@ func Dial(c Config) (*Client, error) {
 		return client, nil
 	}
 	if _, _, err := net.SplitHostPort(c.Address); err != nil {
-		return nil, fmt.Errorf("%q is not a controller address: write unix:/path/of/controller.sock or host:port", c.Address)
+		return nil, fmt.Errorf("%q is not a controller address: write unix:/path/of/controller.sock or host:port%s", c.Address, Bracketed(c.Address))
 	}
 	credentials, err := identity.Load(c.Credentials)
 	if errors.Is(err, identity.ErrNotJoined) {
@@ -140,6 +140,14 @@ func Dial(c Config) (*Client, error) {
 	client.base, client.credentials, client.http = "https://"+identity.ServerName, credentials, client.overTLS(c.Address, credentials.Client())
 	client.renews()
 	return client, nil
+}
+
+// Bracketed adds to what is wrong with a controller's address that one of IPv6 has brackets; empty: it is not one of IPv6.
+func Bracketed(address string) string {
+	if strings.Count(address, ":") < 2 || strings.Contains(address, "[") {
+		return ""
+	}
+	return ", and an address of IPv6 in brackets, like [2001:db8::1]:7461"
 }
 
 // Here is this machine's address from which the last connection to the controller went; not

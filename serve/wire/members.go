@@ -211,7 +211,7 @@ func Enrol(ctx context.Context, address, token, folder string, j Joining) (Joine
 		return none, err
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return none, fmt.Errorf("%q is not a controller address: write HOST:PORT, like head:7461", address)
+		return none, fmt.Errorf("%q is not a controller address: write HOST:PORT, like head:7461%s", address, Bracketed(address))
 	}
 	if err := joinedBefore(folder, t, j.Host); err != nil {
 		return none, err

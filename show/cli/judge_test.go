@@ -170,6 +170,7 @@ func TestJudgedWithoutTheController(t *testing.T) {
 		"host policy h --hours 7":                          "--hours",
 		"join head:7461 --token t --address here":          "--address: ",
 		"join head:7461 --token t --host a/b":              "cannot be the name of a host",
+		"join 2001:db8::1 --token t":                       "in brackets, like [2001:db8::1]:7461",
 		"join head --token t":                              "write it like head:7461",
 		"login head --token t":                             "write it like head:7461",
 		"login head:7461":                                  "--token-file",

@@ -76,7 +76,7 @@ func oneAddress(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if host, port, err := net.SplitHostPort(args[0]); err != nil || host == "" || port == "" {
-		return usage(cmd, fmt.Sprintf("%q is not the address of a controller: write it like head:7461", args[0]))
+		return usage(cmd, fmt.Sprintf("%q is not the address of a controller: write it like head:7461%s", args[0], wire.Bracketed(args[0])))
 	}
 	return nil
 }
