@@ -326,6 +326,9 @@ func (p *plug) hear(kind uint16, wait time.Duration) string {
 	buffer := make([]byte, 4096)
 	for {
 		n, err := p.file.Read(buffer)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			n, err = p.waiting(buffer)
+		}
 		if err != nil {
 			return ""
 		}
@@ -333,6 +336,22 @@ func (p *plug) hear(kind uint16, wait time.Duration) string {
 			return string(frame[14:])
 		}
 	}
+}
+
+// waiting reads a frame that is there already. On a busy machine a deadline may have passed before a read begins, which then
+// reads nothing.
+func (p *plug) waiting(into []byte) (n int, err error) {
+	p.file.SetReadDeadline(time.Time{})
+	raw, err := p.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		n, failed = unix.Read(int(fd), into) // which does not wait
+		return true
+	})
+	return n, errors.Join(err, failed)
 }
 
 const (
