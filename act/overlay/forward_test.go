@@ -82,7 +82,10 @@ func noFrameIsLostInAMove(t *testing.T, as func(fleet.Network) fleet.Network) {
 	listen(old, surely) // until no more arrive
 	apply("b", "", 0)   // at the same time in reality, in sequence here
 	count := len(heard) // from here on the guest runs at b
-	listen(young, surely/20)
+	least := func() int64 { return min(taken[0].Load(), taken[1].Load(), taken[2].Load()) }
+	for end := time.Now().Add(6 * surely); least() < 100 && time.Now().Before(end); {
+		listen(young, surely/20)
+	}
 	close(stop)
 	talk.Wait()
 	listen(young, surely)

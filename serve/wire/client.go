@@ -142,14 +142,6 @@ func Dial(c Config) (*Client, error) {
 	return client, nil
 }
 
-// Bracketed adds to what is wrong with a controller's address that one of IPv6 has brackets; empty: it is not one of IPv6.
-func Bracketed(address string) string {
-	if strings.Count(address, ":") < 2 || strings.Contains(address, "[") {
-		return ""
-	}
-	return ", and an address of IPv6 in brackets, like [2001:db8::1]:7461"
-}
-
 // Here is this machine's address from which the last connection to the controller went; not
 // valid before the first, and on the socket.
 func (c *Client) Here() netip.Addr {

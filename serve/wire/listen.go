@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -69,6 +70,14 @@ func hostOf(address string) string {
 		return ""
 	}
 	return host
+}
+
+// Bracketed adds to what is wrong with a controller's address that one of IPv6 has brackets; empty: it is not one of IPv6.
+func Bracketed(address string) string {
+	if strings.Count(address, ":") < 2 || strings.Contains(address, "[") {
+		return ""
+	}
+	return ", and an address of IPv6 in brackets, like [2001:db8::1]:7461"
 }
 
 type connectionKey struct{}
