@@ -210,6 +210,25 @@ func (a *Guests[G]) Receive(ctx context.Context, t fleet.Task, create func() (st
 	return listen, nil
 }
 
+// Restore makes a guest from a checkpoint. If it was restored already in this generation, Restore does
+// nothing. After an error nothing of the guest is left, unless it was here already: then it is
+// not touched.
+func (a *Guests[G]) Restore(ctx context.Context, id fleet.GuestID, gen uint64, create func() error) error {
+	release, g, err := a.claim(ctx, id)
+	if err == nil {
+		defer release()
+		if g != *new(G) {
+			err = g.shared().restoreAgain(gen)
+		} else if err = create(); err != nil {
+			err = errors.Join(err, a.Destroy(id))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("restore guest %s: %w", id, err)
+	}
+	return nil
+}
+
 // Destroy removes all of a guest, whatever exists. It takes no context: stopping half-way would
 // be worse than waiting.
 func (a *Guests[G]) Destroy(id fleet.GuestID) error {

@@ -55,6 +55,47 @@ func TestStart(t *testing.T) {
 	expect("the driver is closed", 2, 4, start(nil), ErrClosed)
 }
 
+// TestRestore: a repeated call does nothing, and what is here is never touched.
+func TestRestore(t *testing.T) {
+	var all Guests[*Guest[own]]
+	created, wiped := 0, 0
+	all.Wipe = func(fleet.GuestID) error { wiped++; return nil }
+	restore := func(gen uint64, fails error) error {
+		return all.Restore(t.Context(), "g1", gen, func() error { created++; return fails })
+	}
+	no := errors.New("no")
+	if err := restore(4, no); !errors.Is(err, no) || created != 1 || wiped != 2 {
+		t.Errorf("it cannot be made: %v, wiped %d times", err, wiped)
+	}
+	if err := restore(4, nil); err != nil || created != 2 {
+		t.Errorf("none is here: %v", err)
+	}
+	g := made(t, Record{Guest: "g1", Complete: true, Target: true, Restored: true, Gen: 4})
+	if err := all.Add("g1", g, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		r  Record
+		ok bool
+	}{
+		"restored":             {Record{Complete: true, Target: true, Restored: true, Gen: 4}, true},
+		"restored, and runs":   {Record{Complete: true, Restored: true, Gen: 4}, true},
+		"restored before":      {Record{Complete: true, Target: true, Restored: true, Gen: 3}, false},
+		"started":              {Record{Complete: true, Gen: 4}, false},
+		"a target":             {Record{Complete: true, Target: true, Incoming: "m1", Gen: 4}, false},
+		"restored and running": {Record{Complete: true, Restored: true, Gen: 3}, false},
+	} {
+		g.Record.Record = c.r
+		if err := restore(4, nil); (err == nil) != c.ok || created != 2 {
+			t.Errorf("%s: %v, created %d times", name, err, created)
+		}
+	}
+	g.Record.Record = Record{Complete: true, Target: true, Restored: true, Gen: 4}
+	if err := all.Start(t.Context(), "g1", func() error { created++; return nil }); err == nil || created != 2 {
+		t.Errorf("start of what is restored: %v", err)
+	}
+}
+
 // TestReceive: a repeated call answers as the first did, and what is here is never touched.
 func TestReceive(t *testing.T) {
 	var all Guests[*Guest[own]]

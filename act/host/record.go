@@ -50,6 +50,8 @@ type Record struct {
 	Incoming  fleet.MigrationID `json:"incoming,omitempty"`
 	Target    bool              `json:"target,omitempty"` // made by Receive and not yet resumed
 	Listen    string            `json:"listen,omitempty"` // where Receive's guest is received
+
+	Restored bool `json:"restored,omitempty"` // made by Restore, which makes targets, too
 }
 
 // Shared returns the part of a record that all drivers have.
@@ -57,10 +59,24 @@ func (r Record) Shared() Record { return r }
 
 // startAgain answers Start of a guest that is here.
 func (r Record) startAgain() error {
-	if r.Target {
+	switch {
+	case r.Target && r.Restored:
+		return errors.New("it is here, restored from a checkpoint")
+	case r.Target:
 		return fmt.Errorf("it is here as the target of migration %s", r.Incoming)
 	}
 	return nil
+}
+
+// restoreAgain answers Restore of a guest that is here.
+func (r Record) restoreAgain(gen uint64) error {
+	switch {
+	case r.Restored && r.Gen == gen:
+		return nil
+	case r.Target:
+		return r.startAgain()
+	}
+	return errors.New("it is here already")
 }
 
 // receiveAgain answers Receive of a guest that is here.

@@ -35,6 +35,14 @@ type World struct {
 	Kill     func(t *testing.T, host int, guest fleet.GuestID)      // kills the guest's process from outside
 	Left     func(t *testing.T, host int, g fleet.GuestID) []string // remains of a guest on a host
 	PostCopy func(t *testing.T, host int) bool                      // whether guests can arrive by post-copy; nil: on no host
+
+	Checkpoints bool // the driver is an agent.Checkpointer, and this machine can do it
+}
+
+// trying is one case.
+type trying struct {
+	name string
+	try  func(*trial)
 }
 
 // Time limits: an emulated guest boots in about five seconds on an idle machine.
@@ -46,10 +54,6 @@ const (
 
 // Run runs all cases.
 func Run(t *testing.T, w World) {
-	type trying struct {
-		name string
-		try  func(*trial)
-	}
 	cases := []trying{
 		{"absent", absent}, {"start", start}, {"receive", receive}, {"link", link}, {"exits", exits}, {"killed", killed},
 		{"move", move}, {"move-reopened", moveReopened}, {"move-back", moveBack}, {"cancelled", cancelled},
@@ -57,6 +61,9 @@ func Run(t *testing.T, w World) {
 	}
 	if w.PostCopy != nil {
 		cases = append(cases, trying{"post-copy", postCopy}, trying{"post-copy-source-dies", postCopyLosesItsSource}, trying{"post-copy-undone", postCopyUndone})
+	}
+	if w.Checkpoints {
+		cases = append(cases, checkpoints...)
 	}
 	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
