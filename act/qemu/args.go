@@ -24,9 +24,10 @@ type machine struct {
 	tap         int // the tap's file descriptor number in QEMU
 	vhost       int // the number of that of vhost-net; 0: none
 	incoming    bool
+	restored    bool        // from a checkpoint, which is state
 	byHand      bool        // see Config.ByHand
 	warm        bool        // it will be saved as a snapshot
-	state       *os.File    // the snapshot it starts from, after the tap; nil: it boots
+	state       *os.File    // the snapshot or checkpoint it starts from, after the tap; nil: it boots
 	tuned       *tunedGuest // nil: no shape
 }
 

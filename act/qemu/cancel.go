@@ -55,5 +55,5 @@ func (g *guest) cancelCopy(ctx context.Context, q *qmp.Client) error {
 // one: QEMU also reports its incoming migration as completed.
 func (g *guest) hasLeft(info migration) bool {
 	c := g.Remembered().Copy
-	return (info.Status == stateCompleted || info.parted()) && c != nil && c.Begun
+	return (info.Status == stateCompleted || info.parted()) && c != nil && c.Begun && !c.Past
 }

@@ -161,7 +161,8 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 		if d.ability.Version, err = versionOf(ctx, d.binary); err != nil {
 			return err
 		}
-		d.ability.NoPostCopy = d.tryPostCopy(ctx)
+		d.ability.NoPostCopy, d.ability.NoSaving = d.tryPostCopy(ctx), d.trySaving(ctx)
+		d.ability.Saves = d.ability.NoSaving == ""
 	} else if d.ability, err = d.probe(ctx); err != nil {
 		return err
 	}
@@ -187,6 +188,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 			if err == nil {
 				d.holdOn(ctx, g)
 				d.listenOn(ctx, g)
+				d.holdCut(g)
 			}
 			return err
 		}
@@ -210,6 +212,7 @@ func (d *Driver) Abilities() fleet.Abilities {
 	can := d.able()
 	return postCopy(can, fleet.Abilities{
 		Live: true, Accelerator: can.Accelerator, Version: can.Version, CPU: seenCPU(can), Emulated: can.Trouble,
+		Checkpoint: can.Saves, NoCheckpoint: can.NoSaving,
 		Compress: d.packs, VhostNet: d.vhost && can.Accelerator == Hardware,
 	})
 }

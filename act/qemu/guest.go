@@ -25,6 +25,7 @@ type guest struct {
 
 	connecting sync.Mutex // held while connecting to QEMU
 	linking    sync.Mutex // held while connecting to the guest agent
+	streaming  sync.Mutex // held while a copy begins, and in each step of a checkpoint
 
 	// Guarded by Mu:
 	held      *heldCopy // of its copy; nil: nothing holds it

@@ -51,7 +51,7 @@ func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID
 		var gate time.Time // when the guest reached the gate, before its turn
 		for {
 			info, err := queryMigrate(ctx, q)
-			if err != nil || g.Remembered().Copy.Migration != m || info.Status != stateActive && info.Status != stateGate {
+			if c := g.Remembered().Copy; err != nil || c.Migration != m || c.Past || info.Status != stateActive && info.Status != stateGate {
 				return // the caller that switches or cancels handles it
 			}
 			switch {
@@ -78,7 +78,7 @@ func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID
 // before the gang is ready.
 func (d *Driver) holdOn(ctx context.Context, g *guest) {
 	c := g.Remembered().Copy
-	if c == nil || !c.Good {
+	if c == nil || !c.Good || c.Past {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)

@@ -63,7 +63,7 @@ func (d *Driver) jail(ctx context.Context, m machine) (jail.Jail, error) {
 	if m.accelerator == Hardware {
 		devices = append(devices, kvmDevice)
 	}
-	if _, err := os.Stat(device); err == nil && d.able().NoPostCopy == "" {
+	if _, err := os.Stat(device); err == nil && (d.able().NoPostCopy == "" || d.able().Saves) {
 		devices = append(devices, device)
 	}
 	for _, path := range devices {

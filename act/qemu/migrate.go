@@ -60,6 +60,11 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 // beginCopy makes QEMU start the copy, unless it is running. After an error it is not
 // running.
 func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet.Task) error {
+	g.streaming.Lock()
+	defer g.streaming.Unlock()
+	if g.Remembered().Saving.underWay() {
+		return errSaving
+	}
 	place, err := passage.ParsePlace(t.Listen)
 	if err != nil {
 		return err
@@ -273,7 +278,7 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 		return fleet.Progress{}, fmt.Errorf("%w; %w", err, fleet.ErrUnsure)
 	}
 	c := g.Remembered().Copy
-	if c == nil || !c.Begun || c.Migration != t.Order.Migration {
+	if c == nil || !c.Begun || c.Past || c.Migration != t.Order.Migration {
 		return fleet.Progress{}, fmt.Errorf("there is no copy of migration %q under way", t.Order.Migration)
 	}
 	if c.Limits.AwaitGang {
@@ -430,6 +435,8 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 		return errors.New("it is with the target of a migration that cannot be undone")
 	case g.dropped(ctx, q):
 		return fmt.Errorf("%w; %w", errDropped, fleet.ErrAbsent)
+	case g.Remembered().Saving.underWay():
+		return d.resumeSaving(ctx, g, q)
 	case info.underWay():
 		return g.cancelCopy(ctx, q)
 	}

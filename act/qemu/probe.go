@@ -18,6 +18,8 @@ type Ability struct {
 	Version     string `json:"version"`                // of QEMU
 	Trouble     string `json:"trouble,omitempty"`      // why hardware virtualization is not used, for people
 	NoPostCopy  string `json:"no_post_copy,omitempty"` // why post-copy does not work here, for people; empty: it does
+	Saves       bool   `json:"saves,omitempty"`        // guests can be written while they run
+	NoSaving    string `json:"no_saving,omitempty"`    // why not, for people
 
 	unsure bool // hardware virtualization did not answer in time
 	tries  int  // of it
@@ -74,7 +76,7 @@ func (d *Driver) probe(ctx context.Context) (Ability, error) {
 	var before remembered
 	if note.Load(d.probeFile(), &before) == nil {
 		now.Ability = before.Ability
-		if now == before {
+		if now == before && (before.Ability.Saves || before.Ability.NoSaving != "") { // else an earlier Pagurus probed
 			return before.Ability, nil
 		}
 	}
@@ -82,7 +84,8 @@ func (d *Driver) probe(ctx context.Context) (Ability, error) {
 	if err != nil {
 		return Ability{}, err
 	}
-	now.Ability = Ability{Accelerator: found.Accelerator, Version: found.Version, NoPostCopy: d.tryPostCopy(ctx)}
+	now.Ability = Ability{Accelerator: found.Accelerator, Version: found.Version, NoPostCopy: d.tryPostCopy(ctx), NoSaving: d.trySaving(ctx)}
+	now.Ability.Saves = now.Ability.NoSaving == ""
 	return d.keepAbility(now, found)
 }
 

@@ -20,6 +20,8 @@ var (
 	_ agent.Driver = (*qemu.Driver)(nil)
 	_ agent.Linker = (*qemu.Driver)(nil)
 	_ agent.Teller = (*qemu.Driver)(nil)
+
+	_ agent.Checkpointer = (*qemu.Driver)(nil)
 )
 
 func TestContract(t *testing.T) {

@@ -45,6 +45,8 @@ type migration struct {
 		Faults        int64   `json:"postcopy-requests"`
 		Sent          int64   `json:"transferred"`
 		Copied        int64   `json:"normal-bytes"` // bytes of sent pages that are not zero
+		Normal        int64   `json:"normal"`       // pages that were sent
+		Zero          int64   `json:"duplicate"`    // and pages that were sent as zeros
 		Rounds        int     `json:"dirty-sync-count"`
 		DirtyPages    int64   `json:"dirty-pages-rate"` // a second
 		PageSize      int64   `json:"page-size"`

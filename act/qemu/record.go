@@ -16,6 +16,9 @@ type record struct {
 	Layout   *fleet.Layout `json:"layout,omitempty"`
 
 	Accelerator string `json:"accelerator,omitempty"` // empty: an earlier Pagurus made it
+
+	Make   *makes  `json:"make,omitempty"`   // what it is made of; nil: an earlier Pagurus made it
+	Saving *saving `json:"saving,omitempty"` // its last checkpoint; nil: none is made
 }
 
 // awaiting is what a target knows of its source. Where it waits for it is the record's Listen.
@@ -34,6 +37,7 @@ type copying struct {
 	Good        bool              `json:"good,omitempty"` // the copy has converged and is held for the gang
 	SuspendedAt time.Time         `json:"suspended_at"`   // when the guest was suspended
 	Downtime    time.Duration     `json:"downtime_ns"`    // from then until the target had it
+	Past        bool              `json:"past,omitempty"` // a checkpoint was begun since: what QEMU says of its migration is not of this copy
 }
 
 // Ours returns the record as this agent writes it. It can be changed without changing this one.
@@ -42,6 +46,10 @@ func (r record) Ours() record {
 	if r.Copy != nil {
 		c := *r.Copy
 		r.Copy = &c
+	}
+	if r.Saving != nil {
+		s := *r.Saving
+		r.Saving = &s
 	}
 	return r
 }

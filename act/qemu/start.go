@@ -102,8 +102,8 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 	}
 	m.uid = uid
 	r := record{
-		Record: host.Record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming},
-		Layout: m.tuned.At(), Accelerator: m.accelerator,
+		Record: host.Record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming || m.restored, Restored: m.restored},
+		Layout: m.tuned.At(), Accelerator: m.accelerator, Make: d.makesOf(t, m),
 	}
 	if m.incoming {
 		r.Incoming, r.PostCopy = t.Order.Migration, t.Limits.Mode == fleet.PostCopy

@@ -104,6 +104,9 @@ func boundBandwidth(ctx context.Context, do streamDo, bytesPerSecond int64) erro
 	return do(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": bytesPerSecond}, nil)
 }
 
+// backgroundSnapshot is the capability to write a guest as it is at one moment while it runs on.
+const backgroundSnapshot = "background-snapshot"
+
 // prepareStream sets what source and target must agree on. The return path tells the
 // source that the target has loaded everything. The suspension before the switch makes
 // sure that nothing irrevocable happens unasked. Compressed memory has connections of its
@@ -115,7 +118,7 @@ func prepareStream(ctx context.Context, do streamDo, w way) error {
 	}
 	const on, off = true, false
 	err := do(ctx, "migrate-set-capabilities", map[string]any{"capabilities": []capability{
-		{"events", on}, {"return-path", on}, {"pause-before-switchover", on}, {"xbzrle", off}, {"multifd", w.Packed},
+		{backgroundSnapshot, off}, {"events", on}, {"return-path", on}, {"pause-before-switchover", on}, {"xbzrle", off}, {"multifd", w.Packed},
 		{"postcopy-ram", w.PostCopy}, {"postcopy-preempt", w.Preempt}, {"auto-converge", w.Slow},
 	}}, nil)
 	if err == nil && w.Slow {

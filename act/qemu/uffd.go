@@ -1,5 +1,5 @@
 // This file checks whether an unprivileged QEMU can run a guest before its memory has
-// arrived, which needs the kernel's userfaultfd, and grants access to it.
+// arrived, or write it while it runs, which needs the kernel's userfaultfd, and grants access to it.
 //
 // It must not know a driver's use of it. Its tests use this machine's kernel and QEMU.
 
@@ -76,16 +76,19 @@ func UserfaultAccess() string {
 // tryLimit: QEMU starts an empty machine in about 50 ms.
 const tryLimit = 10 * time.Second
 
-// tryUserfault starts a QEMU that receives a guest in post-copy, with these attributes,
+// postCopyCapability is the capability to run a guest before its memory has arrived.
+const postCopyCapability = "postcopy-ram"
+
+// tryUserfault starts a QEMU with these attributes that is told to use a capability for which it needs userfaultfd,
 // and returns its error; nil: it works.
-func tryUserfault(ctx context.Context, binary string, attributes *syscall.SysProcAttr, more ...string) error {
+func tryUserfault(ctx context.Context, binary, capability string, attributes *syscall.SysProcAttr, more ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, tryLimit)
 	defer cancel()
 	args := append([]string{"-machine", "none", "-no-user-config", "-nodefaults", "-display", "none", "-S", "-incoming", "defer", "-qmp", "stdio"}, more...)
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.SysProcAttr, cmd.Dir = attributes, "/"
 	cmd.Stdin = strings.NewReader(`{"execute":"qmp_capabilities"}
-{"execute":"migrate-set-capabilities","id":"it","arguments":{"capabilities":[{"capability":"postcopy-ram","state":true}]}}
+{"execute":"migrate-set-capabilities","id":"it","arguments":{"capabilities":[{"capability":"` + capability + `","state":true}]}}
 {"execute":"quit"}
 `)
 	var said bytes.Buffer

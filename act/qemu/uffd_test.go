@@ -61,7 +61,7 @@ func TestTry(t *testing.T) {
 		t.Fatal(err)
 	}
 	version, err := exec.Command(binary, "--version").Output()
-	refused := tryUserfault(t.Context(), binary, account.Attributes())
+	refused := tryUserfault(t.Context(), binary, postCopyCapability, account.Attributes())
 	t.Log(before, UserfaultAccess(), refused)
 	if err == nil && refused != nil && !strings.Contains(string(version), "version 7.") {
 		t.Errorf("it has what it needs and was refused: %v", refused)
@@ -74,12 +74,12 @@ func TestTry(t *testing.T) {
 	}
 	text, _ := os.ReadFile(setting) // if missing, only root may
 	everybody := strings.TrimSpace(string(text)) == "1"
-	if err := tryUserfault(t.Context(), binary, account.Attributes()); (err == nil) != everybody {
+	if err := tryUserfault(t.Context(), binary, postCopyCapability, account.Attributes()); (err == nil) != everybody {
 		t.Errorf("returned, and everybody let: %t: %v", everybody, err)
 	} else {
 		t.Log(err)
 	}
-	if err := tryUserfault(t.Context(), "false", account.Attributes()); err == nil {
+	if err := tryUserfault(t.Context(), "false", postCopyCapability, account.Attributes()); err == nil {
 		t.Error("no QEMU can")
 	}
 }

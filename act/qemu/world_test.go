@@ -305,6 +305,7 @@ func (w *world) contract() drivertest.World {
 			defer d.Close()
 			return d.Abilities().PostCopy
 		},
+		Checkpoints: true,
 	}
 }
 

@@ -29,7 +29,7 @@ type Relay struct {
 }
 
 // Shims are the processes that this package starts, by their names, as parts of pagurus-shim.
-var Shims = map[string]func(args []string) error{relayName: relay}
+var Shims = map[string]func(args []string) error{relayName: relay, writerName: write}
 
 const (
 	relayName = "pagurus-relay"
@@ -83,8 +83,8 @@ func (r Relay) start(what string, first *os.File, qemu int) error {
 	return nil
 }
 
-// IsRelay reports whether a process is a relay.
-func IsRelay(pid int) bool { return host.IsNamed(pid, relayName) }
+// IsRelay reports whether a process is a relay or a writer.
+func IsRelay(pid int) bool { return host.IsNamed(pid, relayName) || host.IsNamed(pid, writerName) }
 
 // relay is the process.
 func relay(args []string) error {
