@@ -244,9 +244,10 @@ func (g *guest) void(ctx context.Context, q *qmp.Client, err error) error {
 	}))
 }
 
-// unsave ends QEMU's writing of a checkpoint, if there is any, and lets the guest run.
+// unsave ends QEMU's writing of a checkpoint, if there is any, and lets the guest run. QEMU (10.0) crashes if writing is
+// cancelled, or fails, before it has begun to write memory.
 func (g *guest) unsave(ctx context.Context, q *qmp.Client) error {
-	info, err := queryMigrate(ctx, q)
+	info, err := g.begun(ctx, q)
 	if err == nil && info.underWay() {
 		err = q.Do(ctx, "migrate_cancel", nil, nil)
 	}
@@ -286,9 +287,16 @@ func (d *Driver) holdCut(g *guest) {
 			return
 		case <-time.After(fleet.CutHold):
 		}
+		forgotten := func() bool {
+			now := g.Remembered().Saving
+			return now.halted() && now.CutAt.Equal(s.CutAt)
+		}
+		if !forgotten() { // so that none that is long over locks out the next
+			return
+		}
 		g.streaming.Lock()
 		defer g.streaming.Unlock()
-		if now := g.Remembered().Saving; !now.halted() || !now.CutAt.Equal(s.CutAt) {
+		if !forgotten() {
 			return
 		}
 		q, err := g.monitor(d.life)
@@ -328,7 +336,11 @@ func (g *guest) continueCut(ctx context.Context, q *qmp.Client) error {
 	case s.Step != savingCut:
 		return errNotCut
 	}
-	err := g.awaitProtected(ctx, q)
+	// If the guest ran before, QEMU would stop it again, and another moment would be saved.
+	info, err := g.begun(ctx, q)
+	if err == nil && !info.underWay() && info.Status != stateCompleted {
+		err = g.whyNotSaved(info)
+	}
 	if err == nil {
 		err = q.Do(ctx, "cont", nil, nil)
 	}
@@ -346,21 +358,16 @@ func (g *guest) continueCut(ctx context.Context, q *qmp.Client) error {
 	return nil
 }
 
-// awaitProtected waits until QEMU has the state of all devices and notices each change of memory. Only after that
-// it writes memory. If the guest ran before, QEMU would stop it again, and another moment would be saved.
-func (g *guest) awaitProtected(ctx context.Context, q *qmp.Client) error {
+// begun waits until QEMU writes a guest's memory, if it is writing the guest at all: from then on it has the state of all
+// devices and notices each change of memory.
+func (g *guest) begun(ctx context.Context, q *qmp.Client) (info migration, err error) {
 	for {
-		info, err := queryMigrate(ctx, q)
-		switch {
-		case err != nil:
-			return err
-		case info.Status == stateCompleted || info.underWay() && info.RAM.Normal+info.RAM.Zero > 0:
-			return nil
-		case !info.underWay():
-			return info.cause()
+		info, err = queryMigrate(ctx, q)
+		if err != nil || !info.underWay() || info.RAM.Normal+info.RAM.Zero > 0 {
+			return info, err
 		}
 		if err := g.wait(ctx, nil, pagePoll); err != nil {
-			return err
+			return info, err
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,10 +72,7 @@ func (g *guest) trySaved(ctx context.Context, q *qmp.Client) (done bool, _ savin
 	case err != nil && ctx.Err() != nil, err == nil && info.underWay():
 		return false, saving{}, err
 	case err == nil && info.Status != stateCompleted:
-		err = info.cause()
-		if said := tailOf(filepath.Join(g.Dir, writerLog)); said != "" {
-			err = fmt.Errorf("%w: %s", err, said)
-		}
+		err = g.whyNotSaved(info)
 	case err == nil && !g.Remembered().Saving.Writer.Gone():
 		return false, saving{}, nil
 	case err == nil:
@@ -84,6 +82,14 @@ func (g *guest) trySaved(ctx context.Context, q *qmp.Client) (done bool, _ savin
 		return err == nil, *g.Remembered().Saving, err
 	}
 	return false, saving{}, g.void(ctx, q, err)
+}
+
+// whyNotSaved says why QEMU has not written a guest to its end: the writer may know better.
+func (g *guest) whyNotSaved(info migration) error {
+	if said := tailOf(filepath.Join(g.Dir, writerLog)); said != "" {
+		return errors.New(said)
+	}
+	return fmt.Errorf("QEMU does not write it: it is %s: %s", info.Status, info.Desc)
 }
 
 // completeSave describes what the writer has written.
@@ -99,7 +105,7 @@ func (g *guest) completeSave() error {
 	}
 	a := about{Format: aboutFormat, Make: g.Remembered().Make}
 	if err := json.Unmarshal(text, &a.Written); err != nil || a.Bytes == 0 {
-		return fmt.Errorf("it was not written to its end: %s", text)
+		return fmt.Errorf("it was not written to its end: %s", bytes.TrimSpace(text))
 	}
 	if err := note.Replace(filepath.Join(g.Remembered().Saving.Folder, aboutFile), a); err != nil {
 		return err

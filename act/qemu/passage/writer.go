@@ -74,11 +74,15 @@ func write(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(w)
 }
 
-// drain writes all that comes.
+// drain writes all that comes. When it cannot write, it only reads on to the end: QEMU crashes if the pipe breaks at
+// certain moments, and its guest with it.
 func drain(from io.Reader, to io.Writer) (Written, error) {
 	h := crc32.New(SumTable)
 	// Only a reader and a writer: a file would have the kernel copy what has to be summed.
 	n, err := io.CopyBuffer(struct{ io.Writer }{io.MultiWriter(to, h)}, struct{ io.Reader }{from}, make([]byte, writeAtOnce))
+	if err != nil {
+		_, _ = io.Copy(io.Discard, struct{ io.Reader }{from})
+	}
 	return Written{Bytes: n, Sum: h.Sum32()}, err
 }
 
