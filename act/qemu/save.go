@@ -97,6 +97,13 @@ func (d *Driver) arm(ctx context.Context, g *guest, q *qmp.Client, folder string
 	if err := prepareSave(ctx, q.Do); err != nil {
 		return fmt.Errorf("QEMU cannot write it while it runs: %w", err)
 	}
+	area, err := g.area(ctx, q)
+	if err == nil {
+		err = area.Populate(ctx)
+	}
+	if err != nil {
+		return err
+	}
 	return g.Remember(func(r *record) {
 		r.Saving = &saving{Folder: folder, Step: savingArmed}
 		if r.Copy != nil {
@@ -336,6 +343,12 @@ func (g *guest) continueCut(ctx context.Context, q *qmp.Client) error {
 	case s.Step != savingCut:
 		return errNotCut
 	}
+	g.Mu.Lock()
+	since := g.stoppedAt // as QEMU says
+	g.Mu.Unlock()
+	if since.IsZero() { // an agent died since
+		since = g.Remembered().Saving.CutAt
+	}
 	// If the guest ran before, QEMU would stop it again, and another moment would be saved.
 	info, err := g.begun(ctx, q)
 	if err == nil && !info.underWay() && info.Status != stateCompleted {
@@ -344,12 +357,13 @@ func (g *guest) continueCut(ctx context.Context, q *qmp.Client) error {
 	if err == nil {
 		err = q.Do(ctx, "cont", nil, nil)
 	}
+	stop := time.Since(since)
 	if err == nil {
 		err = fault.Point("qemu.continue.after-cont")
 	}
 	if err == nil {
 		err = g.Remember(func(r *record) {
-			r.Saving.Step, r.Saving.Stop = savingOn, time.Since(r.Saving.CutAt)
+			r.Saving.Step, r.Saving.Stop = savingOn, stop
 		})
 	}
 	if err != nil {
