@@ -48,11 +48,10 @@ func (r *trial) saved(between func()) (folder string, saved fleet.Saved) {
 	return folder, saved
 }
 
-// restored makes the guest on host 1 from a folder, in a later generation, and lets it run.
+// restored makes the guest on host 1 from a folder, and lets it run.
 func (r *trial) restored(folder string, between func()) {
 	r.Helper()
-	r.task.Guest.Gen++
-	r.task.Order.Gen, r.task.Order.Migration = r.task.Guest.Gen, ""
+	r.task.Order.Migration = ""
 	r.must("restore", r.checkpointer(1).Restore(r.ctx, r.task, folder))
 	between()
 	if facts := r.state(1, fleet.Suspended); facts.Gen != r.task.Guest.Gen {
