@@ -35,6 +35,7 @@ type step struct {
 	Task  fleet.Task
 
 	Snapshots int
+	Folder    string // of a checkpoint
 }
 
 // The exit statuses of a step; a killed step has its own.
@@ -56,7 +57,11 @@ func takeStep(text string) int {
 	w := world{hosts: s.Hosts, image: s.Image, agent: s.Agent, snapshots: s.Snapshots}
 	d, err := qemu.Open(ctx, w.config(os.Stderr, s.Host))
 	if err == nil {
-		_, err = carryOut(ctx, d, s.Verb, s.Task)
+		if checkpoints, is := checkpointSteps[s.Verb]; is {
+			err = checkpoints(ctx, d, s.Task, s.Folder)
+		} else {
+			_, err = carryOut(ctx, d, s.Verb, s.Task)
+		}
 		d.Close()
 	}
 	switch {
@@ -93,7 +98,7 @@ func carryOut(ctx context.Context, d *qemu.Driver, verb fleet.Verb, t fleet.Task
 // apart takes a step in a separate process, with a fault.
 func (w *world) apart(t *testing.T, host int, verb fleet.Verb, tk fleet.Task, faults string) int {
 	t.Helper()
-	text, err := json.Marshal(step{Verb: verb, Host: host, Hosts: w.hosts, Image: w.image, Agent: w.agent, Task: tk, Snapshots: w.snapshots})
+	text, err := json.Marshal(step{Verb: verb, Host: host, Hosts: w.hosts, Image: w.image, Agent: w.agent, Task: tk, Snapshots: w.snapshots, Folder: w.folder})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,6 +104,9 @@ func (d *Driver) arm(ctx context.Context, g *guest, q *qmp.Client, folder string
 	if err != nil {
 		return err
 	}
+	if err := fault.Point("qemu.arm.before-note"); err != nil {
+		return err
+	}
 	return g.Remember(func(r *record) {
 		r.Saving = &saving{Folder: folder, Step: savingArmed}
 		if r.Copy != nil {
@@ -192,6 +195,9 @@ func (d *Driver) write(ctx context.Context, g *guest, q *qmp.Client) error {
 		err = g.Remember(func(r *record) {
 			r.Saving.Step, r.Saving.CutAt, r.Saving.Writer = savingCutting, time.Now(), writer
 		})
+	}
+	if err == nil {
+		err = fault.Point("qemu.cut.before-stop")
 	}
 	if err == nil {
 		err = q.Do(ctx, "stop", nil, nil)

@@ -12,6 +12,7 @@ import (
 	"pagurus/act/host"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
+	"pagurus/internal/fault"
 	"pagurus/internal/note"
 )
 
@@ -108,6 +109,9 @@ func (g *guest) completeSave() error {
 		return fmt.Errorf("it was not written to its end: %s", bytes.TrimSpace(text))
 	}
 	if err := note.Replace(filepath.Join(g.Remembered().Saving.Folder, aboutFile), a); err != nil {
+		return err
+	}
+	if err := fault.Point("qemu.saved.before-note"); err != nil {
 		return err
 	}
 	return g.Remember(func(r *record) { r.Saving.Step, r.Saving.Bytes = savingDone, a.Bytes })

@@ -104,7 +104,8 @@ type world struct {
 	hosts     [2]host
 	image     string
 	agent     string
-	snapshots int // as in qemu.Config
+	snapshots int    // as in qemu.Config
+	folder    string // of a checkpoint
 }
 
 // newWorld makes two hosts, which are removed when the test ends.
