@@ -19,7 +19,8 @@ type job struct {
 	over    bool // its program has ended
 	own     bool // a scenario submitted it
 
-	incarnation int // the last that was seen
+	incarnation int                                  // the last that was seen
+	cuts        map[fleet.CheckpointID]time.Duration // how much of Work.Time was done at them
 
 	done    time.Duration // of Work.Time
 	pace    float64
@@ -44,7 +45,8 @@ type guest struct {
 	copying   *copying
 	gen       uint64 // the newest generation that a host has seen
 	gone      bool   // it was stopped
-	ended     bool   // with the power or the lease of its host
+	cutting   cutting
+	ended     bool // with the power or the lease of its host
 }
 
 func (g *guest) runs() bool { return g.at != nil && g.up && !g.suspended }

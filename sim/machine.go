@@ -67,6 +67,7 @@ func (w *world) facts(m *machine) fleet.Facts {
 	if m.cut {
 		f.SeenAt = w.at()
 	}
+	w.vault(&f)
 	for _, g := range m.guests {
 		if c := g.copying; c != nil {
 			if f.Copies == nil {
@@ -82,7 +83,7 @@ func (w *world) facts(m *machine) fleet.Facts {
 	return f
 }
 
-var abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: fleet.KVM, Version: "modelled", CPU: "modelled"}}
+var abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Checkpoint: true, Accelerator: fleet.KVM, Version: "modelled", CPU: "modelled"}}
 
 // learn gives the controller a host's facts.
 func (w *world) learn(m *machine) {

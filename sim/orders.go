@@ -39,6 +39,9 @@ func (w *world) Committed(c fleet.Changeset) {
 			w.say("%s %s", v.ID, v.Weighed)
 		}
 	}
+	for _, p := range c.Checkpoints {
+		w.followCheckpoint(p)
+	}
 	for i := range c.Migrations {
 		m := &c.Migrations[i]
 		if w.Log != nil {
@@ -57,7 +60,7 @@ func (w *world) Committed(c fleet.Changeset) {
 	for i := range c.Guests {
 		v := &c.Guests[i]
 		g := w.guests[v.ID]
-		if g == nil && v.State == fleet.GuestStarting {
+		if g == nil && (v.State == fleet.GuestStarting || v.State == fleet.GuestRestoring) {
 			j := w.jobs[v.Job]
 			g = &guest{id: v.ID, job: j}
 			j.guests[v.Index], w.guests[v.ID] = g, g
@@ -132,6 +135,10 @@ func (w *world) beginOrder(m *machine, o fleet.Order) {
 		w.destroy(m, g, o)
 		return
 	}
+	if o.Checkpoint != "" && o.Verb != fleet.Restore {
+		w.carryCheckpoint(m, g, o)
+		return
+	}
 	if g == nil {
 		w.refuse(o, "it is not here")
 		return
@@ -152,6 +159,8 @@ func (w *world) beginOrder(m *machine, o fleet.Order) {
 				w.alter(g, func() { g.at, g.up = m, true })
 			}
 		})
+	case fleet.Restore:
+		w.restore(m, g, o)
 	case fleet.Watch:
 		w.keepGuest(m, g, o)
 	case fleet.Run:
@@ -174,7 +183,7 @@ func (w *world) keepGuest(m *machine, g *guest, o fleet.Order) {
 	switch {
 	case g.at != m:
 		w.refuse(o, "it is not here")
-	case !g.up:
+	case !g.up && !(g.cutting.cut && !g.cutting.continued && !g.cutting.void):
 		w.alter(g, func() { g.up = true })
 	}
 }
@@ -244,7 +253,11 @@ func (w *world) migrate(m *machine, g *guest, o fleet.Order) {
 // activateGuest resumes a guest at its target.
 func (w *world) activateGuest(m *machine, g *guest, o fleet.Order) {
 	if g.at == m {
-		w.reply(time.Millisecond, o, fleet.Report{Resumed: w.at()}, nil)
+		w.reply(time.Millisecond, o, fleet.Report{Resumed: w.at()}, func() {
+			if !g.up && g.at == m {
+				w.alter(g, func() { g.up = true })
+			}
+		})
 		return
 	}
 	if g.to != m || !g.whole {

@@ -145,7 +145,7 @@ func (c *Config) settings() []setting {
 		{"seed", func(s string) (err error) { c.Seed, err = strconv.ParseUint(s, 10, 64); return err }},
 		{"for", last(&c.For)}, {"hosts", number(&c.Hosts)}, {"cpus", number(&c.Machine.CPUs)},
 		{"memory", bytes(func(n int64) { c.Machine.MemoryBytes = n })}, {"link", bytes(func(n int64) { c.Machine.BytesPerSecond = float64(n) })},
-		{"lease", last(&c.Machine.Lease)}, {"boot", last(&c.Machine.Boot)}, {"sense", last(&c.Machine.Sense)}, {"grace", last(&c.Machine.Grace)}, {"idle-after", last(&c.Machine.IdleAfter)},
+		{"checkpoint", last(&c.Checkpoint)}, {"lease", last(&c.Machine.Lease)}, {"boot", last(&c.Machine.Boot)}, {"sense", last(&c.Machine.Sense)}, {"grace", last(&c.Machine.Grace)}, {"idle-after", last(&c.Machine.IdleAfter)},
 		{"jobs", number(&c.Work.Jobs)}, {"ranks", number(&c.Work.Ranks)}, {"job-time", last(&c.Work.Time)}, {"guest-cpus", number(&c.Work.CPUs)},
 		{"guest-memory", bytes(func(n int64) { c.Work.MemoryBytes = n })}, {"dirty", bytes(func(n int64) { c.Work.Dirty = float64(n) })},
 		{"owners", func(s string) error {

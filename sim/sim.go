@@ -31,6 +31,7 @@ type Config struct {
 	Script    []Cue
 
 	Submissions []Submission
+	Checkpoint  time.Duration // every submission has checkpoints so often; 0: none, and hosts cannot
 
 	Log    func(string) // gets a line for every event; nil: no log
 	Strict bool         // check the invariants after every event, for tests

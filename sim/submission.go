@@ -61,6 +61,9 @@ func (w *world) submitted(s *Submission) {
 	w.submitting = &job{Work: s.Work.usual(), serial: w.serial, begun: w.now, own: true}
 	spec := w.spec(w.submitting)
 	spec.Time, spec.Restarts, spec.On = s.Limit, s.Restarts, s.On
+	if w.Checkpoint > 0 {
+		spec.Checkpoint = &fleet.CheckpointPlan{Every: w.Checkpoint}
+	}
 	if _, err := w.handleEvent(fleet.Request{At: w.at(), By: admin, Verb: fleet.Submit, Image: modelled(), Spec: spec}); err != nil {
 		w.submitting = nil
 		w.say("a job is refused: %v", err)
@@ -102,6 +105,9 @@ func (w *world) followJob(v fleet.Job) {
 			w.say("%s begins", v.ID)
 		}
 		j.guests = make([]*guest, v.Spec.Guests)
+		if v.From != "" {
+			w.goOn(j, v.From)
+		}
 	}
 }
 
