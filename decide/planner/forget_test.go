@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -116,11 +115,9 @@ func TestUsersDoNotFillTheStore(t *testing.T) {
 	s = s.Apply(d.Change, 1)
 	stored := 0
 	for _, j := range s.Jobs {
-		text, err := json.Marshal(j)
-		if err != nil {
-			t.Fatal(err)
+		for _, text := range append(j.Spec.Args, j.Spec.Env...) {
+			stored += len(text)
 		}
-		stored += len(text)
 	}
 	if _, kept := s.Jobs[fleet.JobID(fmt.Sprintf("j%d-0", users))]; !kept || len(s.Jobs) > 20_000 || len(s.Jobs) < 19_000 || stored > 40<<20 {
 		t.Errorf("%d jobs are kept, with %d MiB; that of who has one: %v", len(s.Jobs), stored>>20, kept)

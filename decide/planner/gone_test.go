@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -120,30 +121,40 @@ func TestHostGoneInEveryPhase(t *testing.T) {
 			}
 			for _, target := range []bool{false, true} {
 				for _, cut := range []bool{false, true} {
-					w, j := running(t, 1, "host1", "host2", "host3")
-					m := w.moveUntil(phase, mode)
-					gone := m.From
-					if target {
-						gone = m.To
-					}
-					if w.cut(gone); !cut {
-						w.power(gone)
-					}
-					w.minutes(15)
-					// Who is only cut off goes on with what it was told, for as long as its lease.
-					arrived := phase == fleet.Retiring || phase == fleet.Activating && mode == fleet.PreCopy || cut && (phase == fleet.Activating || phase == fleet.PostCopying)
-					stayed := phase == fleet.Preparing || !cut && (phase == fleet.Copying || phase == fleet.Switching)
-					lives := target && stayed || !target && arrived
-					g, job := w.s.Guests["j1g0"], w.s.Jobs[j]
-					if lives != (job.State == fleet.JobRunning) || lives && w.guests[g.Home]["j1g0"] != fleet.Running {
-						t.Errorf("%s, %s, target %t, cut %t: job %s (%s), guest %+v, hosts %v", mode, phase, target, cut, job.State, job.Cause, g, w.guests)
-					}
-					if !lives && (job.State != fleet.JobEnded || job.LostWith != gone && phase != fleet.Switching && phase != fleet.Activating && phase != fleet.PostCopying) {
-						t.Errorf("%s, %s, target %t, cut %t: job %+v, migration %+v", mode, phase, target, cut, job, w.s.Migrations[m.ID])
-					}
+					t.Run(fmt.Sprintf("%s_%s_target_%t_cut_%t", mode, phase, target, cut), func(t *testing.T) {
+						t.Parallel()
+						goneIn(t, mode, phase, target, cut)
+					})
 				}
 			}
 		}
+	}
+}
+
+func goneIn(t *testing.T, mode fleet.Mode, phase fleet.Phase, target, cut bool) {
+	w, j := running(t, 1, "host1", "host2", "host3")
+	m := w.moveUntil(phase, mode)
+	gone := m.From
+	if target {
+		gone = m.To
+	}
+	if w.cut(gone); !cut {
+		w.power(gone)
+	}
+	for range 15 * 12 { // a quarter of an hour
+		w.answerAll()
+		w.leap(5 * time.Second)
+	}
+	// Who is only cut off goes on with what it was told, for as long as its lease.
+	arrived := phase == fleet.Retiring || phase == fleet.Activating && mode == fleet.PreCopy || cut && (phase == fleet.Activating || phase == fleet.PostCopying)
+	stayed := phase == fleet.Preparing || !cut && (phase == fleet.Copying || phase == fleet.Switching)
+	lives := target && stayed || !target && arrived
+	g, job := w.s.Guests["j1g0"], w.s.Jobs[j]
+	if lives != (job.State == fleet.JobRunning) || lives && w.guests[g.Home]["j1g0"] != fleet.Running {
+		t.Errorf("job %s (%s), guest %+v, hosts %v", job.State, job.Cause, g, w.guests)
+	}
+	if !lives && (job.State != fleet.JobEnded || job.LostWith != gone && phase != fleet.Switching && phase != fleet.Activating && phase != fleet.PostCopying) {
+		t.Errorf("job %+v, migration %+v", job, w.s.Migrations[m.ID])
 	}
 }
 

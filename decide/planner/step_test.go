@@ -102,7 +102,7 @@ func TestMoveWithEveryFault(t *testing.T) {
 		for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Retire} {
 			for _, fault := range []string{"failed", "before", "after", "restart"} {
 				for _, nth := range []int{1, guests} {
-					t.Run(fmt.Sprintf("%d_%s_%s_%d", guests, verb, fault, nth), func(t *testing.T) { moveWithFault(t, guests, verb, fault, nth, "") })
+					t.Run(fmt.Sprintf("%d_%s_%s_%d", guests, verb, fault, nth), func(t *testing.T) { t.Parallel(); moveWithFault(t, guests, verb, fault, nth, "") })
 					if guests == 1 {
 						break
 					}
@@ -119,7 +119,7 @@ func TestPostCopyWithEveryFault(t *testing.T) {
 			if verb == fleet.Fetch && fault == "failed" {
 				continue // a promise that it will never be complete
 			}
-			t.Run(fmt.Sprintf("%s_%s", verb, fault), func(t *testing.T) { moveWithFault(t, 2, verb, fault, 1, fleet.PostCopy) })
+			t.Run(fmt.Sprintf("%s_%s", verb, fault), func(t *testing.T) { t.Parallel(); moveWithFault(t, 2, verb, fault, 1, fleet.PostCopy) })
 		}
 	}
 }

@@ -369,11 +369,17 @@ func (w *world) tick(d time.Duration) {
 		if testing.Short() && w.now.Sub(start) >= 2*time.Minute {
 			every = min(10*time.Second, end.Sub(w.now))
 		}
-		w.now = w.now.Add(every)
-		w.fence()
-		_, _ = w.step(fleet.Tick{At: w.now})
-		w.apply()
+		w.leap(every)
 	}
+}
+
+// leap advances time at once.
+func (w *world) leap(d time.Duration) {
+	w.t.Helper()
+	w.now = w.now.Add(d)
+	w.fence()
+	_, _ = w.step(fleet.Tick{At: w.now})
+	w.apply()
 }
 
 // sleep advances time without Ticks, followed by one.
