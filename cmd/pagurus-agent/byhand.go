@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -39,6 +40,8 @@ const (
 	handLeave  = 30 * time.Second // for the end of all of it
 	handSetup  = 5 * time.Minute  // for an emulated guest's boot
 )
+
+var errNotFirst = errors.New("the first guest is not started here")
 
 func handTap(index int) string { return fmt.Sprintf("byhand%d", index) }
 
@@ -167,7 +170,7 @@ func (h *byHand) plug() error {
 	bridge.Name = handBridge
 	tunnel := &netlink.Vxlan{
 		LinkAttrs: netlink.NewLinkAttrs(), VxlanId: handSubnet.VNI(), Port: overlay.DefaultPort, Learning: true,
-		SrcAddr: h.setting.Here.AsSlice(), Group: h.setting.There.AsSlice(),
+		SrcAddr: h.setting.Here.AsSlice(),
 	}
 	tunnel.Name = handTunnel
 	all := []netlink.Link{bridge, tunnel}
@@ -186,6 +189,15 @@ func (h *byHand) plug() error {
 		}
 		if err != nil {
 			return fmt.Errorf("make the link %s: %w", l.Attrs().Name, err)
+		}
+	}
+	for _, other := range h.setting.Others { // what is for all, and for who is not learnt yet, goes to each
+		err := netlink.NeighAppend(&netlink.Neigh{
+			LinkIndex: tunnel.Index, Family: syscall.AF_BRIDGE, Flags: netlink.NTF_SELF, State: netlink.NUD_PERMANENT,
+			IP: other.AsSlice(), HardwareAddr: make(net.HardwareAddr, 6),
+		})
+		if err != nil {
+			return fmt.Errorf("lead the link %s to %s: %w", handTunnel, other, err)
 		}
 	}
 	return nil
@@ -237,6 +249,8 @@ func (h *byHand) obey(ctx context.Context, line []byte) (a roles.HandAnswer, err
 	switch o.Do {
 	case roles.HandStart:
 		err = h.start(ctx)
+	case roles.HandRun:
+		err = h.run(ctx)
 	case roles.HandReceive:
 		a.Listen, err = h.driver.ReceiveByHand(ctx, h.task(1))
 	case roles.HandSend:
@@ -259,16 +273,16 @@ func (h *byHand) task(index int) fleet.Task {
 	}
 }
 
-// start boots the guests and starts the program in them.
+// start boots the guests that begin here.
 func (h *byHand) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, handSetup)
 	defer cancel()
-	for i := range handGuests {
+	for _, i := range h.setting.Guests {
 		if err := h.driver.Start(ctx, h.task(i)); err != nil {
 			return err
 		}
 	}
-	for i := range handGuests {
+	for _, i := range h.setting.Guests {
 		client := guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return h.driver.Link(ctx, handGuest(i)) })
 		if i == 0 {
 			h.first = client
@@ -278,6 +292,14 @@ func (h *byHand) start(ctx context.Context) error {
 		if err := client.Setup(ctx, h.setup(i)); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// run starts the program, in all guests.
+func (h *byHand) run(ctx context.Context) error {
+	if h.first == nil {
+		return errNotFirst
 	}
 	return h.first.Launch(ctx, fleet.Program{ID: string(handJob), Args: h.setting.Command, Dir: "/tmp", MPI: true, Ranks: handGuests})
 }
@@ -297,7 +319,7 @@ func (h *byHand) setup(index int) fleet.Setup {
 // read returns output of the program, which is to run until it is stopped.
 func (h *byHand) read(ctx context.Context, offset int64) (string, error) {
 	if h.first == nil {
-		return "", errors.New("the guests are not started")
+		return "", errNotFirst
 	}
 	text, eof, err := h.first.Read(ctx, string(handJob), fleet.Stdout, offset)
 	if err == nil && eof {

@@ -14,8 +14,9 @@ const ByHandVerb = "by-hand"
 
 // HandSetting is one end of a move by hand.
 type HandSetting struct {
-	Here        netip.Addr      `json:"here"`  // this host's address
-	There       netip.Addr      `json:"there"` // the other end's
+	Here        netip.Addr      `json:"here"`             // this host's address
+	Others      []netip.Addr    `json:"others"`           // those of the other ends
+	Guests      []int           `json:"guests,omitempty"` // which of the two guests begin here
 	Accelerator string          `json:"accelerator,omitempty"`
 	Image       fleet.Image     `json:"image"`
 	Need        fleet.Resources `json:"need"`    // of each of the two guests
@@ -31,7 +32,8 @@ type HandOrder struct {
 
 // What an end is to do.
 const (
-	HandStart   = "start"   // both guests, and the program
+	HandStart   = "start"   // the guests that begin here
+	HandRun     = "run"     // the program, in the first guest, when both are started
 	HandReceive = "receive" // the second guest
 	HandSend    = "send"    // the second guest
 	HandRead    = "read"    // of the program's output, waiting for some

@@ -43,14 +43,16 @@ type against struct {
 	whom    string
 	between []string
 	via     string
+	beside  string
 }
 
 // contest is a bench.Place that moves the second of two guests, from one host to another, by
-// Pagurus or by hand. Each run has guests of its own, so that others take nothing from it.
+// Pagurus or by hand. The other one stays. Each run has guests of its own, so that others take nothing from it.
 type contest struct {
 	drive.Pagurus
 	from, to fleet.Host
-	via      []string // runs a command on a host: {host} and {address} stand for it
+	stay     fleet.Host // of the guest that does not move; from, if no other was chosen
+	via      []string   // runs a command on a host: {host} and {address} stand for it
 	agent    func(fleet.Host) (string, error)
 	image    fleet.Image
 	memory   int64
@@ -92,11 +94,15 @@ func moveAgainst(memory int64) bench.Program {
 
 // byPagurus moves the guest as a person does who has Pagurus.
 func (c *contest) byPagurus(ctx context.Context) (figures map[string]float64, err error) {
-	args := append(c.job(c.from), "-n", "2", "--guests", "2", "--", "./"+programs.BusyName, fmt.Sprint(c.memory/busyShare>>20))
+	args := append(c.job(c.stay, c.from), "-n", "2", "--guests", "2", "--", "./"+programs.BusyName, fmt.Sprint(c.memory/busyShare>>20))
 	err = c.During(ctx, "START", func(job string) error {
 		said := func() (string, error) { return c.Type(ctx, "logs", job) }
 		stall, err := stalled(ctx, said, func() error {
-			_, err := c.Type(ctx, "migrate", job+"g1", "--to", string(c.to.ID), "--wait")
+			moves, err := c.mover(ctx, job)
+			if err != nil {
+				return err
+			}
+			_, err = c.Type(ctx, "migrate", string(moves), "--to", string(c.to.ID), "--wait")
 			return err
 		})
 		if err != nil {
@@ -109,9 +115,36 @@ func (c *contest) byPagurus(ctx context.Context) (figures map[string]float64, er
 	return figures, err
 }
 
-// job is what `pagurus run` is told of a job on a host.
-func (c *contest) job(at fleet.Host) []string {
-	return []string{"--kind", againstKind, "--no-trace", "--cpus", "1", "--mem", fmt.Sprint(c.memory), "--image", c.image.Name, "--on", string(at.ID)}
+// mover is the guest of a job that moves: the second, since the first one says how long it had to
+// wait, by its own clock.
+func (c *contest) mover(ctx context.Context, job string) (fleet.GuestID, error) {
+	s, err := c.Snapshot(ctx)
+	if err != nil {
+		return "", err
+	}
+	moves := fleet.GuestID(job + "g1")
+	if home := s.Guests[moves].Home; home != c.from.ID {
+		return "", fmt.Errorf("guest %s was placed on %s and not on %s: choose other hosts with --between and --beside", moves, home, c.from.ID)
+	}
+	return moves, nil
+}
+
+// hosts are those that take part.
+func (c *contest) hosts() []fleet.Host {
+	all := []fleet.Host{c.from, c.to}
+	if c.stay.ID != c.from.ID {
+		all = append(all, c.stay)
+	}
+	return all
+}
+
+// job is what `pagurus run` is told of a job on hosts.
+func (c *contest) job(at ...fleet.Host) []string {
+	var on []string
+	for _, h := range at {
+		on = append(on, string(h.ID))
+	}
+	return []string{"--kind", againstKind, "--no-trace", "--cpus", "1", "--mem", fmt.Sprint(c.memory), "--image", c.image.Name, "--on", strings.Join(on, ",")}
 }
 
 func figuresOf(took, down, stall time.Duration, sent int64) map[string]float64 {
@@ -180,7 +213,7 @@ func (o *overhead) beside(ctx context.Context, cmd *cobra.Command, a against) er
 	}
 	return o.within(ctx, "move", func() error {
 		c := &contest{Pagurus: o.where, memory: o.memory}
-		if err := c.choose(o.hosts, a.between); err != nil {
+		if err := c.choose(o.hosts, a); err != nil {
 			return err
 		}
 		if c.via = strings.Fields(a.via); o.lab && a.via == "" {
@@ -199,7 +232,7 @@ func (o *overhead) beside(ctx context.Context, cmd *cobra.Command, a against) er
 		if err := o.where.Compile(ctx, o.image, programs.BusyName, programs.BusySource, "mpicc", "-O2"); err != nil {
 			return err
 		}
-		for _, h := range []fleet.Host{c.from, c.to} { // so that both have the image
+		for _, h := range c.hosts() { // so that all have the image
 			if _, err := o.where.Type(ctx, append([]string{"run", "-n", "1"}, append(c.job(h), "--", "true")...)...); err != nil {
 				return err
 			}
@@ -208,7 +241,7 @@ func (o *overhead) beside(ctx context.Context, cmd *cobra.Command, a against) er
 		hand := o.guests[againstKind]
 		hand.Kind = "QEMU by hand"
 		o.guests[byHand], o.targets = hand, []string{byHand, againstKind}
-		o.remark("moves are from %s to %s; by hand guests have QEMU's and Linux's own settings, and bridges that learn", c.from.ID, c.to.ID)
+		o.remark("moves are from %s to %s, beside a guest on %s; by hand guests have QEMU's and Linux's own settings, and bridges that learn", c.from.ID, c.to.ID, c.stay.ID)
 		o.sum = goalNote
 		return o.measure(ctx, cmd, &bench.Experiment{Place: c, Spec: bench.Spec{Name: "migration", Ranks: 2, Programs: []bench.Program{moveAgainst(o.memory)}}})
 	})
@@ -223,21 +256,28 @@ func (o *overhead) agentOn(at fleet.Host) (string, error) {
 	return o.Beside(roles.AgentProgram)
 }
 
-// choose chooses the two hosts.
-func (c *contest) choose(hosts map[fleet.HostID]fleet.Host, between []string) error {
+// choose chooses the hosts.
+func (c *contest) choose(hosts map[fleet.HostID]fleet.Host, a against) error {
 	able := slices.DeleteFunc(slices.Sorted(maps.Keys(hosts)), func(id fleet.HostID) bool { return !cli.Usable(hosts[id], fleet.VM) })
-	if len(between) > 0 {
-		for _, id := range between {
-			if !slices.Contains(able, fleet.HostID(id)) {
-				return fmt.Errorf("--between: %s is no host that runs virtual machines now: `pagurus host ls` lists them", id)
-			}
+	for _, id := range slices.Concat(a.between, strings.Fields(a.beside)) {
+		if !slices.Contains(able, fleet.HostID(id)) {
+			return fmt.Errorf("%s is no host that runs virtual machines now: `pagurus host ls` lists them", id)
 		}
-		able = []fleet.HostID{fleet.HostID(between[0]), fleet.HostID(between[1])}
+	}
+	if len(a.between) > 0 {
+		able = []fleet.HostID{fleet.HostID(a.between[0]), fleet.HostID(a.between[1])}
 	}
 	if len(able) < 2 {
 		return errors.New("fewer than two hosts run virtual machines now: `pagurus host ls` lists them")
 	}
 	c.from, c.to = hosts[able[0]], hosts[able[1]]
+	c.stay = c.from
+	if a.beside != "" {
+		c.stay = hosts[fleet.HostID(a.beside)]
+	}
+	if c.stay.ID == c.to.ID {
+		return fmt.Errorf("--beside %s: that is where the other guest moves to; choose a third host, or leave it out", a.beside)
+	}
 	return nil
 }
 
@@ -269,8 +309,8 @@ func goalNote(r *bench.Record) []string {
 // check says what is wrong with it.
 func (a against) check(chosen bool) error {
 	switch {
-	case a.whom == "" && (a.via != "" || len(a.between) > 0):
-		return errors.New("--between and --via belong to --against " + byHand)
+	case a.whom == "" && (a.via != "" || a.beside != "" || len(a.between) > 0):
+		return errors.New("--between, --beside and --via belong to --against " + byHand)
 	case a.whom == "":
 		return nil
 	case a.whom != byHand:

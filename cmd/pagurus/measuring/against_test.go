@@ -54,6 +54,7 @@ func TestWhatIsAskedForBesideQEMU(t *testing.T) {
 		{against{whom: "qemu", between: []string{"a", "b"}, via: "ssh {host}"}, false, ""},
 		{against{whom: "xen"}, false, "there is only qemu"},
 		{against{whom: "qemu"}, true, "leave out --targets"},
+		{against{beside: "c"}, false, "belong to --against qemu"},
 		{against{via: "ssh"}, false, "belong to --against qemu"},
 		{against{whom: "qemu", between: []string{"a", "a"}}, false, "two hosts"},
 		{against{whom: "qemu", between: []string{"a"}}, false, "two hosts"},
@@ -73,18 +74,21 @@ func TestTheTwoHosts(t *testing.T) {
 	}
 	all := map[fleet.HostID]fleet.Host{"a": host("a", ""), "b": host("b", "no QEMU"), "c": host("c", ""), "d": host("d", "")}
 	c := &contest{}
-	if err := c.choose(all, nil); err != nil || c.from.ID != "a" || c.to.ID != "c" {
+	if err := c.choose(all, against{}); err != nil || c.from.ID != "a" || c.to.ID != "c" || c.stay.ID != "a" {
 		t.Errorf("chosen are %s and %s, %v", c.from.ID, c.to.ID, err)
 	}
-	if err := c.choose(all, []string{"d", "a"}); err != nil || c.from.ID != "d" || c.to.ID != "a" {
+	if err := c.choose(all, against{between: []string{"d", "a"}, beside: "c"}); err != nil || c.from.ID != "d" || c.to.ID != "a" || c.stay.ID != "c" {
 		t.Errorf("chosen are %s and %s, %v", c.from.ID, c.to.ID, err)
 	}
-	if err := c.choose(all, []string{"a", "b"}); err == nil || !strings.Contains(err.Error(), "b is no host") {
+	if err := c.choose(all, against{between: []string{"a", "b"}}); err == nil || !strings.Contains(err.Error(), "b is no host") {
+		t.Error(err)
+	}
+	if err := c.choose(all, against{between: []string{"a", "c"}, beside: "c"}); err == nil || !strings.Contains(err.Error(), "choose a third host") {
 		t.Error(err)
 	}
 	delete(all, "c")
 	delete(all, "d")
-	if err := c.choose(all, nil); err == nil {
+	if err := c.choose(all, against{}); err == nil {
 		t.Error("one host is enough")
 	}
 }
@@ -139,8 +143,8 @@ func TestAnEndByHand(t *testing.T) {
 	}
 	at := fleet.Host{ID: "h1", Facts: fleet.Facts{Address: "10.0.0.1"}}
 	other := fleet.Host{ID: "h2", Facts: fleet.Facts{Address: "10.0.0.2"}}
-	c := &contest{via: []string{script, "{host}", "root@{address}"}, agent: func(at fleet.Host) (string, error) { return "agent-of-" + string(at.ID), nil }}
-	e, err := c.reach(t.Context(), at, other, []string{"true"})
+	c := &contest{from: at, to: other, stay: at, via: []string{script, "{host}", "root@{address}"}, agent: func(at fleet.Host) (string, error) { return "agent-of-" + string(at.ID), nil }}
+	e, err := c.reach(t.Context(), at, []int{0, 1}, []string{"true"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +163,7 @@ func TestAnEndByHand(t *testing.T) {
 	// Who is told to stop closes it, too.
 	os.Remove(filepath.Join(dir, "gone"))
 	ctx, cancel := context.WithCancelCause(t.Context())
-	if e, err = c.reach(ctx, at, other, nil); err != nil {
+	if e, err = c.reach(ctx, at, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	why := errors.New("enough")
@@ -174,7 +178,7 @@ func TestAnEndByHand(t *testing.T) {
 		t.Error("it did not end")
 	}
 	c.via = []string{filepath.Join(dir, "none")}
-	if _, err := c.reach(t.Context(), at, other, nil); err == nil || !strings.Contains(err.Error(), "reach host h1") {
+	if _, err := c.reach(t.Context(), at, nil, nil); err == nil || !strings.Contains(err.Error(), "reach host h1") {
 		t.Error(err)
 	}
 }

@@ -34,22 +34,31 @@ func (c *contest) byHand(ctx context.Context) (figures map[string]float64, err e
 	if err != nil {
 		return nil, err
 	}
-	from, err := c.reach(ctx, c.from, c.to, command)
-	if err != nil {
-		return nil, err
+	// The guest that stays is the first one, which has the output.
+	ends := map[fleet.HostID]*handEnd{}
+	begin := map[fleet.HostID][]int{}
+	begin[c.stay.ID] = append(begin[c.stay.ID], 0)
+	begin[c.from.ID] = append(begin[c.from.ID], 1)
+	for _, h := range c.hosts() {
+		end, err := c.reach(ctx, h, begin[h.ID], command)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, end.close()) }()
+		ends[h.ID] = end
 	}
-	defer func() { err = errors.Join(err, from.close()) }()
-	to, err := c.reach(ctx, c.to, c.from, command)
-	if err != nil {
-		return nil, err
+	from, to, first := ends[c.from.ID], ends[c.to.ID], ends[c.stay.ID]
+	for id := range begin {
+		if _, err := ends[id].ask(roles.HandOrder{Do: roles.HandStart}); err != nil {
+			return nil, err
+		}
 	}
-	defer func() { err = errors.Join(err, to.close()) }()
-	if _, err := from.ask(roles.HandOrder{Do: roles.HandStart}); err != nil {
+	if _, err := first.ask(roles.HandOrder{Do: roles.HandRun}); err != nil {
 		return nil, err
 	}
 	var text strings.Builder
 	said := func() (string, error) {
-		a, err := from.ask(roles.HandOrder{Do: roles.HandRead, Offset: int64(text.Len())})
+		a, err := first.ask(roles.HandOrder{Do: roles.HandRead, Offset: int64(text.Len())})
 		text.WriteString(a.Said)
 		return text.String(), err
 	}
@@ -104,18 +113,23 @@ type handEnd struct {
 	ctx     context.Context
 }
 
-// reach begins an end on a host.
-func (c *contest) reach(ctx context.Context, at, other fleet.Host, command []string) (_ *handEnd, err error) {
+// reach begins an end on a host, where some of the guests begin.
+func (c *contest) reach(ctx context.Context, at fleet.Host, guests []int, command []string) (_ *handEnd, err error) {
 	s := roles.HandSetting{
-		Image: c.image, Need: fleet.Resources{CPUs: 1, MemoryBytes: c.memory}, Command: command,
+		Image: c.image, Guests: guests, Need: fleet.Resources{CPUs: 1, MemoryBytes: c.memory}, Command: command,
 		Accelerator: at.Facts.Abilities[fleet.VM].Accelerator,
 	}
-	here, err1 := netip.ParseAddr(at.Facts.Address)
-	there, err2 := netip.ParseAddr(other.Facts.Address)
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, err
+	for _, h := range c.hosts() {
+		address, err := netip.ParseAddr(h.Facts.Address)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("the address of host %s: %w", h.ID, err)
+		case h.ID == at.ID:
+			s.Here = address
+		default:
+			s.Others = append(s.Others, address)
+		}
 	}
-	s.Here, s.There = here, there
 	program, err := c.agent(at)
 	if err != nil {
 		return nil, err

@@ -33,13 +33,15 @@ stall (the longest gap of a rank), and how much is sent.
 With --against qemu a virtual machine with a busy rank is moved from one host to
 another, in turn by Pagurus and by QEMU driven by hand: two guests of the same size and
 image run the same program there, in a network of bridges that learn, and
-QEMU's own migrate moves one of them. In a lab this needs nothing else. On other
-machines the agent's program is run as root on both hosts: --via says how. It leaves
-nothing there. Where KVM does not work guests are emulated, and the record says so.`,
+QEMU's own migrate moves one of them. The other one stays where it is, or --beside
+on a third host. In a lab this needs nothing else. On other machines the agent's
+program is run as root on all these hosts: --via says how. It leaves nothing there.
+Where KVM does not work guests are emulated, and the record says so.`,
 		Example: `  sudo pagurus bench migration
   sudo pagurus bench migration --targets container,vm,vm-tuned --runs 50 --mem 1G
   sudo pagurus bench migration --against qemu --runs 10
-  sudo pagurus bench migration --against qemu --between host1,host2 --via 'ssh root@{address}'`,
+  sudo pagurus bench migration --against qemu --between host1,host2 --via 'ssh root@{address}'
+  sudo pagurus bench migration --against qemu --between host2,host3 --beside host1`,
 		Args: cli.NoArguments,
 		RunE: measured(func(ctx context.Context, cmd *cobra.Command) error {
 			if err := beside.check(cmd.Flags().Changed("targets")); err != nil {
@@ -57,6 +59,7 @@ nothing there. Where KVM does not work guests are emulated, and the record says 
 	cli.Size(f, &o.memory, "mem", "memory of each guest")
 	f.StringVar(&beside.whom, "against", "", "what Pagurus's moves are compared with: "+byHand)
 	f.StringSliceVar(&beside.between, "between", nil, "the two hosts, with --against (default: the first two that run virtual machines)")
+	f.StringVar(&beside.beside, "beside", "", "the host of the guest that stays, with --against (default: where the other one begins)")
 	f.StringVar(&beside.via, "via", "", "how a command is run as root on a {host} or {address}, with --against (default: \"ssh {host} sudo\", and what a lab has)")
 	return cmd
 }
