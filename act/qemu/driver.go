@@ -161,7 +161,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 		if d.ability.Version, err = versionOf(ctx, d.binary); err != nil {
 			return err
 		}
-		d.ability.NoPostCopy, d.ability.NoSaving = d.tryPostCopy(ctx), d.trySaving(ctx)
+		d.ability.NoPostCopy, d.ability.NoSaving = d.tryPostCopy(ctx), d.trySaving(ctx, d.ability.Version)
 		d.ability.Saves = d.ability.NoSaving == ""
 	} else if d.ability, err = d.probe(ctx); err != nil {
 		return err

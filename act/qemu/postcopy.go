@@ -37,16 +37,6 @@ func (d *Driver) tryPostCopy(ctx context.Context) string {
 	return fmt.Sprintf("user %s may not use userfaultfd (%s); run `pagurus doctor --fix` on it and restart its agent", d.config.User, err)
 }
 
-// trySaving checks whether guests can be written here while they run, with QEMU's account, and says what to do if not;
-// empty: they can.
-func (d *Driver) trySaving(ctx context.Context) string {
-	err := tryUserfault(ctx, d.binary, backgroundSnapshot, d.account.Attributes(), "-sandbox", sandbox)
-	if err == nil {
-		return ""
-	}
-	return fmt.Sprintf("QEMU cannot write a guest while it runs, for which user %s has to be allowed to use userfaultfd with write protection (Linux 5.7 or newer): %s; run `pagurus doctor --fix` on it and restart its agent", d.config.User, err)
-}
-
 // postCopy adds the post-copy abilities.
 func postCopy(can Ability, a fleet.Abilities) fleet.Abilities {
 	a.NoPostCopy = can.NoPostCopy

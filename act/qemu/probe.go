@@ -84,7 +84,7 @@ func (d *Driver) probe(ctx context.Context) (Ability, error) {
 	if err != nil {
 		return Ability{}, err
 	}
-	now.Ability = Ability{Accelerator: found.Accelerator, Version: found.Version, NoPostCopy: d.tryPostCopy(ctx), NoSaving: d.trySaving(ctx)}
+	now.Ability = Ability{Accelerator: found.Accelerator, Version: found.Version, NoPostCopy: d.tryPostCopy(ctx), NoSaving: d.trySaving(ctx, found.Version)}
 	now.Ability.Saves = now.Ability.NoSaving == ""
 	return d.keepAbility(now, found)
 }

@@ -25,7 +25,15 @@ var (
 )
 
 func TestContract(t *testing.T) {
-	drivertest.Run(t, newWorld(t).contract())
+	w := newWorld(t)
+	d := w.open(t, 0)
+	can := d.Abilities()
+	d.Close()
+	c := w.contract()
+	if c.Checkpoints = can.Checkpoint; !can.Checkpoint {
+		t.Log("without checkpoints:", can.NoCheckpoint)
+	}
+	drivertest.Run(t, c)
 }
 
 // TestGuest: the guest finds its devices, and QEMU has no unnecessary privileges.

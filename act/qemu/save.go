@@ -57,6 +57,23 @@ var (
 // pagePoll is how often QEMU is asked whether a guest may run on after its cut.
 const pagePoll = time.Millisecond
 
+// firstSaving is the first QEMU that leaves a guest suspended that was suspended when QEMU began to write it. An earlier
+// one lets it run as soon as it notices changes of memory, before the other guests of its job are suspended.
+const firstSaving = 9
+
+// trySaving checks whether guests can be written here while they run, with QEMU's account, and says what to do if not;
+// empty: they can.
+func (d *Driver) trySaving(ctx context.Context, version string) string {
+	if majorVersion(version) < firstSaving {
+		return fmt.Sprintf("QEMU %s lets a guest run on before it is told to: install %d.0 or newer (Debian 12 has one in bookworm-backports)", version, firstSaving)
+	}
+	err := tryUserfault(ctx, d.binary, backgroundSnapshot, d.account.Attributes(), "-sandbox", sandbox)
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf("QEMU cannot write a guest while it runs, for which user %s has to be allowed to use userfaultfd with write protection (Linux 5.7 or newer): %s; run `pagurus doctor --fix` on it and restart its agent", d.config.User, err)
+}
+
 // Arm prepares a checkpoint of a running guest into an empty folder: what prevents it is found out before the guest
 // is suspended. After an error nothing is left of it.
 func (d *Driver) Arm(ctx context.Context, id fleet.GuestID, folder string) error {

@@ -306,7 +306,6 @@ func (w *world) contract() drivertest.World {
 			defer d.Close()
 			return d.Abilities().PostCopy
 		},
-		Checkpoints: true,
 	}
 }
 

@@ -273,7 +273,11 @@ func tryGuests(ctx context.Context) []machine.Finding {
 	if !can.PostCopy {
 		late.Detail, late.Fix = "guests cannot move here by post-copy, only otherwise: "+can.NoPostCopy, qemu.UserfaultRemedy(machine.GuestUser, can.Version)
 	}
-	return []machine.Finding{f, late}
+	saves := machine.Finding{Name: "checkpoints", OK: can.Checkpoint, Detail: "virtual machines can be written here while they run"}
+	if !can.Checkpoint {
+		saves.Detail, saves.Fix = "virtual machines are without checkpoints here: "+can.NoCheckpoint, late.Fix
+	}
+	return []machine.Finding{f, late, saves}
 }
 
 // tryGuest asks the driver what it can do here now.
