@@ -153,6 +153,7 @@ type CheckpointPart struct {
 	Gen      uint64        `json:"gen"`                 // of the guest; orders name it
 	Host     HostID        `json:"host"`                // its home
 	Vault    HostID        `json:"vault,omitempty"`     // where its state is kept, or is to be
+	Shape    *Shape        `json:"shape,omitempty"`     // of a tuned job's guest: what it sees, also where it goes on
 	Answered bool          `json:"answered,omitempty"`  // it has done what the phase is about
 	Needs    int           `json:"needs,omitempty"`     // in Checkpoint.Needs, from 1; 0: not known
 	Attempt  int           `json:"attempt,omitempty"`   // earlier attempts in this phase

@@ -347,7 +347,7 @@ func (d *draft) vaults(j fleet.Job, guests []fleet.Guest) ([]fleet.CheckpointPar
 			return nil, fmt.Sprintf("no host that is heard has a vault with %d MiB free for guest %s; `pagurus host ls` shows hosts", g.Need.MemoryBytes>>20, g.ID)
 		}
 		free[best] -= g.Need.MemoryBytes
-		parts = append(parts, fleet.CheckpointPart{Guest: g.ID, Kind: g.Kind, Gen: g.Gen, Host: g.Home, Vault: best})
+		parts = append(parts, fleet.CheckpointPart{Guest: g.ID, Kind: g.Kind, Gen: g.Gen, Host: g.Home, Vault: best, Shape: g.Shape})
 	}
 	return parts, ""
 }

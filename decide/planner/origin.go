@@ -106,5 +106,6 @@ func begun(g fleet.Guest, c fleet.Checkpoint, i int) fleet.Guest {
 	if c.ID == "" {
 		return lifecycle.GuestOf(g, "", "")
 	}
+	g.Shape = c.Guests[i].Shape
 	return lifecycle.GuestOf(g, c.ID, c.Guests[i].Vault)
 }

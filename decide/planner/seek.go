@@ -66,8 +66,10 @@ func (p *Planner) Restore(s fleet.Snapshot, backup, at time.Time, times int) fle
 		}
 	}
 	for id, j := range s.Jobs {
-		j.Checkpoints += more // names that vaults may have seen since
-		d.Jobs.Put(id, j)
+		if j.Checkpoints > 0 || j.State == fleet.JobRunning {
+			j.Checkpoints += more // vaults may have seen the next names since
+			d.Jobs.Put(id, j)
+		}
 		if j.Requeue || j.Suspending { // it may have been begun again since
 			j.Requeue, j.Suspending = false, false
 			j.Cause = strings.TrimPrefix(j.Cause+"; ", "; ") + cause + ", and so it is not begun again by itself"

@@ -120,6 +120,8 @@ func (c Cluster) line(j Job) string {
 	switch j.State {
 	case fleet.JobPending:
 		return fmt.Sprintf("%s: pending, it waits: %s", j.ID, orElse(Clean(j.Reason), "for room"))
+	case fleet.JobSuspended:
+		return fmt.Sprintf("%s: suspended; it goes on with `pagurus resume %s`", j.ID, j.ID)
 	case fleet.JobStarting:
 		return fmt.Sprintf("%s: starting %s on %s", j.ID, Count(j.Spec.Guests, "guest"), orElse(c.homes(j), "hosts to be found"))
 	case fleet.JobRunning:
@@ -137,6 +139,9 @@ func (c Cluster) line(j Job) string {
 	case fleet.JobStopping:
 		if j.Requeue {
 			return fmt.Sprintf("%s: stopping, to begin again: %s", j.ID, Clean(j.Cause))
+		}
+		if j.Suspending {
+			return fmt.Sprintf("%s: stopping, to be suspended", j.ID)
 		}
 		return fmt.Sprintf("%s: stopping (%s)", j.ID, Result(j.Job))
 	}

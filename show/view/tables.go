@@ -167,6 +167,9 @@ func (c Cluster) JobTable() Table {
 		if j.State == fleet.JobPending {
 			t.Notes = append(t.Notes, fmt.Sprintf("%s waits: %s; `pagurus explain %s` says when it would start", j.ID, orElse(j.Reason, "for room"), j.ID))
 		}
+		if j.State == fleet.JobSuspended {
+			t.Notes = append(t.Notes, fmt.Sprintf("%s is suspended, with its state in %s; `pagurus resume %s` lets it go on", j.ID, j.From, j.ID))
+		}
 		if j.Waits != "" {
 			t.Notes = append(t.Notes, fmt.Sprintf("the program of %s waits, because its output finds no room: %s", j.ID, j.Waits))
 		}
