@@ -9,8 +9,11 @@ const (
 	LeaseFlag = "lease"      // of an agent: for how long its guests may run on without the controller
 	UIDsFlag  = "guest-uids" // of an agent: the user IDs of its virtual machines
 
-	EncryptionFlag     = "encryption"      // of an agent and a controller: how traffic between hosts is protected
-	WireGuardPortFlag  = "wireguard-port"  // of an agent
+	EncryptionFlag        = "encryption"         // of an agent and a controller: how traffic between hosts is protected
+	WireGuardPortFlag     = "wireguard-port"     // of an agent
+	InternetFlag          = "internet"           // of an agent: whether jobs may use its host's way to the Internet
+	InternetBandwidthFlag = "internet-bandwidth" // of an agent
+
 	RelayFlag          = "relay"           // of an agent: whether its host relays for others
 	RelayPortFlag      = "relay-port"      // of an agent: the first port to relay at
 	RelayBandwidthFlag = "relay-bandwidth" // of an agent
@@ -20,6 +23,7 @@ const (
 	FilesFlag   = "files"    // of run: more directories
 	GuestsFlag  = "guests"   // of run
 	MemFlag     = "mem"      // of run: memory of each guest
+	NetFlag     = "net"      // of run: what guests reach
 	NoTraceFlag = "no-trace" // of run
 
 	CheckpointFlag = "checkpoint" // of run

@@ -101,6 +101,7 @@ type Facts struct {
 	Isolation   *Isolation               `json:"isolation,omitempty"` // nil: not reported
 	WireGuard   *WireGuardFacts          `json:"wireguard,omitempty"` // nil: not reported
 	Health      *Health                  `json:"health,omitempty"`    // nil: not reported
+	Internet    *Outlet                  `json:"internet,omitempty"`  // nil: not reported
 	Lease       Lease                    `json:"lease,omitzero"`      // that the agent asks for, and has
 	Vault       *VaultFacts              `json:"vault,omitempty"`     // nil: it has none
 	Shared      []Directory              `json:"shared,omitempty"`    // directories that the host shares with others anyway, with their sources

@@ -14,11 +14,12 @@ type Setup struct {
 	Prefix   int         `json:"prefix"`
 	MAC      string      `json:"mac"`
 	MTU      int         `json:"mtu"`
-	Peers    []Peer      `json:"peers"`           // all guests of the job, including this one, by index
-	Share    netip.Addr  `json:"share"`           // NFS 4.1 server, TCP port 2049; not valid: no share
-	Export   string      `json:"export"`          // exported path, mounted at the same path
-	Files    []Directory `json:"files,omitempty"` // more directories of Share
-	UID      uint32      `json:"uid"`             // programs run as this user
+	Peers    []Peer      `json:"peers"`            // all guests of the job, including this one, by index
+	Share    netip.Addr  `json:"share"`            // NFS 4.1 server, TCP port 2049; not valid: no share
+	Export   string      `json:"export"`           // exported path, mounted at the same path
+	Files    []Directory `json:"files,omitempty"`  // more directories of Share
+	Gateway  netip.Addr  `json:"gateway,omitzero"` // the way to the Internet, and the name server; not valid: there is none
+	UID      uint32      `json:"uid"`              // programs run as this user
 	GID      uint32      `json:"gid"`
 	Groups   []uint32    `json:"groups,omitempty"`
 	MPI      string      `json:"mpi,omitempty"`

@@ -56,7 +56,8 @@ type JobSpec struct {
 	Time       time.Duration   `json:"time_ns,omitempty"`    // how long its program may run; 0: no limit
 	Checkpoint *CheckpointPlan `json:"checkpoint,omitempty"` // nil: checkpoints are made on request only
 
-	Restarts int `json:"restarts,omitempty"` // how often it begins again after a loss that is not its program's fault
+	Net      Reach `json:"net,omitempty"`      // what its guests reach
+	Restarts int   `json:"restarts,omitempty"` // how often it begins again after a loss that is not its program's fault
 }
 
 // Directory is a directory that guests see at the same path.
@@ -119,8 +120,9 @@ type Job struct {
 	Digest    Digest    `json:"digest"`
 	MPI       string    `json:"mpi"` // of the image: "openmpi", "mpich" or ""
 	Subnet    Subnet    `json:"subnet"`
-	MTU       int       `json:"mtu,omitempty"` // of its network, as long as it lives; 0: NetworkMTU
-	ShareHost HostID    `json:"share_host"`    // serves the job's files
+	MTU       int       `json:"mtu,omitempty"`     // of its network, as long as it lives; 0: NetworkMTU
+	ShareHost HostID    `json:"share_host"`        // serves the job's files
+	Gateway   HostID    `json:"gateway,omitempty"` // leads its guests to the Internet; empty: none does
 	Submitted time.Time `json:"submitted"`
 	Started   time.Time `json:"started"` // when the program was first started
 	Ended     time.Time `json:"ended"`

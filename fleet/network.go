@@ -131,8 +131,9 @@ type Endpoint struct {
 	Host  HostID     `json:"host"`
 	VTEP  string     `json:"vtep"`            // where VXLAN reaches Host: its IP, or its address inside WireGuard; empty if unknown
 	Next  string     `json:"next,omitempty"`  // likewise of the host it moves to, until frames are sent there
-	Guest GuestID    `json:"guest,omitempty"` // empty for the file server and file clients
+	Guest GuestID    `json:"guest,omitempty"` // empty for the file server, file clients and the gateway
 	Mount bool       `json:"mount,omitempty"` // it is Host's file client
+	Gate  bool       `json:"gate,omitempty"`  // it is the gateway to the Internet
 }
 
 // Port is the port of a guest that is on this host, or soon will be.
@@ -147,12 +148,13 @@ type Port struct {
 type Network struct {
 	Job       JobID      `json:"job"`
 	Subnet    Subnet     `json:"subnet"`
-	MTU       int        `json:"mtu,omitempty"`   // 0: NetworkMTU
-	Endpoints []Endpoint `json:"endpoints"`       // all on the network, sorted by Addr
-	Ports     []Port     `json:"ports,omitempty"` // of guests on this host, sorted by Index
-	Peers     []string   `json:"peers,omitempty"` // from where frames may come: the VTEPs of the other hosts with a part of the job, also of those that a guest moves to or from
-	Share     *Share     `json:"share,omitempty"` // set on the host that serves the job's files
-	Mount     *Mount     `json:"mount,omitempty"` // set on hosts whose kernel mounts the job's files for containers
+	MTU       int        `json:"mtu,omitempty"`     // 0: NetworkMTU
+	Endpoints []Endpoint `json:"endpoints"`         // all on the network, sorted by Addr
+	Ports     []Port     `json:"ports,omitempty"`   // of guests on this host, sorted by Index
+	Peers     []string   `json:"peers,omitempty"`   // from where frames may come: the VTEPs of the other hosts with a part of the job, also of those that a guest moves to or from
+	Share     *Share     `json:"share,omitempty"`   // set on the host that serves the job's files
+	Gateway   *Gateway   `json:"gateway,omitempty"` // set on the host that leads the guests to the Internet
+	Mount     *Mount     `json:"mount,omitempty"`   // set on hosts whose kernel mounts the job's files for containers
 }
 
 // WholeMTU is the network's MTU.

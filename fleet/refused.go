@@ -54,6 +54,8 @@ func (s JobSpec) Refused() string {
 		return "a variable of the environment is not of the form NAME=value; correct it"
 	case !s.Kind.Known() && s.Kind != Auto:
 		return fmt.Sprintf("there is no kind of guest %q; use %s", s.Kind, Enumerate(append([]string{string(Auto)}, KindNames()...), "or"))
+	case s.Net.Refused() != "":
+		return s.Net.Refused()
 	case s.Time < 0 || s.Time > MostTime:
 		return fmt.Sprintf("--"+TimeFlag+" %s is no limit: give one from 1s to %s, or none", ShortDuration(s.Time), ShortDuration(MostTime))
 	case s.Checkpoint != nil && s.Checkpoint.Refused() != "":

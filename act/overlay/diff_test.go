@@ -73,6 +73,25 @@ func want(t *testing.T, c Config, networks ...fleet.Network) State {
 	return s
 }
 
+// TestWantGateway: frames for a job's way to the Internet go to the host that leads, and there to its port.
+func TestWantGateway(t *testing.T) {
+	n := network("j1", 1, "a", "a", "b")
+	bridge, tunnel, gate, mac := n.Subnet.BridgeName(), n.Subnet.TunnelName(), n.Subnet.GatewayName(), n.Subnet.GatewayMAC()
+	n.Endpoints = append(n.Endpoints, fleet.Endpoint{Addr: n.Subnet.GatewayAddr(), MAC: mac, Host: "b", VTEP: "198.18.0.2", Gate: true})
+	away := want(t, config("a", "198.18.0.1"), n)
+	if away.Forward[Key{bridge, mac}] != tunnel || away.Tunnel[Key{tunnel, mac}] != "198.18.0.2" || away.Links[gate].Kind != "" {
+		t.Errorf("where another host leads:\n%s", away)
+	}
+	n.Gateway = &fleet.Gateway{Guests: 2}
+	here := want(t, config("b", "198.18.0.2"), n)
+	if here.Forward[Key{bridge, mac}] != gate || here.Links[gate].Kind != tapKind || here.Links[gate].Master != bridge || here.Links[gate].Port != guestPort {
+		t.Errorf("on the host that leads:\n%s", here)
+	}
+	if here.Neighbours[Key{bridge, n.Subnet.GatewayAddr().String()}] != mac {
+		t.Error("nobody answers for the gateway's address")
+	}
+}
+
 func TestWant(t *testing.T) {
 	n := network("j1", 1, "a", "a", "b", "?")
 	n.Share = &fleet.Share{Export: "/home/x", UID: 1000}

@@ -95,7 +95,7 @@ var (
 )
 
 var (
-	ours      = regexp.MustCompile(`^pg[bxtsnchmf][0-9a-f]{6}(\.\d+)?$`)
+	ours      = regexp.MustCompile(`^pg[bxtsnchmfg][0-9a-f]{6}(\.\d+)?$`)
 	followers = regexp.MustCompile(`^(pg[nf][0-9a-f]{6}|pg[ch][0-9a-f]{6}\.\d+)$`)
 )
 
@@ -135,24 +135,18 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 		Tunnel: Tunnel{VNI: n.Subnet.VNI(), Local: c.Address.WithZone("").String(), Lower: c.Address.Zone(), Port: c.Port}}
 	local := map[fleet.GuestID]string{}
 	for _, p := range n.Ports {
-		if p.Index < 0 || p.Index >= fleet.MaxGuestsPerJob {
-			return fmt.Errorf("guest %s has the impossible index %d", p.Guest, p.Index)
+		if err := s.addPort(n, p); err != nil {
+			return err
 		}
-		port := Link{Kind: tapKind, Master: bridge, MTU: mtu, Up: true, Hooks: true, Port: guestPort, HasPort: true}
-		if p.Kind != "" && !p.Kind.Known() {
-			return fmt.Errorf("guest %s is a %q, which this agent has no port for", p.Guest, p.Kind)
-		}
-		if !p.Kind.Traits().Tap {
-			port.Kind, port.PeerMAC = pairKind, n.Subnet.GuestMAC(p.Index)
-		}
-		tap := n.Subnet.TapName(p.Index)
-		local[p.Guest] = tap
-		s.Links[tap] = port
+		local[p.Guest] = n.Subnet.TapName(p.Index)
 	}
 	if n.Share != nil {
 		share := n.Subnet.ShareName()
 		local[""] = share
 		s.Links[share] = Link{Kind: pairKind, Master: bridge, MTU: mtu, Up: true, Port: guestPort, HasPort: true}
+	}
+	if n.Gateway != nil {
+		s.Links[n.Subnet.GatewayName()] = Link{Kind: tapKind, Master: bridge, MTU: mtu, Up: true, Hooks: true, Port: guestPort, HasPort: true}
 	}
 	if n.Mount != nil {
 		s.Links[n.Subnet.ClientName()] = Link{Kind: pairKind, Master: bridge, MTU: mtu, Up: true, Port: guestPort, HasPort: true}
@@ -169,8 +163,11 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 			s.Tunnel[Key{tunnel, mac.String()}] = next.String() // for frames that Forward sends
 		}
 		port, here := local[e.Guest]
-		if e.Mount { // it never moves
+		switch { // these never move
+		case e.Mount:
 			port, here = n.Subnet.ClientName(), n.Mount != nil && e.Host == c.Host
+		case e.Gate:
+			port, here = n.Subnet.GatewayName(), n.Gateway != nil && e.Host == c.Host
 		}
 		if e.Host == c.Host {
 			if here {
@@ -191,6 +188,22 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+// addPort adds a guest's port.
+func (s State) addPort(n fleet.Network, p fleet.Port) error {
+	if p.Index < 0 || p.Index >= fleet.MaxGuestsPerJob {
+		return fmt.Errorf("guest %s has the impossible index %d", p.Guest, p.Index)
+	}
+	if p.Kind != "" && !p.Kind.Known() {
+		return fmt.Errorf("guest %s is a %q, which this agent has no port for", p.Guest, p.Kind)
+	}
+	port := Link{Kind: tapKind, Master: n.Subnet.BridgeName(), MTU: n.WholeMTU(), Up: true, Hooks: true, Port: guestPort, HasPort: true}
+	if !p.Kind.Traits().Tap {
+		port.Kind, port.PeerMAC = pairKind, n.Subnet.GuestMAC(p.Index)
+	}
+	s.Links[n.Subnet.TapName(p.Index)] = port
+	return nil
 }
 
 // reached is the address of another host's tunnels, if it can be reached from this host's: both

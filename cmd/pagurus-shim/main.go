@@ -14,6 +14,7 @@ import (
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/shim"
 	"pagurus/act/fence"
+	"pagurus/act/gateway"
 	"pagurus/act/host/jail"
 	"pagurus/act/qemu/passage"
 	"pagurus/act/share/handle"
@@ -23,7 +24,7 @@ import (
 )
 
 func main() {
-	shim.Become(memory.Shims, sandbox.Shims, jail.Shims, passage.Shims, handle.Shims, siterelay.Shims, wireguard.Shims, fence.Shims)
+	shim.Become(memory.Shims, sandbox.Shims, jail.Shims, passage.Shims, handle.Shims, siterelay.Shims, wireguard.Shims, fence.Shims, gateway.Shims)
 	if !slices.Equal(os.Args[1:], []string{noise.ProbeVerb}) {
 		fmt.Fprintln(os.Stderr, "pagurus-shim is a part of `pagurus agent`, which starts it; people do not")
 		os.Exit(2)
