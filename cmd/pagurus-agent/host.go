@@ -20,6 +20,7 @@ import (
 	"pagurus/act/container/shim"
 	"pagurus/act/daemon"
 	"pagurus/act/fence"
+	"pagurus/act/gateway"
 	"pagurus/act/guestlink"
 	"pagurus/act/image"
 	"pagurus/act/isolate"
@@ -59,6 +60,7 @@ var (
 	_ agent.Overlay       = (*overlay.Overlay)(nil)
 	_ agent.Encryption    = (*encryption)(nil)
 	_ agent.Shares        = (*share.Shares)(nil)
+	_ agent.Gateways      = (*gateway.Gateways)(nil)
 	_ agent.Clients       = (*share.Clients)(nil)
 	_ agent.Images        = (*image.Store)(nil)
 	_ agent.Lease         = (*fence.Fence)(nil)
@@ -85,6 +87,7 @@ type host struct {
 	network      *overlay.Overlay
 	guard        *encryption
 	shares       *share.Shares
+	gates        *gateway.Gateways
 	images       *image.Store
 	groups       *cgroup.Groups
 	sensors      *owner.Sensors
@@ -207,7 +210,12 @@ func (h *host) openNetwork(address netip.Addr) (err error) {
 	if h.network, err = overlay.Open(overlay.Config{Host: fleet.HostID(h.flags.Name), Address: address}); err != nil {
 		return err
 	}
-	h.guard, err = openEncryption(h.flags, h.log, h.readdress)
+	if h.guard, err = openEncryption(h.flags, h.log, h.readdress); err != nil {
+		return err
+	}
+	h.gates, err = gateway.Open(gateway.Config{
+		Run: h.flags.RunDir, Program: shim.Program(), UIDs: h.flags.UIDs, Allowed: h.flags.Internet, BytesPerSecond: h.flags.InternetBandwidth,
+	})
 	return err
 }
 
@@ -298,7 +306,7 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 			Policy: h.flags.Health, Counters: machine.Counters, Check: h.flags.HealthCheck, Every: h.flags.HealthEvery,
 			File: filepath.Join(h.flags.RunDir, healthFile), Log: log,
 		}),
-		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Clients: h.clients, Images: h.images, Controller: agent.Remote(client),
+		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Gateways: h.gates, Clients: h.clients, Images: h.images, Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.CPUs, Alive: alive, Log: log,
 	})
 	h.sensors.Holding(a.Held)
@@ -382,7 +390,7 @@ func (h *host) facts() fleet.Facts {
 		Version: version, Protocol: fleet.Protocol(), Machine: h.machine.ID, Address: h.address().String(), Boot: machine.Boot(), Site: h.flags.Site,
 		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.Memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.vmErr}, fleet.Container: {Trouble: h.containerErr}},
-		Topology:  h.made.Last(), Speed: h.speed, WireGuard: h.guard.facts(),
+		Topology:  h.made.Last(), Speed: h.speed, WireGuard: h.guard.facts(), Internet: h.gates.Outlet(),
 	}
 	var troubles []string
 	f.Shared, troubles = h.common.last()
@@ -430,7 +438,7 @@ func (h *host) sweep(ctx context.Context) error {
 		}
 	}
 	errs = append(errs, h.fence.Remove(), returnFaults(), h.isolation().Off())
-	if err := errors.Join(append(errs, h.clients.KeepClients(ctx, nil), h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.guard.sweep(), h.groups.Close())...); err != nil {
+	if err := errors.Join(append(errs, h.clients.KeepClients(ctx, nil), h.shares.Apply(ctx, nil), h.gates.Remove(), h.network.Clear(ctx), h.guard.sweep(), h.groups.Close())...); err != nil {
 		return err
 	}
 	for _, name := range kept {

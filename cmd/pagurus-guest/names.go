@@ -54,6 +54,9 @@ func (m *member) writeNames(s fleet.Setup) error {
 		{"/etc/hostname", s.Hostname + "\n"}, {"/etc/hosts", hosts.String()},
 		{hostsOMPI, ompi.String()}, {hostsPICH, mpich.String()}, {peersPath, peers.String()},
 	}
+	if s.Gateway.IsValid() {
+		files = append(files, struct{ path, text string }{"/etc/resolv.conf", fmt.Sprintf("nameserver %s\noptions timeout:3\n", s.Gateway)})
+	}
 	for _, f := range files {
 		if err := m.write(f.path, f.text); err != nil {
 			return err

@@ -80,6 +80,9 @@ type Agent struct {
 	Relay          fleet.Relaying // for hosts that do not reach each other
 	RelayPort      uint16         // the first
 	RelayBandwidth int64          // bytes a second
+
+	Internet          bool  // jobs may use this host's way to the Internet
+	InternetBandwidth int64 // bytes a second of each
 }
 
 // Add defines the flags of an agent.
@@ -110,6 +113,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	encryption(flags, &f.Encryption, "auto, wireguard or none: how this host may encrypt traffic between hosts, if its cluster does: as the cluster wants, by the kernel's WireGuard alone, or not at all")
 	flags.Uint16Var(&f.WireGuardPort, fleet.WireGuardPortFlag, fleet.WireGuardPort, "UDP port at which other hosts reach this one's WireGuard device")
 	f.addRelay(flags)
+	f.addInternet(flags)
 	f.addHealth(flags)
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
@@ -183,6 +187,13 @@ func (f *Agent) addRelay(flags *pflag.FlagSet) {
 	})
 	flags.Uint16Var(&f.RelayPort, fleet.RelayPortFlag, fleet.RelayFirstPort, fmt.Sprintf("first of the %d UDP ports at which this host relays", fleet.MostRelayed))
 	cli.Rate(flags, &f.RelayBandwidth, fleet.RelayBandwidthFlag, "relay at most this many bytes a second, like 10M")
+}
+
+// addInternet defines the flags about leading jobs to the Internet.
+func (f *Agent) addInternet(flags *pflag.FlagSet) {
+	f.InternetBandwidth = usualRelayBandwidth
+	flags.BoolVar(&f.Internet, fleet.InternetFlag, false, "let jobs that ask for it use this host's way to the Internet: their guests reach public addresses, and nothing of this host or its network")
+	cli.Rate(flags, &f.InternetBandwidth, fleet.InternetBandwidthFlag, "lead at most this many bytes a second of each job to and from the Internet, like 10M")
 }
 
 const (
@@ -270,6 +281,9 @@ func (f *Agent) Finish() error {
 	}
 	if f.RelayBandwidth <= 0 {
 		return errors.New("--" + fleet.RelayBandwidthFlag + " must be more than 0: --" + fleet.RelayFlag + " off relays nothing")
+	}
+	if f.InternetBandwidth <= 0 {
+		return errors.New("--" + fleet.InternetBandwidthFlag + " must be more than 0: without --" + fleet.InternetFlag + " nothing is led")
 	}
 	if f.Snapshots < 0 {
 		return errors.New("--" + snapshotsFlag + " must not be negative")

@@ -40,6 +40,9 @@ func New(s fleet.Snapshot) *State {
 		if j.ShareHost != "" {
 			on[j.ShareHost] = true
 		}
+		if j.Gateway != "" {
+			on[j.Gateway] = true
+		}
 		for _, id := range GuestIDs(j) {
 			g, ok := s.Guests[id]
 			if !ok {
@@ -149,6 +152,14 @@ func (a *State) network(j fleet.Job, host fleet.HostID) fleet.Network {
 	}
 	if j.ShareHost == host {
 		n.Share = &fleet.Share{Export: j.Spec.Export, UID: j.Spec.UID, GID: j.Spec.GID, Files: j.Spec.Files}
+	}
+	if j.Gateway != "" {
+		n.Endpoints = append(n.Endpoints, fleet.Endpoint{
+			Addr: j.Subnet.GatewayAddr(), MAC: j.Subnet.GatewayMAC(), Host: j.Gateway, VTEP: a.vtep(j.Gateway), Gate: true,
+		})
+	}
+	if j.Gateway == host && host != "" {
+		n.Gateway = &fleet.Gateway{Guests: j.Spec.Guests}
 	}
 	a.clients(&n, j, host)
 	n.Peers = a.senders(j.ID, host)

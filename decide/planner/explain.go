@@ -261,6 +261,7 @@ func (e *explainer) job(j fleet.Job) []string {
 		say("It begins again %s when its guests have ended and there is room.", where)
 	}
 	say("Its files (%s) are served by %s, on network %d.", strings.Join(directories(j.Spec), ", "), j.ShareHost, j.Subnet)
+	out = append(out, e.outward(j)...)
 	out = append(out, e.reached(j)...)
 	if unheard := placement.Unheard(e.s, j.ShareHost, e.s.At); unheard > 0 {
 		say("%s has not been heard from for %s; programs that use files wait, and go on when it is back. Start the agent there again.", j.ShareHost, unheard.Round(time.Second))
@@ -360,6 +361,7 @@ func (e *explainer) host(h fleet.Host) []string {
 	}
 	out = append(out, filesOf(h.Facts)...)
 	out = append(out, e.protections(h)...)
+	out = append(out, e.leadsWhom(h)...)
 	out = append(out, owners.ExplainVacating(h, e.s.Cluster.Rules, e.s.At)...)
 	out = append(out, owners.Explain(state.NewIndex(e.s, e.p.Policy), h)...)
 	out = append(out, unwell(h)...)

@@ -207,10 +207,11 @@ func (d *draft) beginJob(q *queueing, j fleet.Job, chosen []placement.Choice) bo
 	from, waits := d.origin(j)
 	share, reason := d.shareHost(j.Spec, chosen)
 	net, free := d.networkFor(from)
+	gateway, leads := d.gatewayFor(j.Spec, chosen, "")
 	if waits != "" {
 		return false
 	}
-	if reason != "" || !free {
+	if reason != "" || !free || !leads {
 		return false
 	}
 	for _, c := range chosen {
@@ -223,7 +224,8 @@ func (d *draft) beginJob(q *queueing, j fleet.Job, chosen []placement.Choice) bo
 	}
 	j.From = from.ID
 	j = lifecycle.BeginJob(j, net, share, d.at)
-	j.MTU = d.base.Cluster.Encryption.GuestMTU(slices.ContainsFunc(chosen, func(c placement.Choice) bool { return desired.By6(d.base.Hosts[c.Host]) }))
+	j.Gateway = gateway
+	j.MTU = d.base.Cluster.Encryption.GuestMTU(gateway != "" && desired.By6(d.base.Hosts[gateway]) || slices.ContainsFunc(chosen, func(c placement.Choice) bool { return desired.By6(d.base.Hosts[c.Host]) }))
 	d.Jobs.Put(j.ID, j)
 	for i, id := range desired.GuestIDs(j) {
 		gen := d.Guests.At(id).Gen + 1 // of an earlier incarnation: hosts refuse what it was ordered
@@ -317,6 +319,10 @@ func (q *queueing) why(d *draft, j fleet.Job) waiting {
 	asks := asksFrom(d.wanting(j), from, j.Spec.Guests)
 	a := asks[0]
 	_, stuck := d.room().Clone().PlaceAll(asks)
+	if reason, hosts := d.noGateway(j.Spec); stuck < 0 && reason != "" {
+		w.reason, w.hosts = reason, hosts
+		return w
+	}
 	if stuck < 0 {
 		w.reason = "there is room, but jobs before it need it"
 		return w

@@ -252,7 +252,7 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 			out.Moves = append(out.Moves, v.ID)
 		}
 	}
-	out.Notes = d.remaining(h)
+	out.Notes = append(d.remaining(h), d.gatewaysLeave(h.ID)...)
 	return out, nil
 }
 
@@ -368,5 +368,6 @@ func (d *draft) forget(r fleet.Request) (fleet.Answer, error) {
 		}
 	}
 	d.Hosts.Drop(h.ID)
+	d.keepGateways()
 	return fleet.Answer{}, nil
 }

@@ -35,6 +35,9 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	if _, reason := d.shareHost(spec, nil); reason != "" {
 		return refuse(r, "%s", reason)
 	}
+	if reason, hosts := d.noGateway(spec); reason != "" {
+		return fleet.Answer{}, &Refusal{Request: r, Reason: reason, Hosts: hosts}
+	}
 	c := d.counters()
 	id := fleet.JobID(fmt.Sprintf("j%d", c.NextJob))
 	c.NextJob++

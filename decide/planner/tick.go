@@ -56,6 +56,7 @@ func (d *draft) tick() error {
 	d.forgetMoves()
 	d.drain()
 	d.relieve()
+	d.keepGateways()
 	return nil
 }
 

@@ -28,6 +28,7 @@ type Index struct {
 	suspended   map[fleet.GuestID]bool           // guests to be suspended for an owner
 	queue       line[uint64]                     // the numbers of the jobs that wait for room, in order of submission
 	queued      map[uint32]int                   // how many of them are whose
+	outward     map[fleet.JobID]bool             // jobs with guests, which reach the Internet
 	limited     line[fleet.JobID]                // running jobs with a limit, by its end
 	hosts       []fleet.HostID                   // all, sorted
 	waiting     map[int64]map[fleet.GuestID]bool // guests that wait for the first answer to their start or stop order, by time in nanoseconds: starts of one job share a time
@@ -70,7 +71,7 @@ func NewIndex(s fleet.Snapshot, p placement.Policy) *Index {
 		snap: s, shared: sharedAll, policy: p, room: placement.NewIndex(s, placement.InForce(p, s.Cluster.Rules)),
 		suspended: map[fleet.GuestID]bool{}, queued: map[uint32]int{}, hosts: []fleet.HostID{},
 		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{}, failing: map[fleet.HostID]bool{},
-		waiting: map[int64]map[fleet.GuestID]bool{}, restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
+		waiting: map[int64]map[fleet.GuestID]bool{}, restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, outward: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
 		live: map[uint32]int64{}, ended: map[uint32]line[fleet.JobID]{}, asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
 		checkpoints: map[fleet.JobID][]fleet.CheckpointID{}, working: map[fleet.CheckpointID]bool{},
 		profiledBy: map[fleet.GuestID]fleet.MigrationID{},
@@ -416,6 +417,7 @@ func (l *Index) job(j fleet.Job, by int) {
 	if j.State == fleet.JobRunning && !j.NextCheckpoint.IsZero() {
 		l.planned.add(j.NextCheckpoint, j.ID, by)
 	}
+	set(l.outward, j.ID, by > 0 && j.Spec.Outward() && j.State != fleet.JobPending && j.State != fleet.JobSuspended && j.State != fleet.JobEnded)
 	set(l.refused, j.ID, by > 0 && j.State == fleet.JobRunning && (j.Attempt > 0 || j.Ending != nil))
 	if j.Request != "" && by > 0 {
 		l.submitted[j.Request] = j.ID

@@ -82,6 +82,9 @@ func (l *Index) Expired(at time.Time) (out []fleet.JobID) {
 	return out
 }
 
+// Outward names the jobs with guests that reach the Internet.
+func (l *Index) Outward() []fleet.JobID { return names(l.outward) }
+
 // AllHosts returns all hosts, sorted by ID, for reading.
 func (l *Index) AllHosts() []fleet.HostID { return l.hosts }
 
@@ -264,7 +267,7 @@ func (l *Index) Check() string {
 		have, all any
 	}{
 		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"failing", l.failing, anew.failing}, {"still", l.suspended, anew.suspended}, {"queued", l.queued, anew.queued}, {"hosts", l.hosts, anew.hosts},
-		{"waiting", l.waiting, anew.waiting}, {"restless", l.restless, anew.restless}, {"refused", l.refused, anew.refused}, {"tallies", l.tallies, anew.tallies}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
+		{"waiting", l.waiting, anew.waiting}, {"restless", l.restless, anew.restless}, {"refused", l.refused, anew.refused}, {"outward", l.outward, anew.outward}, {"tallies", l.tallies, anew.tallies}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
 		{"asked", l.asked, anew.asked}, {"checkpoints", l.checkpoints, anew.checkpoints}, {"working", l.working, anew.working}, {"ended", l.ended, anew.ended}, {"live", l.live, anew.live}, {"all live", l.liveAll, anew.liveAll}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
 	} {
 		if !reflect.DeepEqual(c.have, c.all) {

@@ -65,7 +65,8 @@ type Config struct {
 	Encryption Encryption                             // nil: this host cannot encrypt
 	Overlay    Overlay
 	Shares     Shares
-	Clients    Clients // nil: no guest needs any
+	Gateways   Gateways // nil: this host leads no job to the Internet
+	Clients    Clients  // nil: no guest needs any
 	Images     Images
 	Owner      *monitor.Monitor // nil: the host has no owner
 	Lease      Lease            // nil: none, and guests run on whatever happens

@@ -199,6 +199,13 @@ type Shares interface {
 	Failure(fleet.JobID) error
 }
 
+// Gateways lead jobs to the Internet, on networks that Overlay has made.
+type Gateways interface {
+	// Apply leads the jobs whose Network has a Gateway, and no others. It is called again and again, and then starts what has
+	// died. After an error everything that was possible is done.
+	Apply(context.Context, []fleet.Network) error
+}
+
 // Clients are the host's file clients, which mount jobs' files for guests that do not mount
 // them themselves.
 type Clients interface {

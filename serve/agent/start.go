@@ -148,6 +148,9 @@ func setupOf(t fleet.Task, now time.Time) fleet.Setup {
 	if j.Spec.Export != "" {
 		s.Share = j.Subnet.ShareAddr()
 	}
+	if j.Spec.Outward() {
+		s.Gateway = j.Subnet.GatewayAddr()
+	}
 	for i := range min(j.Spec.Guests, fleet.MaxGuestsPerJob) {
 		s.Peers = append(s.Peers, fleet.Peer{
 			Hostname: fleet.GuestName(i), Addr: j.Subnet.GuestAddr(i), MAC: j.Subnet.GuestMAC(i),

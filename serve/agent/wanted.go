@@ -114,6 +114,16 @@ func (a *Agent) match(ctx context.Context) {
 		}
 	}
 	a.serve()
+	if a.Gateways != nil && a.holds(wanted) {
+		a.trouble("leading jobs to the Internet", a.Gateways.Apply(ctx, wanted.Networks))
+	}
+}
+
+// holds reports whether the networks are made as is wanted.
+func (a *Agent) holds(wanted *fleet.Wanted) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.joined == wanted
 }
 
 func (a *Agent) encrypt(ctx context.Context, w *fleet.WireGuard) error {
