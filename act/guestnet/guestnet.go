@@ -130,7 +130,7 @@ func Join(s fleet.Setup) error {
 		return fmt.Errorf("bringing %s up: %w", name, err)
 	}
 	_ = shortenTimeout(name, s.Addr, s.Prefix)
-	return withSocket(func(fd int) error {
+	err = withSocket(func(fd int) error {
 		for _, n := range neighbours(s) {
 			if err := setNeighbour(fd, name, n); err != nil {
 				return fmt.Errorf("fixing the hardware address of %s: %w", n.Addr, err)
@@ -138,6 +138,10 @@ func Join(s fleet.Setup) error {
 		}
 		return nil
 	})
+	if err == nil && s.Gateway.IsValid() {
+		err = leadOut(name, s.Gateway)
+	}
+	return err
 }
 
 // neighbours are the other guests and the file server, whose hardware address follows
@@ -148,14 +152,22 @@ func neighbours(s fleet.Setup) (all []fleet.Peer) {
 			all = append(all, p)
 		}
 	}
-	if s.Share.Is4() {
-		b := s.Share.As4()
-		subnet := fleet.Subnet(int(b[1]&0x7f)<<8 | int(b[2]))
-		if subnet.ShareAddr() == s.Share {
-			all = append(all, fleet.Peer{Addr: s.Share, MAC: subnet.ShareMAC()})
-		}
+	if subnet, ok := subnetOf(s.Share); ok && subnet.ShareAddr() == s.Share {
+		all = append(all, fleet.Peer{Addr: s.Share, MAC: subnet.ShareMAC()})
+	}
+	if subnet, ok := subnetOf(s.Gateway); ok && subnet.GatewayAddr() == s.Gateway {
+		all = append(all, fleet.Peer{Addr: s.Gateway, MAC: subnet.GatewayMAC()})
 	}
 	return all
+}
+
+// subnetOf is the network that has an address, if it is one of a job's network.
+func subnetOf(a netip.Addr) (fleet.Subnet, bool) {
+	if !a.Is4() {
+		return 0, false
+	}
+	b := a.As4()
+	return fleet.Subnet(int(b[1]&0x7f)<<8 | int(b[2])), true
 }
 
 func setUint32(fd int, request uint, name string, v uint32) error {

@@ -53,6 +53,24 @@ func shortenRouteTimeout(name string, addr netip.Addr, prefix int) error {
 	return nil
 }
 
+// leadOut makes the default route, by an interface to a gateway.
+func leadOut(name string, gateway netip.Addr) error {
+	link, err := net.InterfaceByName(name)
+	if err != nil {
+		return err
+	}
+	if !gateway.Is4() {
+		return fmt.Errorf("the gateway %s has no IPv4 address", gateway)
+	}
+	body := []byte{unix.AF_INET, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_BOOT, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST, 0, 0, 0, 0}
+	body = attribute(body, unix.RTA_GATEWAY, gateway.AsSlice())
+	body = attribute(body, unix.RTA_OIF, word(uint32(link.Index)))
+	if err := sendNetlink(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, body); err != nil {
+		return fmt.Errorf("making the route to the Internet: %w", err)
+	}
+	return nil
+}
+
 // word encodes a number in the machine's byte order.
 func word(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 

@@ -25,7 +25,7 @@ type runFlags struct {
 	image, kind, export  string
 	class                string
 	cap                  float64
-	tune                 string
+	tune, net            string
 	on, env, files       []string
 	detach, verbose      bool
 	trace, noTrace       bool
@@ -102,6 +102,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.StringVar(&f.class, classFlag, "", "the guests' share of the CPUs beside others: gold, normal or bronze (default: as normal)")
 	Share(flags, &f.cap, fleet.CapFlag, "share of its CPUs that each guest may use at most, like 50% (default: no limit)")
 	flags.StringVar(&f.tune, tuneFlag, "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
+	flags.StringVar(&f.net, fleet.NetFlag, string(fleet.JobOnly), "what guests reach: job, which is each other and the job's files, or internet, too; hosts' owners decide whether there is a way")
 	flags.StringSliceVarP(&f.on, onFlag, "H", nil, "start on these hosts only")
 	flags.StringArrayVarP(&f.env, envFlag, "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
 	flags.StringVar(&f.export, fleet.ExportFlag, "", "directory the guests see at the same path: the current one (default) or one above it")
@@ -127,6 +128,7 @@ func (f *runFlags) judge(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	OneOf(cmd, classFlag, classes...)
 	OneOf(cmd, kindFlag, kinds...)
+	OneOf(cmd, fleet.NetFlag, fleet.Reaches...)
 	NoLess(flags, ranksFlag, 1)
 	NoLess(flags, fleet.GuestsFlag, 1)
 	NoLess(flags, cpusFlag, 1)
@@ -144,6 +146,14 @@ func (f *runFlags) judge(cmd *cobra.Command) {
 		_, err := environment([]string{s}, os.LookupEnv)
 		return err
 	})
+}
+
+// reach is what a job's guests reach; the usual is not written.
+func reach(word string) fleet.Reach {
+	if fleet.Reach(word) == fleet.JobOnly {
+		return ""
+	}
+	return fleet.Reach(word)
 }
 
 // hostNames judges a list of hosts. mpirun's number of slots of a host has no meaning here.
@@ -282,7 +292,7 @@ func (f *runFlags) job(args []string) fleet.JobSpec {
 		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir, Files: f.directories,
 		Ranks: f.ranks, Guests: f.guests, Need: fleet.Resources{CPUs: f.cpus, MemoryBytes: f.memory},
 		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.cap, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
-		Time: f.time, Restarts: f.restarts, Checkpoint: f.plan,
+		Time: f.time, Restarts: f.restarts, Checkpoint: f.plan, Net: reach(f.net),
 	}
 }
 

@@ -43,6 +43,7 @@ func (c Cluster) HostTable() Table {
 			t.Rows[i] = append(t.Rows[i], cmp.Or(cell(h.Facts.Site), "-"))
 		}
 	}
+	c.internetColumn(&t)
 	c.encryptionColumn(&t)
 	c.pathColumn(&t)
 	c.ownerColumns(&t)
@@ -56,6 +57,26 @@ func (h Host) state() string {
 		return "gone"
 	}
 	return string(h.State)
+}
+
+// internetColumn says which hosts lead jobs to the Internet, and how many, if any may.
+func (c Cluster) internetColumn(t *Table) {
+	if !slices.ContainsFunc(c.Hosts, func(h Host) bool { return h.Facts.Internet != nil }) {
+		return
+	}
+	t.Columns = append(t.Columns, "INTERNET")
+	for i, h := range c.Hosts {
+		word := "-"
+		switch o := h.Facts.Internet; {
+		case o == nil || !o.Allowed:
+		case o.Trouble != "":
+			word = "none"
+			t.Notes = append(t.Notes, fmt.Sprintf("%s leads no job to the Internet: %s", h.ID, cell(o.Trouble)))
+		default:
+			word = Count(o.Jobs, "job")
+		}
+		t.Rows[i] = append(t.Rows[i], word)
+	}
 }
 
 // encryptionColumn says at which end of what passes between hosts what encrypts, if the cluster has

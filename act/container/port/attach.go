@@ -29,6 +29,7 @@ type Port struct {
 	Subnet fleet.Subnet `json:"subnet"`
 	Index  int          `json:"index"`         // number of the container in its job
 	Guests int          `json:"guests"`        // number of guests of the job, whose addresses are made known; only for Attach
+	Out    bool         `json:"out,omitempty"` // its network has a gateway to the Internet; only for Attach
 	MTU    int          `json:"mtu,omitempty"` // of the network; 0: fleet.NetworkMTU
 }
 

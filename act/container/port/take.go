@@ -249,6 +249,12 @@ func (p Port) configureLink(in *netlink.Handle, link netlink.Link) error {
 			return fmt.Errorf("fixing the hardware address of %s: %w", n.IP, err)
 		}
 	}
+	if !p.Out {
+		return nil
+	}
+	if err := in.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: p.Subnet.GatewayAddr().AsSlice(), Protocol: unix.RTPROT_BOOT}); err != nil {
+		return fmt.Errorf("making the route to the Internet: %w", err)
+	}
 	return nil
 }
 
@@ -267,6 +273,9 @@ func (p Port) neighbours() (all []netlink.Neigh) {
 		}
 	}
 	add(p.Subnet.ShareAddr().AsSlice(), p.Subnet.ShareMAC())
+	if p.Out {
+		add(p.Subnet.GatewayAddr().AsSlice(), p.Subnet.GatewayMAC())
+	}
 	return all
 }
 
