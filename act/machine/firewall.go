@@ -52,7 +52,7 @@ func checkFirewall(ctx context.Context) Finding {
 	case missing:
 		f.Detail = "it sees frames on bridges; neither iptables nor nft is here to tell whether it drops them"
 	case f.OK:
-		f.Detail = "lets frames on bridges pass, and if it follows connections, guests can fill its table: `sysctl net.bridge.bridge-nf-call-iptables=0` keeps it off bridges, where nothing else needs it there"
+		f.Detail = "lets frames on bridges pass; jobs' frames take no place in its table of connections, if the kernel has nftables"
 	default:
 		f.Detail = "drops frames on bridges, so that guests do not reach each other (net.bridge.bridge-nf-call-iptables is 1 and the policy of FORWARD is DROP, as Docker leaves them)"
 		f.Fix = strings.Join(fixes, " && ")

@@ -61,6 +61,9 @@ func (o *Overlay) Apply(ctx context.Context, networks []fleet.Network) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	want, wrong := Want(o.config, networks)
+	if len(want.Links) > 0 {
+		wrong = errors.Join(wrong, o.kernel.untrack(o.config.Port)) // before there are frames
+	}
 	return errors.Join(wrong, o.applyState(ctx, want))
 }
 
@@ -87,7 +90,12 @@ func (o *Overlay) taken(c Change, err error) error {
 }
 
 // Clear removes everything of Pagurus from this host's network.
-func (o *Overlay) Clear(ctx context.Context) error { return o.Apply(ctx, nil) }
+func (o *Overlay) Clear(ctx context.Context) error {
+	err := o.Apply(ctx, nil)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return errors.Join(err, o.kernel.track())
+}
 
 // Read returns the kernel's present state.
 func (o *Overlay) Read() (State, error) {

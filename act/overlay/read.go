@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -17,6 +18,7 @@ import (
 type kernel struct {
 	sockets map[int]*nl.SocketHandle
 	traffic *netlink.Handle // for filters
+	rules   *nftables.Conn  // of the firewall
 	index   map[string]int  // of all our links, updated by read and apply
 	lower   map[string]int  // of our tunnels that take one link, that link's; likewise
 }
@@ -41,13 +43,19 @@ func openKernel() (*kernel, error) {
 		s.Close()
 		return nil, fmt.Errorf("opening a netlink socket: %w", err)
 	}
-	return &kernel{traffic: traffic, sockets: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}, index: map[string]int{}, lower: map[string]int{}}, nil
+	rules, err := nftables.New(nftables.AsLasting())
+	if err != nil {
+		s.Close()
+		traffic.Close()
+		return nil, fmt.Errorf("opening a netlink socket: %w", err)
+	}
+	return &kernel{traffic: traffic, rules: rules, sockets: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}, index: map[string]int{}, lower: map[string]int{}}, nil
 }
 
 func (k *kernel) close() error {
 	k.sockets[unix.NETLINK_ROUTE].Close()
 	k.traffic.Close()
-	return nil
+	return k.rules.CloseLasting()
 }
 
 func (k *kernel) request(kind, flags int) *nl.NetlinkRequest {
