@@ -2,7 +2,6 @@ package state
 
 import (
 	"maps"
-	"slices"
 	"time"
 
 	"pagurus/decide/cost"
@@ -281,22 +280,6 @@ func add[K comparable](m map[K]int, k K, by int) {
 	if n := m[k] + by; n != 0 {
 		m[k] = n
 	} else {
-		delete(m, k)
-	}
-}
-
-// list keeps lists in a map without empty ones.
-func list[K, V comparable](m map[K][]V, k K, v V, by int) {
-	if by > 0 {
-		m[k] = append(m[k], v)
-		return
-	}
-	of := m[k]
-	if i := slices.Index(of, v); i >= 0 {
-		of[i] = of[len(of)-1]
-		of = of[:len(of)-1]
-	}
-	if m[k] = of; len(of) == 0 {
 		delete(m, k)
 	}
 }

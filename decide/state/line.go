@@ -47,3 +47,19 @@ func (l *line[K]) add(at time.Time, id K, by int) {
 
 // last returns the last most elements.
 func (l line[K]) last(most int) line[K] { return l[max(0, len(l)-most):] }
+
+// list keeps lists in a map without empty ones.
+func list[K, V comparable](m map[K][]V, k K, v V, by int) {
+	if by > 0 {
+		m[k] = append(m[k], v)
+		return
+	}
+	of := m[k]
+	if i := slices.Index(of, v); i >= 0 {
+		of[i] = of[len(of)-1]
+		of = of[:len(of)-1]
+	}
+	if m[k] = of; len(of) == 0 {
+		delete(m, k)
+	}
+}
