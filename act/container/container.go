@@ -1,5 +1,6 @@
-// Package container runs guests as Linux containers and moves running guests with CRIU.
-// Driver implements agent.Driver, agent.Linker and agent.Teller.
+// Package container runs guests as Linux containers, moves running guests with CRIU, and makes
+// checkpoints of them. Driver implements agent.Driver, agent.Linker, agent.Teller and
+// agent.Checkpointer.
 //
 // The package does not know hosts, phases or placement, or how the job's network is made.
 // It carries out each call, and a call may be repeated. A container has processes,
@@ -190,6 +191,9 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 						err = t.expect(g)
 					}
 				}
+			case r.Copy.saves() && (r.Copy.Suspended || r.Copy.Continued):
+				err = d.abandon(ctx, g)
+			case r.Copy.saves(): // prepared: Cut begins again
 			case r.Copy != nil && r.Copy.Suspended && !r.Copy.Left:
 				err = d.release(ctx, g)
 			}
@@ -228,6 +232,8 @@ func (d *Driver) Abilities() fleet.Abilities {
 		Live: true, Version: d.criu.Version, CPU: d.visible.Registers(), Processor: strings.Join(d.visible.Flags, " "),
 		PostCopy: why == "", NoPostCopy: why,
 	}
+	a.NoCheckpoint = d.unsavable()
+	a.Checkpoint = a.NoCheckpoint == ""
 	if !d.ability.Written {
 		a.NoRounds = memory.ErrUnsupported.Error()
 	}

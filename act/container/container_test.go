@@ -17,6 +17,8 @@ var (
 	_ agent.Driver = (*container.Driver)(nil)
 	_ agent.Linker = (*container.Driver)(nil)
 	_ agent.Teller = (*container.Driver)(nil)
+
+	_ agent.Checkpointer = (*container.Driver)(nil)
 )
 
 func mustAddr(s string) netip.Addr { return netip.MustParseAddr(s) }

@@ -96,6 +96,10 @@ func carryOut(ctx context.Context, d *container.Driver, verb fleet.Verb, t fleet
 		err = d.FetchRemaining(ctx, t.Guest.ID)
 	case fleet.Stop:
 		err = d.Stop(ctx, t.Guest.ID)
+	case savingVerb:
+		err = saveOne(ctx, d, t.Guest.ID, t.Listen)
+	case restoringVerb:
+		err = d.Restore(ctx, t, t.Listen)
 	}
 	return listen, err
 }

@@ -43,6 +43,8 @@ type guest struct {
 	usedAt  time.Time
 	target  *target            // receives the guest; nil: none
 	out     *transfer.Sender   // a copy that is ready to switch; nil: none
+	saving  *saving            // a checkpoint that no call works on; nil: none
+	writing chan struct{}      // closed when nothing of a checkpoint is written any more; nil: nothing was
 	waits   *interrupted.Seen  // what its threads waited in when it was suspended; nil: not known
 	cancel  context.CancelFunc // ends the call that holds moving
 	using   *using             // its files; nil: not now
@@ -120,6 +122,7 @@ func (g *guest) release() {
 		t.close()
 	}
 	g.drop()
+	g.dropSaving()
 }
 
 func (g *guest) lossCause() string {
@@ -148,7 +151,7 @@ func (g *guest) move(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// interrupt cancels the call that moves the guest, and a copy that is ready to switch.
+// interrupt cancels the call that moves the guest, a copy that is ready to switch, and a checkpoint.
 func (g *guest) interrupt() {
 	g.Mu.Lock()
 	cancel := g.cancel
@@ -157,6 +160,7 @@ func (g *guest) interrupt() {
 		cancel()
 	}
 	g.drop()
+	g.dropSaving()
 }
 
 // runs returns the guest's state according to its record.

@@ -88,6 +88,9 @@ func (d *Driver) movableGuest(id fleet.GuestID) (*guest, error) {
 	if run := r.runs(); run != fleet.Running {
 		return nil, fmt.Errorf("it does not run here: it is %s", run)
 	}
+	if r.Copy.saves() {
+		return nil, errors.New("a checkpoint of it is being made")
+	}
 	if c := r.Copy; c != nil && !c.Cancelled {
 		return nil, errors.New("it is being moved")
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,51 +31,21 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 }
 
 func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
-	anchored := sync.OnceValues(sandbox.NewAnchor)
-	go anchored() // meanwhile
-	r, err := d.furnish(ctx, t)
-	r.Target, r.Incoming = true, t.Order.Migration
-	var in *target
-	if err == nil {
-		in, err = d.ready(ctx, r)
-	}
-	defer func() {
-		if in != nil && in.guest == nil { // no target was made for it
-			in.close()
-		}
-	}()
-	anchor, failed := anchored()
-	if failed != nil {
-		return "", errors.Join(err, failed)
-	}
-	defer anchor.Release() // until Stay the anchor ends with this process
+	in, err := d.makePlace(ctx, t, func(r *record) error { r.Incoming = t.Order.Migration; return nil })
 	if err != nil {
-		return "", errors.Join(err, anchor.Kill())
-	}
-	g, err := d.occupy(r, anchor.PID)
-	if err != nil {
-		return "", errors.Join(err, anchor.Kill())
-	}
-	if err := anchor.Stay(); err != nil {
-		return "", err
-	}
-	if err := fault.Point("container.start.after-spawn"); err != nil {
-		return "", err
-	}
-	if err := in.expect(g); err != nil {
 		return "", err
 	}
 	if err := fault.Point("container.receive.after-listen"); err != nil {
 		return "", err
 	}
-	return g.Remembered().Listen, g.Remember(func(r *record) { r.Complete = true })
+	return in.guest.Remembered().Listen, in.guest.Remember(func(r *record) { r.Complete = true })
 }
 
 // target receives one guest.
 type target struct {
 	driver     *Driver
 	guest      *guest
-	listener   *transfer.Listener
+	listener   *transfer.Listener // nil: it comes from a checkpoint
 	frameQueue *port.FrameQueue
 	attached   func() error        // waits until the guest's link is in its network
 	making     atomic.Bool         // everything has arrived, and CRIU is restoring the guest
@@ -104,7 +73,7 @@ func (d *Driver) ready(ctx context.Context, r record) (*target, error) {
 		if !r.Arrived { // otherwise it may run already
 			err = r.Port.Cut()
 		}
-		if err == nil {
+		if err == nil && !r.Restored {
 			t.listener, err = transfer.Listen(ctx, d.Here(), r.Listen, transfer.Hello{Guest: r.Guest, Migration: r.Incoming}, d.config.Log)
 		}
 		if err == nil {
@@ -123,7 +92,10 @@ func (d *Driver) ready(ctx context.Context, r record) (*target, error) {
 func (t *target) expect(g *guest) error {
 	d := t.driver
 	t.guest = g
-	err := g.Remember(func(r *record) { r.Listen = t.listener.Place.String() })
+	err := error(nil)
+	if t.listener != nil {
+		err = g.Remember(func(r *record) { r.Listen = t.listener.Place.String() })
+	}
 	g.Mu.Lock()
 	switch {
 	case err != nil:
@@ -140,7 +112,9 @@ func (t *target) expect(g *guest) error {
 		t.close()
 		return err
 	}
-	d.guests.Watches.Go(func() { t.listener.Serve(t.serve) })
+	if t.listener != nil {
+		d.guests.Watches.Go(func() { t.listener.Serve(t.serve) })
+	}
 	return nil
 }
 
@@ -252,6 +226,15 @@ func (t *target) maker(r record, images string) (*criu.Restoring, error) {
 // arrive restores the guest from the received data and sends the result to the source. A guest
 // that cannot be restored will never run here, and the source resumes its own.
 func (t *target) arrive(c *framing.Conn, in *transfer.Receiver, restoring *criu.Restoring) error {
+	err := t.build(in, restoring)
+	if err == nil {
+		return transfer.Reply(c, transfer.Answer{Arrived: true})
+	}
+	return errors.Join(t.refuse(err, false), transfer.Reply(c, transfer.Answer{Failure: err.Error()}))
+}
+
+// build restores the guest from the received data.
+func (t *target) build(in *transfer.Receiver, restoring *criu.Restoring) error {
 	g, begun := t.guest, time.Now()
 	g.Mu.Lock()
 	t.place, t.handle = g.Record.Process, g.handle
@@ -264,10 +247,7 @@ func (t *target) arrive(c *framing.Conn, in *transfer.Receiver, restoring *criu.
 	} else {
 		t.driver.config.Log.Info("guest received", "guest", g.ID, "took", took)
 	}
-	if err == nil {
-		return transfer.Reply(c, transfer.Answer{Arrived: true})
-	}
-	return errors.Join(t.refuse(err, false), transfer.Reply(c, transfer.Answer{Failure: err.Error()}))
+	return err
 }
 
 // refuse records why a target will never have its guest. It does so even if this driver
@@ -393,7 +373,10 @@ func (t *target) remember(in *transfer.Receiver, images string) error {
 	}
 	var rest *os.File
 	if lazy > 0 {
-		if rest = t.listener.PageConn(); rest == nil {
+		if t.listener != nil {
+			rest = t.listener.PageConn()
+		}
+		if rest == nil {
 			return errors.New("the source kept lazy pages and has not said how to fetch them")
 		}
 	}

@@ -37,8 +37,12 @@ type record struct {
 	Copy      *copying        `json:"copy,omitempty"`      // the last copy with this host as the source
 }
 
-// copying is the record of one copy of a guest to another host.
+// copying is the record of one copy of a guest: to another host, or as a checkpoint to a folder.
 type copying struct {
+	Folder     string            `json:"folder,omitempty"`    // of the checkpoint; empty: it goes to another host
+	Continued  bool              `json:"continued,omitempty"` // the guest was cut for the checkpoint and runs again
+	Saved      *fleet.Saved      `json:"saved,omitempty"`     // the folder has all of the checkpoint
+	Void       string            `json:"void,omitempty"`      // why it never will have
 	Migration  fleet.MigrationID `json:"migration"`
 	Listen     string            `json:"listen"`
 	Limits     fleet.Limits      `json:"limits"`
@@ -53,6 +57,9 @@ type copying struct {
 	PageServer host.Process      `json:"page_server,omitzero"` // sends lazy pages to the target
 	Cost       fleet.Progress    `json:"cost"`                 // of the whole migration; set when Left is
 }
+
+// saves reports whether a checkpoint is being made.
+func (c *copying) saves() bool { return c != nil && c.Folder != "" && !c.Cancelled }
 
 // end ends the page server, whose pages must not, or need no longer, be sent.
 func (c *copying) end() error {

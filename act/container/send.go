@@ -52,6 +52,9 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 			return g.keepCopy(s, c.Limits)
 		}
 	}
+	if g.Remembered().Copy.saves() {
+		return errors.New("a checkpoint of it is being made")
+	}
 	if run := g.Remembered().runs(); run != fleet.Running {
 		return fmt.Errorf("it does not run here: it is %s", run)
 	}

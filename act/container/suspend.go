@@ -31,6 +31,9 @@ func (d *Driver) Suspend(_ context.Context, id fleet.GuestID) error {
 }
 
 func (d *Driver) suspend(g *guest) error {
+	if g.Remembered().Copy.saves() {
+		return errors.New("a checkpoint of it is being made")
+	}
 	if r := g.Remembered(); r.Target || r.Copy != nil && (r.Copy.Asked || r.Copy.Suspended || r.Copy.Left) {
 		return errors.New("it is being moved")
 	}

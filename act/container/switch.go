@@ -1,7 +1,6 @@
 package container
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"pagurus/act/container/criu"
 	"pagurus/act/container/interrupted"
 	"pagurus/act/container/kernelstate"
-	"pagurus/act/container/memory"
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/transfer"
 	"pagurus/fleet"
@@ -85,7 +83,8 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 	if err := sandbox.NewMemory(images); err != nil {
 		return err
 	}
-	if err := d.dumpSuspended(ctx, dumpPoint{g, s, images, lead}); err != nil {
+	led := func(away bool) error { lead(away); return nil }
+	if err := d.dumpSuspended(ctx, dumpPoint{guest: g, out: s, images: images, limit: transientLimit, lead: led}); err != nil {
 		return err
 	}
 	if err := fault.Point("container.switch.after-dump"); err != nil {
@@ -116,8 +115,10 @@ const (
 type dumpPoint struct {
 	guest  *guest
 	out    *transfer.Sender
-	images string // folder for what CRIU writes
-	lead   func(away bool)
+	images string                // folder for what CRIU writes
+	limit  time.Duration         // of all tries together
+	lead   func(away bool) error // frames for the guest no longer reach it, or do again
+	stays  bool                  // the guest goes on here: what it has written to files need not be elsewhere, and what its kernel sends meanwhile does no harm
 }
 
 // dumpSuspended suspends the guest at a moment at which it can be dumped. It then sends the
@@ -129,11 +130,10 @@ func (d *Driver) dumpSuspended(ctx context.Context, s dumpPoint) error {
 		if err == nil || !errors.Is(err, criu.ErrTransient) {
 			return err
 		}
-		if time.Since(begun) > transientLimit || ctx.Err() != nil {
+		if time.Since(begun) > s.limit || ctx.Err() != nil {
 			return errors.Join(fmt.Errorf("%w, in %s", err, time.Since(begun).Round(100*time.Millisecond)), ctx.Err())
 		}
-		s.lead(false)
-		if err := d.thaw(s.guest); err != nil {
+		if err := errors.Join(s.lead(false), d.thaw(s.guest)); err != nil {
 			return err
 		}
 		if err := sandbox.NewMemory(s.images); err != nil {
@@ -157,7 +157,7 @@ func (d *Driver) dumpSuspended(ctx context.Context, s dumpPoint) error {
 // an error the guest is suspended, unless the error came before that.
 func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error) {
 	r := s.guest.Remembered()
-	if err := s.guest.writeFiles(ctx, writeLimit); err != nil { // most of it, while the guest runs
+	if err := s.settleFiles(ctx); err != nil { // most of it, while the guest runs
 		return false, err
 	}
 	if found := r.obstacles(); len(found) > 0 { // CRIU may take seconds to find them
@@ -184,11 +184,17 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 	if err != nil {
 		return false, err
 	}
-	if err := s.guest.writeFiles(ctx, writeLimit); err != nil {
+	if err := s.settleFiles(ctx); err != nil {
 		return false, err
 	}
-	s.lead(true)
-	if err := errors.Join(s.out.Pass(ctx, true), d.cut(s.guest)); err != nil {
+	if err := s.lead(true); err != nil {
+		return false, err
+	}
+	err = s.out.Pass(ctx, true)
+	if !s.stays {
+		err = errors.Join(err, d.cut(s.guest))
+	}
+	if err != nil {
 		return true, err
 	}
 	s.out.Stage("rest")
@@ -213,6 +219,14 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 	}
 	s.out.Stage("dump")
 	return true, err
+}
+
+// settleFiles makes the file systems of a guest's directories write what it has written.
+func (s dumpPoint) settleFiles(ctx context.Context) error {
+	if s.stays {
+		return nil
+	}
+	return s.guest.writeFiles(ctx, writeLimit)
 }
 
 // ask makes the target resume the guest. This is the point of no return: from here on
@@ -377,116 +391,3 @@ func (d *Driver) prepareDump(s dumpPoint) (*criu.Dumping, error) {
 // ghostBytes returns the largest size of a deleted file that is moved with the guest: the
 // guest's memory, but less than 4 GiB.
 func ghostBytes(r record) int64 { return min(r.Need.MemoryBytes, 1<<32-1) }
-
-// Resume makes a suspended guest run: at a target that has the whole guest, or at a
-// source whose switch certainly failed. A running copy is cancelled. It is not an error
-// if the guest runs already. Resume is refused at a source if the target has or may have
-// the guest, because both would run.
-func (d *Driver) Resume(ctx context.Context, id fleet.GuestID) error {
-	err := d.resume(ctx, id)
-	if err != nil {
-		return fmt.Errorf("resume guest %s: %w", id, err)
-	}
-	return nil
-}
-
-func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
-	g, err := d.here(id)
-	if err != nil {
-		return err
-	}
-	if g.Remembered().Target {
-		return d.arriveAt(g)
-	}
-	if c := g.Remembered().Copy; c != nil && c.Left {
-		return errors.New("it is with the target of a migration that cannot be undone")
-	}
-	if err := d.rouse(g); err != nil {
-		return err
-	}
-	g.interrupt()
-	ctx, done := g.move(ctx)
-	defer done()
-	c := g.Remembered().Copy
-	if c != nil && c.Asked && !c.Left {
-		if _, err := d.settled(ctx, g); err == nil || g.Remembered().Copy.Asked {
-			return errors.Join(errors.New("it may be with the target of its migration"), err)
-		}
-	}
-	if c == nil {
-		return nil
-	}
-	if c.Left {
-		return errors.New("it is with the target of a migration that cannot be undone")
-	}
-	if err := g.cancelCopy(); err != nil {
-		return err
-	}
-	if !c.Suspended {
-		return nil
-	}
-	if err := c.end(); err != nil { // before the guest changes its lazy pages
-		return err
-	}
-	if err := d.thaw(g); err != nil {
-		return err
-	}
-	return g.Remember(func(r *record) { r.Copy.Suspended = false })
-}
-
-// arriveAt resumes the guest at a target that has all of it.
-func (d *Driver) arriveAt(g *guest) error {
-	r := g.Remembered()
-	g.Mu.Lock()
-	t := g.target
-	g.Mu.Unlock()
-	switch {
-	case t != nil && t.making.Load():
-		return errors.New("it is still being restored")
-	case !r.Arrived:
-		return fmt.Errorf("%w: %s", fleet.ErrNotWhole, cmp.Or(r.Failure, "the rest has not come"))
-	}
-	if err := fault.Point("container.resume.before"); err != nil {
-		return err
-	}
-	// The guest runs before its waiting frames are delivered. The kernel needs about 10
-	// ms to let the guest run, and the first frames arrive at once.
-	err := d.atHost(func() error {
-		err := r.Port.Mend()
-		if err == nil && t == nil { // frames that an earlier agent held are lost with it
-			err = r.Port.Free()
-		}
-		return err
-	})
-	if err == nil {
-		var failed error
-		failed, err = memory.Calls(r.Calls, func() error { return d.config.Cgroups.Thaw(g.ID) })
-		if failed != nil {
-			d.config.Log.Warn("programs of a guest have lost what only they can set (personality)", "guest", g.ID, "cause", failed)
-		}
-	}
-	ran := time.Now()
-	if err == nil && t != nil {
-		err = d.atHost(t.frameQueue.Release)
-	}
-	if err != nil {
-		return err
-	}
-	if err := g.Remember(func(r *record) { r.Target, r.RanAt, r.Calls = false, ran, nil }); err != nil {
-		return err
-	}
-	if t != nil {
-		t.close()
-	}
-	return nil
-}
-
-// RanAgain returns when a guest that arrived here was resumed, or the zero time if none
-// did.
-func (d *Driver) RanAgain(id fleet.GuestID) time.Time {
-	g, err := d.here(id)
-	if err != nil {
-		return time.Time{}
-	}
-	return g.Remembered().RanAt
-}

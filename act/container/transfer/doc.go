@@ -7,6 +7,9 @@
 // links, extended attributes, overlay marks. The container's root may change its files at any
 // time, so neither side ever follows a symbolic link.
 //
+// A checkpoint is a Sender's stream in a file: a Recording (recording.go) answers the Sender in a
+// target's place, and Replay gives the file to a Receiver.
+//
 // The package must not know when a guest is suspended, who judges a copy, or how a guest is made
 // from what arrived. Its tests are those of the driver, real tmpfs and overlay mounts,
 // connections over loopback, and malformed messages.

@@ -32,6 +32,7 @@ const (
 type Sender struct {
 	Progress  fleet.Progress
 	PostCopy  bool  // pages left at the last pass are lazy: the target fetches them after the guest runs there
+	MostBytes int64 // HoldCopy's passes end when so much has been sent in all; 0: no limit
 	LazyBytes int64 // number of bytes in lazy pages
 
 	conn   *framing.Conn
@@ -301,6 +302,14 @@ func (o *Sender) Ask(memoryBytes int64, asked func() error) (Answer, error) {
 	return a, err
 }
 
+// Finish ends a Recording where a target would be asked to restore the guest.
+func (o *Sender) Finish() error {
+	if err := o.conn.Send(sayRestore); err != nil {
+		return err
+	}
+	return o.conn.Flush()
+}
+
 // Images sends all files of a folder that CRIU needs.
 func (o *Sender) Images(dir string) error {
 	entries, err := os.ReadDir(dir)
@@ -367,6 +376,9 @@ func (o *Sender) HoldCopy() {
 			case <-o.end:
 				return
 			case <-time.After(holdEvery):
+			}
+			if o.MostBytes > 0 && o.conn.Sent() > o.MostBytes {
+				continue
 			}
 			if o.failed = o.Pass(context.Background(), false); o.failed != nil {
 				return
