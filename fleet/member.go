@@ -17,6 +17,8 @@ const (
 	AdminRole Role = "admin" // acts on everything
 	UserRole  Role = "user"  // acts on their own jobs, and on the hosts that they own
 	HostRole  Role = "host"  // runs guests; asks for nothing
+	// ControllerRole is one of a cluster's controllers. It has the cluster's keys, so only its certificate says so.
+	ControllerRole Role = "controller"
 )
 
 // Credential is a host's proof of who it is. The zero value is that of a host whose agent
@@ -47,7 +49,7 @@ type JoinToken struct {
 	ID      TokenID   `json:"id"`
 	Hash    string    `json:"hash"` // SHA-256 of the secret
 	Role    Role      `json:"role"`
-	User    UserID    `json:"user,omitempty"` // whose login it is, unless Role is HostRole
+	User    UserID    `json:"user,omitempty"` // whose login it is, if Role is UserRole or AdminRole
 	Uses    int       `json:"uses"`           // that are left
 	Expires time.Time `json:"expires"`
 	Site    string    `json:"site,omitempty"`         // of hosts that join by it; empty: they name theirs
@@ -65,4 +67,6 @@ type Enrolment struct {
 	Machine string  `json:"machine,omitempty"` // of a host
 	Foreign bool    `json:"foreign,omitempty"` // it says that it is the controller's machine and calls from another; set by the controller
 	Address string  `json:"address,omitempty"` // of a host that wants to use another than the one it calls from
+
+	Controller string `json:"controller,omitempty"` // what a controller that joins is called
 }

@@ -286,6 +286,9 @@ func (u User) Refused() string {
 	return ""
 }
 
+// machine reports whether what joins with a role is a machine, and not a user.
+func (r Role) machine() bool { return r == HostRole || r == ControllerRole }
+
 // Limits of a join token.
 const (
 	mostTokenUses = 10_000
@@ -295,11 +298,13 @@ const (
 // Refused says what is wrong, at a time, with a join token by itself; empty: nothing.
 func (t JoinToken) Refused(at time.Time) string {
 	switch {
-	case t.Role != HostRole && t.Role != UserRole && t.Role != AdminRole:
-		return fmt.Sprintf("%q is not a role; give --role %s, %s or %s", t.Role, HostRole, UserRole, AdminRole)
+	case t.Role != HostRole && t.Role != UserRole && t.Role != AdminRole && t.Role != ControllerRole:
+		return fmt.Sprintf("%q is not a role; give --role %s, %s, %s or %s", t.Role, HostRole, UserRole, AdminRole, ControllerRole)
+	case t.Role == ControllerRole && t.User != "":
+		return "a token for a controller is not a user's login; leave out --user, or give --role user"
 	case t.Role == HostRole && t.User != "":
 		return "a token for hosts is not a user's login; leave out --user, or give --role user"
-	case t.Role != HostRole && t.User == "":
+	case !t.Role.machine() && t.User == "":
 		return "a token for a login needs a user of the cluster; give --user NAME, and `pagurus user add NAME` before if there is none"
 	case t.Role != HostRole && t.Site != "":
 		return "only hosts are at a site; leave out --" + SiteFlag + ", or give --role host"

@@ -62,6 +62,20 @@ func (s *Store) Lead(ctx context.Context, name string) (<-chan struct{}, error) 
 	if err != nil {
 		return nil, fmt.Errorf("becoming a candidate: %w", err)
 	}
+	for {
+		lost, err := s.campaign(ctx, name, string(value), seconds)
+		if err == nil || !s.Several() || ctx.Err() != nil || s.member.fault.cause() != nil {
+			return lost, err
+		}
+		// Its lease ended while no member led, or too few were there. It begins again behind those that still have one.
+		if pause.For(ctx, patienceEvery) != nil {
+			return nil, err
+		}
+	}
+}
+
+// campaign waits until a candidate leads, as long as its lease lasts.
+func (s *Store) campaign(ctx context.Context, name, value string, seconds int) (<-chan struct{}, error) {
 	session, err := concurrency.NewSession(s.client, concurrency.WithTTL(seconds))
 	if err != nil {
 		return nil, s.explained(ctx, "opening a session with etcd", err)
@@ -76,13 +90,21 @@ func (s *Store) Lead(ctx context.Context, name string) (<-chan struct{}, error) 
 		case <-waiting.Done():
 		}
 	}()
-	if err := election.Campaign(waiting, string(value)); err != nil {
+	if err := election.Campaign(waiting, value); err != nil {
 		session.Close()
 		return nil, s.explained(ctx, "waiting to become the leader", err)
 	}
 	s.leading.Store(&leading{key: election.Key(), since: election.Rev()})
 	context.AfterFunc(ctx, func() { session.Close() }) // returns the lease, so that the next leader need not wait
 	return session.Done(), nil
+}
+
+// Term is a number that is higher for each process that leads; 0: this one does not.
+func (s *Store) Term() int64 {
+	if l := s.leading.Load(); l != nil {
+		return l.since
+	}
+	return 0
 }
 
 // endPredecessor ends the lease of an earlier process with this member, which is dead since this one has

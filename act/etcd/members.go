@@ -60,6 +60,9 @@ const removed = "removed"
 // Removed reports whether an error says that this member was removed from the cluster.
 func Removed(err error) bool { return errors.Is(err, errRemoved) }
 
+// Away reports whether an error says that most members were away, which may pass.
+func Away(err error) bool { return errors.Is(err, errAway) || errors.Is(err, context.DeadlineExceeded) }
+
 // Member is a member of the store.
 type Member struct {
 	ID      uint64

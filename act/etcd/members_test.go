@@ -376,3 +376,40 @@ func TestMembersKilled(t *testing.T) {
 		t.Fatalf("%d and %d jobs", len(a.Jobs), len(b.Jobs))
 	}
 }
+
+// TestLeadAfterMostWereAway: a candidate whose lease ends while most members are away goes on waiting, and leads when they are back.
+func TestLeadAfterMostWereAway(t *testing.T) {
+	ctx := contract(t)
+	c := newTrio(t, ctx)
+	c.grow(ctx)
+	if _, err := c.stores[0].Lead(ctx, "controller"); err != nil {
+		t.Fatal(err)
+	}
+	led := make(chan error, 1)
+	go func() {
+		_, err := c.stores[2].Lead(ctx, "controller")
+		led <- err
+	}()
+	for {
+		who, err := c.stores[2].Candidates(ctx, "controller")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(who) == 2 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	c.stop(1)
+	c.stop(0)
+	select {
+	case err := <-led:
+		t.Fatalf("one of three leads, or gave up: %v", err)
+	case <-time.After((memberLease + 4) * time.Second):
+	}
+	c.start(ctx, 1)
+	if err := <-led; err != nil {
+		t.Fatal(err)
+	}
+	c.add(ctx, 2, "j1")
+}

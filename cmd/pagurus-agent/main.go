@@ -103,6 +103,9 @@ func renew(ctx context.Context, client *wire.Client, log *slog.Logger) {
 		case <-time.After(wait):
 		}
 		if at := client.RenewAt(); at.IsZero() || time.Now().Before(at) {
+			asking, stop := context.WithTimeout(ctx, renewLimit)
+			_, _ = client.WhoAmI(asking) // its answer names all controllers, of which some may be new
+			stop()
 			continue
 		}
 		trying, stop := context.WithTimeout(ctx, renewLimit)

@@ -54,7 +54,16 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
-	store, err := openStore(ctx, f)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	peer, err := seatOf(f)
+	if err == nil && peer.Listen != "" {
+		err = certify(ctx, f, peer.Name, authority, log)
+	}
+	if err != nil {
+		return err
+	}
+	store, err := openStore(ctx, f, peer)
 	if err != nil {
 		return err
 	}
@@ -63,33 +72,67 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
-	c := controller.New(controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Limits: f.Output, Planner: planner.Planner{KeepJobs: f.Output.Keep}, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log})
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	anew := stopWithRoom(ctx, store, stop, log)
 	kept, err := audit.Open(filepath.Join(f.StateDir, "audit"))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, kept.Close()) }()
-	saves := &saving{flags: f, store: store, images: images, authority: authority, state: c.Snapshot, log: log}
-	ended := make(chan error, 2)
-	go tellHosts(ctx, f.Listen, log)
-	go func() { ended <- c.Run(ctx) }()
-	go func() {
-		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Output: c.Output, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log})
-	}()
-	select {
-	case <-c.Ready():
-		log.Info("controller begins", "socket", f.Socket, "listen", f.Listen, "version", version)
-	case err := <-ended:
-		stop()
-		return errors.Join(err, <-ended)
+	h := &heads{store: store, peer: peer, authority: authority, log: log}
+	config := controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Limits: f.Output, Planner: planner.Planner{KeepJobs: f.Output.Keep}, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log}
+	if store.Several() {
+		config.Term, config.Others = store.Term, h.list
 	}
-	err = <-ended
+	c := controller.New(config)
+	saves := &saving{flags: f, store: store, images: images, authority: authority, state: c.Snapshot, log: log}
+	serving := wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Output: c.Output, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log}
+	if store.Several() {
+		h.leads = c.Ready()
+		serving.Passing, serving.Heads, serving.Between = h.passing(), h, c.Between()
+		go h.watch(ctx)
+		go mirror(ctx, images, h, log)
+	}
+	return serve(ctx, stop, parts{f, store, c, serving})
+}
+
+// parts are what runs together.
+type parts struct {
+	flags   roles.Controller
+	store   *etcd.Store
+	c       *controller.Controller
+	serving wire.ServeConfig
+}
+
+// serve runs a controller's parts until ctx or one of them ends.
+func serve(ctx context.Context, stop func(), p parts) error {
+	log := p.serving.Log
+	anew := stopWithRoom(ctx, p.store, stop, log)
+	ended := make(chan error, 2)
+	go tellHosts(ctx, p.flags.Listen, log)
+	go func() { ended <- p.c.Run(ctx) }()
+	go func() { ended <- wire.Serve(ctx, p.serving) }()
+	begins := func(leads bool) {
+		log.Info("controller begins", "socket", p.flags.Socket, "listen", p.flags.Listen, "leads", leads, "version", version)
+	}
+	ready := p.c.Ready()
+	if p.store.Several() { // it answers already, by passing requests on
+		begins(false)
+		ready = nil
+	}
+	var err error
+	select {
+	case <-ready:
+		begins(true)
+		err = <-ended
+	case err = <-ended:
+	}
 	stop()
 	log.Info("controller ends; jobs run on")
+	lost := errors.Is(err, controller.ErrLost) || p.store.Several() && etcd.Away(err)
 	err = errors.Join(err, <-ended)
+	if lost {
+		log.Warn("this controller cannot lead any more; it begins again, as one that does not", "cause", err)
+		return errAnew
+	}
 	select {
 	case <-anew:
 		return errAnew // other errors follow from the full disk
@@ -142,9 +185,9 @@ func listen(f roles.Controller, authority *identity.Authority) ([]net.Listener, 
 }
 
 // openStore opens the cluster's store.
-func openStore(ctx context.Context, f roles.Controller) (*etcd.Store, error) {
+func openStore(ctx context.Context, f roles.Controller, peer etcd.Peer) (*etcd.Store, error) {
 	if len(f.Etcd) > 0 {
 		return etcd.Connect(ctx, etcd.ConnectConfig{Endpoints: f.Etcd})
 	}
-	return etcd.Embed(ctx, etcd.EmbedConfig{Dir: filepath.Join(f.StateDir, "etcd")})
+	return etcd.Embed(ctx, etcd.EmbedConfig{Dir: filepath.Join(f.StateDir, "etcd"), Peer: peer})
 }

@@ -47,7 +47,7 @@ func main() {
 	cli.Program(root, cli.Options{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	cli.JudgeFlags(root)
 	err := root.ExecuteContext(context.Background())
-	if errors.Is(err, errAnew) {
+	if errors.Is(err, errAnew) { // or another leads: begin as one that does not
 		err = again()
 	}
 	os.Exit(cli.Say(os.Stderr, err))

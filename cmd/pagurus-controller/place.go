@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"pagurus/act/backup"
+	"pagurus/act/etcd"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
 	"pagurus/internal/note"
@@ -152,7 +153,7 @@ func (p *placing) undo() error {
 
 // replace puts the restored state into an external etcd, and keeps a copy of what it has.
 func (p *placing) replace(ctx context.Context) (err error) {
-	store, err := openStore(ctx, p.flags)
+	store, err := openStore(ctx, p.flags, etcd.Peer{})
 	if err != nil {
 		return err
 	}

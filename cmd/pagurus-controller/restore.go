@@ -146,7 +146,7 @@ func occupied(ctx context.Context, f roles.Controller) (there []string, err erro
 	if len(f.Etcd) == 0 {
 		return there, nil
 	}
-	store, err := openStore(ctx, f)
+	store, err := openStore(ctx, f, etcd.Peer{})
 	if err != nil {
 		return nil, err
 	}

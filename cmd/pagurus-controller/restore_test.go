@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
+	"pagurus/act/etcd"
 	"pagurus/act/image"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
@@ -60,7 +61,7 @@ func TestRestoreIntoExternalStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := openStore(ctx, f)
+	store, err := openStore(ctx, f, etcd.Peer{})
 	if err != nil {
 		t.Fatal(err)
 	}

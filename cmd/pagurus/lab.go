@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,7 +24,6 @@ import (
 	"pagurus/cmd/pagurus/labnet"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
-	"pagurus/serve/wire"
 	"pagurus/show/cli"
 	"pagurus/show/view"
 )
@@ -46,6 +44,7 @@ const (
 // agent; the real controller is in the machine's own network.
 type lab struct {
 	Hosts          int                           `json:"hosts"`
+	Controllers    int                           `json:"controllers,omitempty"`     // 0: one
 	CPUsPerHost    float64                       `json:"cpus_per_host"`             // that all guests of a host together may use; 0: no limit
 	CPUList        map[fleet.HostID]fleet.CPUSet `json:"cpu_list,omitempty"`        // of hosts that do not have all CPUs
 	CPUsAltogether float64                       `json:"cpus_altogether,omitempty"` // of a host, for guests and `lab exec` together; 0: no limit
@@ -113,6 +112,7 @@ func labUpCommand(std streams) *cobra.Command {
 			} else {
 				err = l.checkNamespaces(asked, lists)
 			}
+			err = errors.Join(err, l.checkControllers())
 			if err != nil {
 				return err
 			}
@@ -122,6 +122,7 @@ func labUpCommand(std streams) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&l.Hosts, hostsFlag, 3, "hosts")
+	cmd.Flags().IntVar(&l.Controllers, controllersFlag, 1, "controllers; three survive the loss of one")
 	cmd.Flags().Float64Var(&l.CPUsPerHost, cpusPerHostFlag, 0, "CPUs that all guests of a host together may use (default: no limit)")
 	cmd.Flags().Float64Var(&l.CPUsAltogether, cpusAltogetherFlag, 0, "CPUs that a host has for guests and for what its owner runs there with lab exec (default: no limit)")
 	cmd.Flags().StringArrayVar(&lists, cpuListFlag, nil, "HOST=CPUS: the only CPUs of this machine that a host's agent and guests may use, like host2=0-3; once for each such host (default: all)")
@@ -288,15 +289,16 @@ func labPartCommand(std streams, name, short string, do func(lab, context.Contex
 			defer unlock()
 			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
-			d := l.controller()
-			if args[0] != "controller" {
-				n, err := l.number(args[0])
-				if err != nil {
-					return err
+			for n := 1; n <= max(1, l.Controllers); n++ {
+				if args[0] == controllerName(n) {
+					return do(l, ctx, l.controllerN(n))
 				}
-				d = l.agent(n)
 			}
-			return do(l, ctx, d)
+			n, err := l.number(args[0])
+			if err != nil {
+				return err
+			}
+			return do(l, ctx, l.agent(n))
 		},
 	}
 }
@@ -413,18 +415,8 @@ func beside(program string) string {
 	return path
 }
 
-// controller is the lab's controller. Users of this machine reach it by its socket, agents
-// over the bridge.
-func (l lab) controller() daemon.Daemon {
-	return daemon.Daemon{
-		Name:    "the lab's controller",
-		PIDFile: filepath.Join(labRun, "controller.pid"),
-		LogFile: filepath.Join(labLogs, "controller.log"),
-		Command: []string{beside(roles.ControllerProgram), roles.NoConfig, "--state", labState, "--run", labRun, "--images", roles.Images,
-			"--socket", wire.DefaultSocket,
-			"--listen", l.labEndpoint(), "--purpose", labPurpose, "--" + fleet.EncryptionFlag, string(cmp.Or(l.Encryption, fleet.AutoEncryption))},
-	}
-}
+// controller is the lab's first controller.
+func (l lab) controller() daemon.Daemon { return l.controllerN(1) }
 
 // member is the name of host n in the cluster.
 func (l lab) member(n int) fleet.HostID {

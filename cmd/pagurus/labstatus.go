@@ -40,7 +40,9 @@ func status(ctx context.Context, std streams, asJSON bool) error {
 	for i, d := range l.daemons() {
 		p, ok := d.Running()
 		address, name := l.endpoint(), "controller"
-		if i > 0 {
+		if i > l.Hosts {
+			address, name = l.port(labListen, i-l.Hosts+1), controllerName(i-l.Hosts+1)
+		} else if i > 0 {
 			address, name = l.addr(i).String(), string(l.member(i))
 		}
 		row := part{Name: name, Running: ok, Address: address, Log: d.LogFile}

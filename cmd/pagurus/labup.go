@@ -113,6 +113,7 @@ func (l lab) undo(ctx context.Context, err error, before bool) error {
 func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
 	return (asked(hostsFlag) || asked(machinesFlag)) && had.Hosts != l.Hosts ||
 		asked(hostsFlag) && had.Machines != nil || l.Machines != nil && l.Machines.otherwise(had.Machines, asked) ||
+		asked(controllersFlag) && max(1, had.Controllers) != l.Controllers ||
 		asked("cpus-altogether") && had.CPUsAltogether != l.CPUsAltogether ||
 		asked("cpu-list") && !reflect.DeepEqual(had.CPUList, l.CPUList) ||
 		asked("cpus-per-host") && had.CPUsPerHost != l.CPUsPerHost ||
@@ -181,7 +182,10 @@ func (l lab) bringUp(ctx context.Context, std streams) (err error) {
 		return err
 	}
 	// Agents need the token that the controller makes at its first start.
-	if err := until(ctx, "the controller answers", c, func() bool { return connected(ctx, labSocket) != nil }); err != nil {
+	if err := until(ctx, "the controller answers", c, func() bool { return l.begun(ctx) }); err != nil {
+		return err
+	}
+	if err := l.seatControllers(ctx); err != nil {
 		return err
 	}
 	if err := l.enlist(ctx); err != nil {
@@ -202,7 +206,7 @@ func (l lab) awaitWhole(ctx context.Context) error {
 	if _, err := os.Stat(l.controller().PIDFile); err != nil {
 		return nil
 	}
-	if err := until(ctx, "the controller answers", l.controller(), func() bool { return connected(ctx, labSocket) != nil }); err != nil {
+	if err := until(ctx, "the controller answers", l.controller(), func() bool { return l.begun(ctx) }); err != nil {
 		return err
 	}
 	for n := 1; n <= l.Hosts; n++ {
@@ -271,7 +275,7 @@ func (l lab) daemons() []daemon.Daemon {
 	for _, n := range l.agents() {
 		all = append(all, l.agent(n))
 	}
-	return all
+	return append(all, l.otherControllers()...)
 }
 
 // down ends the lab and removes every trace of it, in whatever state it is.
@@ -328,7 +332,7 @@ func (l lab) clearAway(ctx context.Context) error {
 	for _, n := range l.agents() { // of a wireguard-go that was killed
 		errs = append(errs, removeFile(fleet.WireGuardSocket(fleet.WireGuardLink(l.run(n)))))
 	}
-	errs = append(errs, labnet.RemoveLinks(), unmountBelow(labRun), unmountBelow(labState), cgroup.Sweep(labGroup("*")), removeSocket())
+	errs = append(errs, labnet.RemoveLinks(), unmountBelow(labRun), unmountBelow(labState), cgroup.Sweep(labGroup("*")), removeSocket(), removeSockets())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("clearing the lab away: %w", err)
 	}

@@ -52,7 +52,7 @@ func command(std streams) *cobra.Command {
 	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, Source: source, Missing: missing, Mend: mend(std), StartAgent: startAgent(std), In: std.in, Out: std.out, Err: std.err})
 	cli.AddNoun(root, imageNoun(std))
 	cli.AddGroup(root, "Guests:", tuneCommand(std.out))
-	cli.AddGroup(root, "This machine:", upCommand(std), controllerCommand(), agentCommand(), labCommand(std), doctorCommand(), backupCommand(std), restoreCommand(std))
+	cli.AddGroup(root, "This machine:", upCommand(std), controllerCommand(std), agentCommand(), labCommand(std), doctorCommand(), backupCommand(std), restoreCommand(std))
 	cli.AddNoun(root, clusterNoun(std))
 	cli.AddNoun(root, configNoun(std))
 	isolate := func() *cobra.Command { return isolateCommand(std.out, std.say) }

@@ -30,8 +30,10 @@ func agentCommand() *cobra.Command {
 }
 
 // controllerCommand starts the program pagurus-controller.
-func controllerCommand() *cobra.Command {
-	return roles.ControllerCommand("controller", func(cmd *cobra.Command, _ roles.Controller) error { return become(roles.ControllerProgram, cmd) })
+func controllerCommand(std streams) *cobra.Command {
+	cmd := roles.ControllerCommand("controller", func(cmd *cobra.Command, _ roles.Controller) error { return become(roles.ControllerProgram, cmd) })
+	cmd.AddCommand(controllerVerbs(std)...)
+	return cmd
 }
 
 // become has the program beside this one go on in this process with a verb and the same flags,

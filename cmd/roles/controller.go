@@ -23,6 +23,8 @@ type Controller struct {
 	RunDir, StateDir, ImageDir string   // folders
 	Socket                     string   // for users on this machine
 	Listen                     string   // TCP address for others; empty: none
+	Peer                       string   // TCP address for other controllers' stores; empty: there are none
+	PeerName                   string   // this controller's name among them
 	Etcd                       []string // endpoints of an external one
 	Config                     string   // the file that it was configured by, which may be missing; empty: none
 	Purpose                    string   // names this controller in the error of a second one
@@ -42,14 +44,43 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 		}
 		return nil
 	})
+	flags.StringVar(&f.Peer, PeerFlag, "", "ADDRESS:PORT of this machine for the cluster's other controllers; others can join then (default: as it joined, else none)")
+	cli.Judge(flags, PeerFlag, RefusedPeer)
+	flags.StringVar(&f.PeerName, PeerNameFlag, "", "this controller's name among several (default: as it joined, else this machine's name)")
 	AddEncryption(flags, &f.Encryption)
 	addOutput(flags, &f.Output)
 	flags.StringVar(&f.Purpose, "purpose", "a controller", "")
 	_ = flags.MarkHidden("purpose")
-	cli.MayBeEmpty(flags, "socket", "etcd", "listen", "purpose")
+	cli.MayBeEmpty(flags, "socket", "etcd", "listen", "purpose", PeerFlag, PeerNameFlag)
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 }
+
+// Flags of a controller among several.
+const (
+	PeerFlag     = "peer"
+	PeerNameFlag = "peer-name"
+	// PeerPort is the usual port of controllers' stores.
+	PeerPort = "7463"
+)
+
+// RefusedPeer says what is wrong with an address for other controllers: it is also where they call.
+func RefusedPeer(s string) error {
+	if host, port, err := net.SplitHostPort(s); s != "" && (err != nil || host == "" || port == "" || port == "0") {
+		return fmt.Errorf("%q is not an address at which other controllers reach this machine: write it like 10.0.0.5:%s", s, PeerPort)
+	}
+	return nil
+}
+
+// Seat is what a controller that joined others knows of that, in its state folder.
+type Seat struct {
+	Name  string `json:"name"`
+	Peer  string `json:"peer"`  // ADDRESS:PORT
+	Store string `json:"store"` // what its store has to know of the others, at its first start
+}
+
+// SeatFile has a Seat.
+const SeatFile = "controller.json"
 
 // leastKept is the least time for which output is kept.
 const leastKept = 30 * time.Second

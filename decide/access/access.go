@@ -70,6 +70,7 @@ const (
 	PassStream  Call = "pass streams"     // MayPass says which
 	BackUp      Call = "back up the cluster"
 	ReadAudit   Call = "read the audit"
+	RemoveHead  Call = "remove controllers"
 	ReadOutput  Call = "read how much output is kept" // VisibleOutput says whose
 )
 
@@ -84,6 +85,7 @@ var calls = map[Call]map[fleet.Role]bool{
 	PassStream:  {fleet.AdminRole: true, fleet.UserRole: true, fleet.HostRole: true},
 	BackUp:      {fleet.AdminRole: true},
 	ReadAudit:   {fleet.AdminRole: true},
+	RemoveHead:  {fleet.AdminRole: true},
 	ReadOutput:  {fleet.AdminRole: true, fleet.UserRole: true},
 }
 

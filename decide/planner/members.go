@@ -40,7 +40,7 @@ func (d *draft) addToken(r fleet.Request) (fleet.Answer, error) {
 	}
 	u, known := d.Users.Find(t.User)
 	switch {
-	case t.Role != fleet.HostRole && !known:
+	case t.User != "" && !known:
 		return refuse(r, "a token for a login needs a user of the cluster: add one with `pagurus user add %s`", t.User)
 	case t.Role == fleet.AdminRole && u.Role != fleet.AdminRole:
 		return refuse(r, "%s is not an administrator; `pagurus user role %s admin` makes them one", u.ID, u.ID)
@@ -151,6 +151,11 @@ func (d *draft) enrol(e fleet.Enrolment) (fleet.Answer, error) {
 		return turnAway("this cluster does not know the token: it was removed, or it is another cluster's; an administrator makes one with `pagurus token create`")
 	case !t.Expires.After(d.at):
 		return turnAway("the token expired on %s; an administrator makes another with `pagurus token create`", t.Expires.UTC().Format(time.DateTime))
+	case (t.Role == fleet.ControllerRole) != (e.Controller != ""):
+		if t.Role == fleet.ControllerRole {
+			return turnAway("the token is for a controller: use it with `pagurus controller join`")
+		}
+		return turnAway("the token is not for a controller: an administrator makes one with `pagurus token create --role controller`")
 	case (t.Role == fleet.HostRole) != (e.Host != ""):
 		if t.Role == fleet.HostRole {
 			return turnAway("the token is for hosts: use it with `pagurus join`")
@@ -168,6 +173,7 @@ func (d *draft) enrol(e fleet.Enrolment) (fleet.Answer, error) {
 		if reason := d.enrolHost(e, t); reason != "" {
 			return turnAway("%s", reason)
 		}
+	case t.Role == fleet.ControllerRole: // the store's members are those of record
 	case u.ID == "":
 		return turnAway("user %s of this token was removed", t.User)
 	default:

@@ -95,7 +95,10 @@ func logs(t *testing.T) {
 // The scripts that start and end labs themselves, or need none.
 func TestAlone(t *testing.T) {
 	alone(t)
-	each(t, "testdata/alone", func() { pagurus(t, "lab", "down") })
+	each(t, "testdata/alone", func() {
+		logs(t)
+		pagurus(t, "lab", "down")
+	})
 }
 
 // The scripts of one cluster of a single host, which runs no guest.

@@ -89,10 +89,10 @@ func TestGangOfMachinesSurvivesEveryOrder(t *testing.T) {
 
 // newWalk starts the job for the walk: ranks, each in a guest of its own on one host, that
 // exchange numbers until told to stop.
-func newWalk(t *testing.T, kind fleet.Kind, guests int) *walk {
+func newWalk(t *testing.T, kind fleet.Kind, guests int, lab ...string) *walk {
 	t.Helper()
 	alone(t)
-	pagurus(t, "lab", "up", "--hosts", "2")
+	pagurus(t, append([]string{"lab", "up", "--hosts", "2"}, lab...)...)
 	w := &walk{t: t, dir: t.TempDir(), at: "host1"}
 	for d := w.dir; d != "/tmp"; d = filepath.Dir(d) {
 		if err := os.Chmod(d, 0o755); err != nil {

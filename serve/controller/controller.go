@@ -55,8 +55,14 @@ type Config struct {
 	Encryption fleet.Encryption // between hosts, from when no job is there; empty: as it was
 	Reserve    int64            // bytes that those leave free on its disk: the store may be on the same
 	Limits     fleet.OutputLimits
-	Alive      func() // called by the main loop, first when it leads; may be nil
-	Log        *slog.Logger
+
+	// These are of a controller among several; nil: it is the only one. Term is a higher number for each that
+	// leads, Others are the other ones.
+	Term   func() int64
+	Others func() []Other
+
+	Alive func() // called by the main loop, first when it leads; may be nil
+	Log   *slog.Logger
 }
 
 const (
@@ -72,6 +78,8 @@ const (
 type Controller struct {
 	Config
 	spool   *spool
+	stash   *stash
+	held    []heldBy // what others kept when this one began to lead
 	events  chan func(context.Context)
 	ready   chan struct{} // closed when it leads
 	over    chan struct{} // closed when Run has returned
@@ -111,6 +119,10 @@ func New(c Config) *Controller {
 		Config: c, spool: newSpool(c.Spool), events: make(chan func(context.Context), queue), ready: make(chan struct{}),
 		over: make(chan struct{}), hosts: map[fleet.HostID]*host{}, rekeyed: rekeyed{},
 	}
+	out.stash = &stash{dir: c.Spool}
+	if c.Others != nil {
+		out.spool.copies = &copies{term: c.Term, others: c.Others, log: c.Log, at: map[*stream]map[string]*copied{}}
+	}
 	if out.Alive == nil {
 		out.Alive = func() {}
 	}
@@ -130,7 +142,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer close(c.over)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	lost, err := c.Store.Lead(ctx, "controller")
+	lost, err := c.Store.Lead(ctx, Election)
 	if err != nil {
 		return fmt.Errorf("becoming the controller: %w", err)
 	}
@@ -139,14 +151,23 @@ func (c *Controller) Run(ctx context.Context) error {
 		return fmt.Errorf("loading the cluster: %w", err)
 	}
 	snap.LedSince = now()
+	if err := c.gather(ctx, snap.Jobs); err != nil {
+		return err
+	}
 	if err := c.spool.open(snap.Jobs); err != nil {
 		return err
 	}
 	c.noteCuts(slices.Collect(maps.Values(snap.Checkpoints)))
 	c.loop = planner.NewLoop(&c.Planner, snap)
+	if c.Others != nil {
+		c.countCopies()
+	}
 	c.encrypt(ctx)
 	c.publish()
 	close(c.ready)
+	if c.Others != nil {
+		go c.tend(ctx)
+	}
 	c.Log.Info("leading", "cluster", snap.Cluster.ID, "revision", snap.Revision, "jobs", len(snap.Jobs))
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
@@ -159,7 +180,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return errors.New("another controller leads now")
+			return ErrLost
 		case do := <-c.events:
 			c.awake()
 			do(ctx)
@@ -228,6 +249,9 @@ func (c *Controller) do(ctx context.Context, what func(context.Context)) error {
 		return ctx.Err()
 	}
 }
+
+// ErrLost is Run's error when another controller leads.
+var ErrLost = errors.New("another controller leads now")
 
 var errOver = errors.New("this controller no longer leads")
 

@@ -76,13 +76,14 @@ func (s *spool) noteCut(job fleet.JobID, path string) error {
 	if err != nil {
 		return fmt.Errorf("noting how much output %s has: %w", job, err)
 	}
+	s.spreadNotes(job)
 	return nil
 }
 
 // rewind makes a job's output end where a checkpoint was made, and says where its incarnation began then. Without a note
 // of that nothing is cut off: the job goes on from what there is.
 func (s *spool) rewind(job fleet.JobID, from fleet.CheckpointID, before began) (began, error) {
-	out := began{At: map[string]int64{}}
+	out := began{At: map[string]int64{}, Cut: map[string]int64{}}
 	var at cutAt
 	text, err := os.ReadFile(filepath.Join(s.dir, string(job), cutLengths(from)))
 	if err == nil {
@@ -103,6 +104,7 @@ func (s *spool) rewind(job fleet.JobID, from fleet.CheckpointID, before began) (
 			if size, noted := at.Sizes[name]; noted && size < st.size {
 				err = st.cutOff(max(size, 0))
 			}
+			out.Cut[name] = st.size
 		}
 		if err == nil {
 			out.At[name] = at.Began[name]
@@ -123,6 +125,9 @@ func (st *stream) cutOff(size int64) error {
 	}
 	st.all.giveBack(st.job, min(st.size, st.most)-min(size, st.most))
 	st.size = size
+	if st.agreed = min(st.agreed, size); st.copies != nil {
+		st.copies.forget(st) // they are cut off with the next piece
+	}
 	st.changed()
 	return nil
 }
@@ -131,7 +136,7 @@ func (st *stream) cutOff(size int64) error {
 func (st *stream) reopen() error {
 	err := os.Remove(st.path + endMark)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		st.eof, err = false, nil
+		st.eof, st.ended, st.agreedOver, err = false, false, false, nil
 	}
 	return err
 }

@@ -27,7 +27,7 @@ func TestOutputGoesOnAtTheCut(t *testing.T) {
 	}
 	put := func(st *stream, incarnation int, offset int64, text string, want int64) {
 		t.Helper()
-		n, err := st.deliverOutput(wire.Place{Job: "j1", Stream: fleet.Stdout, Offset: offset, Incarnation: incarnation}, []byte(text), false)
+		n, err := st.deliverOutput(t.Context(), wire.Place{Job: "j1", Stream: fleet.Stdout, Offset: offset, Incarnation: incarnation}, []byte(text), false)
 		if n != want || err != nil {
 			t.Fatalf("%q: %d, %v", text, n, err)
 		}
@@ -73,7 +73,7 @@ func TestOutputGoesOnAtTheCut(t *testing.T) {
 	follow(s, fleet.Removed, "j1c1")
 	become(s, 3, "j1c1", fleet.JobRunning) // what is not known any more is not cut off
 	put(st, 3, 18, "five", 22)
-	if _, err := st.deliverOutput(wire.Place{Job: "j1", Stream: fleet.Stdout, Incarnation: 2}, []byte("late"), false); err == nil {
+	if _, err := st.deliverOutput(t.Context(), wire.Place{Job: "j1", Stream: fleet.Stdout, Incarnation: 2}, []byte("late"), false); err == nil {
 		t.Error("an earlier incarnation's output is taken")
 	}
 }

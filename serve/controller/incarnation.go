@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +24,8 @@ const beginnings = "incarnation"
 
 type began struct {
 	Incarnation int              `json:"incarnation"`
-	At          map[string]int64 `json:"at"` // by stream
+	At          map[string]int64 `json:"at"`            // by stream
+	Cut         map[string]int64 `json:"cut,omitempty"` // where the streams ended then, if that is not where it begins
 }
 
 // followIncarnation makes a job's streams those of its present incarnation. One that begins at a checkpoint has them once it
@@ -64,7 +66,12 @@ func (s *spool) beginIncarnation(job fleet.JobID, incarnation int, from fleet.Ch
 		}
 		st.mu.Lock()
 		if st.incarnation != incarnation {
-			st.incarnation, st.base, st.taken = incarnation, b.At[name], 0
+			text, err := json.Marshal(b)
+			if err != nil {
+				st.mu.Unlock()
+				return err
+			}
+			st.incarnation, st.base, st.taken, st.begins = incarnation, b.At[name], 0, string(text)
 			st.changed()
 		}
 		st.mu.Unlock()
@@ -125,7 +132,7 @@ func current(j fleet.Job, at wire.Place) error {
 
 // deliverOutput adds what a host sends of an incarnation's stream, and returns the stream's end, both
 // counted from the incarnation's beginning.
-func (st *stream) deliverOutput(at wire.Place, data []byte, eof bool) (int64, error) {
+func (st *stream) deliverOutput(ctx context.Context, at wire.Place, data []byte, eof bool) (int64, error) {
 	st.mu.Lock()
 	base, is := st.base, st.incarnation
 	st.mu.Unlock()
@@ -133,5 +140,8 @@ func (st *stream) deliverOutput(at wire.Place, data []byte, eof bool) (int64, er
 		return 0, &wire.Error{Status: http.StatusServiceUnavailable, Reason: fmt.Sprintf("the controller does not know yet where the output of incarnation %d begins", at.Incarnation)}
 	}
 	end, err := st.write(base+at.Offset, data, eof)
+	if err == nil {
+		end, err = st.spread(ctx, end)
+	}
 	return max(end-base, 0), err
 }

@@ -27,7 +27,7 @@ func TestOutputOfIncarnations(t *testing.T) {
 		return s, st
 	}
 	put := func(st *stream, incarnation int, offset int64, text string, eof bool) (int64, error) {
-		return st.deliverOutput(wire.Place{Job: "j1", Stream: fleet.Stdout, Offset: offset, Incarnation: incarnation}, []byte(text), eof)
+		return st.deliverOutput(t.Context(), wire.Place{Job: "j1", Stream: fleet.Stdout, Offset: offset, Incarnation: incarnation}, []byte(text), eof)
 	}
 	s, st := open(0)
 	if n, err := put(st, 0, 0, "first, ", true); n != 7 || err != nil {

@@ -93,7 +93,7 @@ func (m Members) Join(ctx context.Context, t identity.Token, j wire.Joining, for
 		return wire.Joined{}, &wire.Error{Status: http.StatusBadRequest, Reason: err.Error()}
 	}
 	e := fleet.Enrolment{
-		Token: fleet.TokenID(t.ID), Hash: t.Hash(), Key: key, Host: j.Host, Machine: j.Machine, Foreign: foreign, Address: j.Address,
+		Token: fleet.TokenID(t.ID), Hash: t.Hash(), Key: key, Host: j.Host, Machine: j.Machine, Foreign: foreign, Address: j.Address, Controller: j.Controller,
 	}
 	var answer fleet.Answer
 	var failure error
@@ -108,6 +108,10 @@ func (m Members) Join(ctx context.Context, t identity.Token, j wire.Joining, for
 	}
 	if failure != nil {
 		return wire.Joined{}, answerable(failure)
+	}
+	if j.Controller != "" { // it makes its own certificates
+		secret, err := m.c.Authority.Secret()
+		return wire.Joined{Cluster: cluster, At: now(), Authority: string(m.c.Authority.Certificate()), Secret: string(secret)}, err
 	}
 	who := identity.Subject{Role: identity.Host, Name: string(j.Host)}
 	if answer.User != "" {

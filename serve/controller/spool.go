@@ -37,11 +37,12 @@ const dropped = "\npagurus: the program wrote more than is kept of its output; t
 // its end. A controller's restart loses nothing. Files are not synced: output may be lost
 // when its machine loses power.
 type spool struct {
-	dir  string
-	kept int64 // the most bytes of each output stream
-	room *room // counts all streams
-	mu   sync.Mutex
-	jobs map[fleet.JobID]map[string]*stream // of the jobs that there are, of others none is made
+	dir    string
+	kept   int64   // the most bytes of each output stream
+	room   *room   // counts all streams
+	copies *copies // at other controllers; nil: there are none
+	mu     sync.Mutex
+	jobs   map[fleet.JobID]map[string]*stream // of the jobs that there are, of others none is made
 }
 
 // stream is one growing file. wake is closed and replaced at every change that a reader or
@@ -59,7 +60,13 @@ type stream struct {
 	size  int64 // length, including dropped bytes
 	eof   bool
 	gone  bool  // the job is forgotten
+	ended bool  // the end is marked in a file
 	taken int64 // stdin: the guest's offset
+
+	copies     *copies // at other controllers; nil: there are none
+	agreed     int64   // how much most controllers have
+	agreedOver bool    // most have the end
+	begins     string  // the text of the file of beginnings
 
 	incarnation int   // of the job, that writes it
 	base        int64 // where that begins
@@ -143,7 +150,7 @@ func (s *spool) stream(job fleet.JobID, name string) (*stream, error) {
 	}
 	st := s.jobs[job][name]
 	if st == nil {
-		st = &stream{path: filepath.Join(s.dir, string(job), name), job: job, all: s.room, most: s.most(name), wake: make(chan struct{})}
+		st = &stream{path: filepath.Join(s.dir, string(job), name), job: job, all: s.room, most: s.most(name), copies: s.copies, wake: make(chan struct{})}
 		s.jobs[job][name] = st
 	}
 	return st, nil
@@ -164,7 +171,7 @@ func (s *spool) have(job fleet.JobID) map[string]int64 {
 		if st, err := s.stream(job, name); err == nil {
 			st.mu.Lock()
 			if st.findStored() == nil { // else the agent asks again before it sends anything
-				out[name] = max(st.size-st.base, 0)
+				out[name] = max(st.safe()-st.base, 0)
 			}
 			st.mu.Unlock()
 		}
@@ -196,6 +203,9 @@ func (s *spool) forget(job fleet.JobID) error {
 		st.gone, st.eof = true, true
 		st.changed()
 		st.mu.Unlock()
+		if st.copies != nil {
+			st.copies.forget(st)
+		}
 	}
 	if !jobForm.MatchString(string(job)) {
 		return nil
@@ -226,7 +236,7 @@ func (st *stream) findStored() error {
 		return fmt.Errorf("checking %s: %w", st.path, err)
 	}
 	if _, err := os.Stat(st.path + endMark); err == nil {
-		st.eof = true
+		st.eof, st.ended = true, true
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("checking %s: %w", st.path, err)
 	}
@@ -255,7 +265,7 @@ func (st *stream) read(ctx context.Context, offset int64) (data []byte, ended bo
 	if err := st.findStored(); err != nil {
 		return nil, false, err
 	}
-	for offset == st.shown() && !st.eof && st.wait(ctx) {
+	for offset == st.shown() && !st.over() && st.wait(ctx) {
 	}
 	if st.gone {
 		return nil, true, nil
@@ -267,16 +277,20 @@ func (st *stream) read(ctx context.Context, offset int64) (data []byte, ended bo
 		if data, err = st.piece(offset); err != nil {
 			return nil, false, err
 		}
+		data = data[:min(int64(len(data)), st.shown()-offset)]
 	}
-	return data, st.eof && offset+int64(len(data)) == st.shown(), nil
+	return data, st.over() && offset+int64(len(data)) == st.shown(), nil
 }
+
+// over reports whether nothing will be readable that is not.
+func (st *stream) over() bool { return st.eof && (st.gone || st.safe() == st.size) }
 
 // shown is the number of readable bytes.
 func (st *stream) shown() int64 {
-	if st.size > st.most {
+	if st.safe() > st.most {
 		return st.most + int64(len(dropped))
 	}
-	return st.size
+	return st.safe()
 }
 
 func (st *stream) piece(offset int64) ([]byte, error) {
@@ -318,7 +332,7 @@ func (st *stream) write(offset int64, data []byte, eof bool) (int64, error) {
 		if err := st.mark(); err != nil {
 			return 0, err
 		}
-		st.eof = true
+		st.eof, st.ended = true, true
 		st.changed()
 	}
 	return st.size, nil

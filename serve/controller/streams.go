@@ -73,7 +73,11 @@ func (s Streams) Write(ctx context.Context, by fleet.Caller, at wire.Place, data
 	} else if err := current(j, at); err != nil {
 		return 0, err
 	} else {
-		return st.deliverOutput(at, data, eof)
+		return st.deliverOutput(ctx, at, data, eof)
 	}
-	return st.write(at.Offset, data, eof)
+	end, err := st.write(at.Offset, data, eof)
+	if err != nil {
+		return 0, err
+	}
+	return st.spread(ctx, end)
 }

@@ -234,7 +234,7 @@ func (a *Authority) issue(s Subject, key any, at time.Time) ([]byte, error) {
 	}
 	switch s.Role {
 	case Controller:
-		form.ExtKeyUsage, form.DNSNames = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, []string{ServerName}
+		form.ExtKeyUsage, form.DNSNames = append(form.ExtKeyUsage, x509.ExtKeyUsageServerAuth), []string{ServerName} // they call each other as well
 	case Host: // hosts serve each other as well
 		form.ExtKeyUsage = append(form.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
 	}
@@ -248,11 +248,15 @@ func (a *Authority) issue(s Subject, key any, at time.Time) ([]byte, error) {
 // Serving makes a certificate for the controller itself. The chain holds the authority,
 // so that whoever joins can compare its fingerprint.
 func (a *Authority) Serving(at time.Time) (tls.Certificate, error) {
+	return a.serving("controller", at)
+}
+
+func (a *Authority) serving(name string, at time.Time) (tls.Certificate, error) {
 	key, _, err := newKey()
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	der, err := a.issue(Subject{Role: Controller, Name: "controller"}, key.Public(), at)
+	der, err := a.issue(Subject{Role: Controller, Name: name}, key.Public(), at)
 	if err != nil {
 		return tls.Certificate{}, err
 	}

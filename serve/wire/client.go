@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -99,6 +99,8 @@ type Client struct {
 	renewal     *renewal              // of the credentials
 	token       string                // of one that joins
 
+	addresses *addresses // of the controllers
+
 	controller atomic.Pointer[Spoken] // what the last answer said; nil: no answer yet
 	protocol   *int                   // nil: as this program
 }
@@ -124,7 +126,8 @@ func Dial(c Config) (*Client, error) {
 		if path == "" {
 			return nil, fmt.Errorf("%q is not a controller address: the path of the socket is missing", c.Address)
 		}
-		client.base, client.http = "http://"+identity.ServerName, client.over("unix", path, nil)
+		client.addresses = sockets(path)
+		client.base, client.http = "http://"+identity.ServerName, client.over("unix", nil)
 		return client, nil
 	}
 	if _, _, err := net.SplitHostPort(c.Address); err != nil {
@@ -137,7 +140,8 @@ func Dial(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client.base, client.credentials, client.http = "https://"+identity.ServerName, credentials, client.overTLS(c.Address, credentials.Client())
+	client.addresses = remembered(c.Address, c.Credentials)
+	client.base, client.credentials, client.http = "https://"+identity.ServerName, credentials, client.over("tcp", credentials.Client())
 	client.renews()
 	return client, nil
 }
@@ -166,8 +170,8 @@ func unheard(_, _ string, c syscall.RawConn) error {
 	return errors.Join(err, failed)
 }
 
-// over makes an HTTP client for one address.
-func (c *Client) over(network, address string, config *tls.Config) *http.Client {
+// over makes an HTTP client for the controllers' addresses, which are tried in turn.
+func (c *Client) over(network string, config *tls.Config) *http.Client {
 	dialer := &net.Dialer{Timeout: connectLimit, KeepAliveConfig: lostAfter}
 	if network == "tcp" {
 		dialer.Control = unheard
@@ -175,7 +179,7 @@ func (c *Client) over(network, address string, config *tls.Config) *http.Client 
 	return &http.Client{Transport: &http.Transport{
 		TLSHandshakeTimeout: shakeLimit, ResponseHeaderTimeout: answerLimit, IdleConnTimeout: keepIdle, MaxIdleConnsPerHost: 8, TLSClientConfig: config,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, network, address)
+			conn, err := c.addresses.dial(ctx, network, dialer)
 			if err != nil {
 				return nil, err
 			}
@@ -186,10 +190,6 @@ func (c *Client) over(network, address string, config *tls.Config) *http.Client 
 			return conn, nil
 		},
 	}}
-}
-
-func (c *Client) overTLS(address string, config *tls.Config) *http.Client {
-	return c.over("tcp", address, config)
 }
 
 // Close lets idle connections go.
@@ -274,23 +274,6 @@ func (p Place) path() string {
 	return path
 }
 
-// FetchImageFile copies a file of an image to w.
-func (c *Client) FetchImageFile(ctx context.Context, d fleet.Digest, file string, w io.Writer) error {
-	r, err := c.send(ctx, http.MethodGet, "/v1/images/"+url.PathEscape(string(d))+"/"+url.PathEscape(file), nil)
-	if err != nil {
-		return err
-	}
-	defer r.Body.Close()
-	n, err := io.Copy(w, r.Body)
-	if err != nil {
-		return fmt.Errorf("fetching %s of image %s: %w", file, d, err)
-	}
-	if want, err := strconv.ParseInt(r.Header.Get("Content-Length"), 10, 64); err == nil && want != n {
-		return fmt.Errorf("fetching %s of image %s: %d of %d bytes came", file, d, n, want)
-	}
-	return nil
-}
-
 // Watch gives the cluster state now and after every change until ctx ends. It reconnects by
 // itself. An error means that the controller cannot be reached now.
 func (c *Client) Watch(ctx context.Context) (<-chan fleet.Snapshot, error) {
@@ -342,15 +325,6 @@ func followSession(ctx context.Context, s *watchSession, out chan<- fleet.Snapsh
 	}
 }
 
-// rest waits before the next try, with jitter so that clients do not all reconnect at once.
-func rest(ctx context.Context, pause *time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(*pause/2 + rand.N(*pause/2)):
-	}
-	*pause = min(2**pause, lastPause)
-}
-
 // Attach opens an agent's session and returns after the controller's first message, which
 // Receive gives first. If the controller ended the session, the error holds its reason.
 func (c *Client) Attach(ctx context.Context, hello Hello) (*AgentSession, error) {
@@ -391,10 +365,14 @@ func (c *Client) connect(ctx context.Context, path string) (*websocket.Conn, err
 		return conn, nil
 	}
 	if r != nil && r.StatusCode != http.StatusSwitchingProtocols {
-		return nil, c.problem(r)
+		err := c.problem(r)
+		c.turn(err)
+		return nil, err
 	}
 	c.http.CloseIdleConnections() // they may be as dead, from an address that is gone
-	return nil, c.explained(err)
+	err = c.explained(err)
+	c.turn(err)
+	return nil, err
 }
 
 func (c *Client) authorize(h http.Header) {
@@ -421,6 +399,10 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, int
 
 // send makes a request; an answer other than 200 is an *Error.
 func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	return c.untilOneLeads(ctx, func() (*http.Response, error) { return c.sendOnce(ctx, method, path, body) })
+}
+
+func (c *Client) sendOnce(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	if method != http.MethodGet {
 		if err := c.meet(ctx); err != nil {
 			return nil, err
@@ -439,10 +421,23 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte) (*h
 
 // exchange makes a request; the answer may have any status.
 func (c *Client) exchange(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	return c.exchangeWith(ctx, request{method, path, body, nil})
+}
+
+// request is what is sent.
+type request struct {
+	method, path string
+	body         []byte
+	header       http.Header
+}
+
+func (c *Client) exchangeWith(ctx context.Context, q request) (*http.Response, error) {
+	method, path, body := q.method, q.path, q.body
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("asking the controller: %w", err)
 	}
+	maps.Copy(r.Header, q.header)
 	c.authorize(r.Header)
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")

@@ -25,6 +25,7 @@ type Peer struct {
 	From    string   // the IP address that the connection comes from; empty: this machine's socket
 	Key     string   // fingerprint of the key that the peer has shown; empty: none
 	Files   []string // over TCP: machines whose files its jobs may use, Facts.Machine of hosts at From
+	Machine string   // whose socket it is, if another controller passed the request on; empty: this machine's
 	Expired bool     // its certificate may only be renewed
 }
 
@@ -46,6 +47,9 @@ type Joining struct {
 	Machine string       `json:"machine,omitempty"` // of a host: its Facts.Machine
 	Address string       `json:"address,omitempty"` // of a host that does not use the one it calls from
 	Request string       `json:"request"`           // certificate request, PEM
+
+	Controller string `json:"controller,omitempty"` // what a controller wants to be called that joins the others
+	Peer       string `json:"peer,omitempty"`       // ADDRESS:PORT at which they reach it
 }
 
 // Joined is the answer.
@@ -56,6 +60,9 @@ type Joined struct {
 	Certificate string       `json:"certificate"` // PEM
 	Authority   string       `json:"authority"`   // PEM
 	At          time.Time    `json:"at"`          // the controller's clock
+
+	Secret string `json:"secret,omitempty"` // of the authority, PEM: for a controller
+	Store  string `json:"store,omitempty"`  // what a controller's store has to know of the others
 }
 
 // Renewed is a new certificate.
@@ -92,13 +99,16 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) error {
 	if err := s.told(w, r, &j); err != nil {
 		return err
 	}
-	if len(j.Host) > nameBytes || len(j.Machine) > nameBytes || len(j.Address) > nameBytes {
+	if len(j.Controller) > nameBytes || len(j.Peer) > nameBytes || len(j.Host) > nameBytes || len(j.Machine) > nameBytes || len(j.Address) > nameBytes {
 		return &Error{http.StatusBadRequest, fmt.Sprintf("the name, the machine identity and the address of a host have at most %d bytes each", nameBytes)}
 	}
 	// The controller's machine serves the files of jobs: only itself may claim to be it.
 	foreign := j.Host != "" && j.Machine == s.Machine && !fromHere(r)
 	joined, err := s.Members.Join(r.Context(), token, j, foreign)
 	s.record(Peer{From: hostOf(r.RemoteAddr)}, fleet.AuditRecord{Did: "join", On: who(j, joined) + " by token " + token.ID}, err)
+	if err == nil && j.Controller != "" {
+		err = s.admitHead(r.Context(), j, &joined)
+	}
 	if err != nil {
 		return err
 	}
@@ -108,6 +118,8 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) error {
 // who is the member that somebody became, or wanted to become.
 func who(j Joining, joined Joined) string {
 	switch {
+	case j.Controller != "":
+		return "controller " + j.Controller
 	case j.Host != "":
 		return "host " + string(j.Host)
 	case joined.User != "":
@@ -259,8 +271,8 @@ func joinedBefore(folder string, t identity.Token, name fleet.HostID) error {
 
 // joining makes a client of the controller at address that has nothing but a token.
 func joining(address string, token identity.Token) *Client {
-	c := &Client{address: address, base: "https://" + identity.ServerName, token: token.String()}
-	c.http = c.overTLS(address, identity.Joining(token.Fingerprint))
+	c := &Client{address: address, base: "https://" + identity.ServerName, token: token.String(), addresses: &addresses{own: address, all: []string{address}}}
+	c.http = c.over("tcp", identity.Joining(token.Fingerprint))
 	return c
 }
 

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -83,6 +84,9 @@ type ServeConfig struct {
 	Forecasts  Forecasts                                   // nil: predictions are refused
 	Output     Output                                      // nil: refused
 	Backup     Backup                                      // nil: refused
+	Passing    *Passing                                    // nil: there is no other controller
+	Between    Between                                     // nil: refused
+	Heads      Heads                                       // nil: there is no other controller
 	Audit      Audit                                       // nil: nothing is kept
 	Version    string                                      // this build, for people
 	Refused    func(context.Context, fleet.HostID, string) // hears why a host's agent was not let in; may be nil
@@ -128,7 +132,7 @@ func Serve(ctx context.Context, c ServeConfig) error {
 	defer cancel()
 	s := &server{ServeConfig: c, ctx: ctx, refusals: newRefusals()}
 	h := &http.Server{
-		Handler: s.routes(), ConnContext: known,
+		Handler: s.passes(s.routes()), ConnContext: known,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit, MaxHeaderBytes: headerBytes,
 		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug), // broken handshakes of strangers
@@ -192,6 +196,9 @@ func (s *server) routes() http.Handler {
 	add("GET "+agentPath, access.Attach, s.agent)
 	add("GET "+whoAmIPath, access.Renew, s.whoAmI)
 	add("POST "+renewPath, access.Renew, s.renew)
+	add("GET "+headsPath, access.ReadCluster, s.heads)
+	add("POST "+headsPath+"/remove", access.RemoveHead, s.removeHead)
+	s.routeBetween(mux)
 	mux.HandleFunc("POST /v1/join", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.join) })
 	add("/", access.Renew, func(_ Peer, _ http.ResponseWriter, r *http.Request) error {
 		return &Error{http.StatusNotFound, fmt.Sprintf("this controller does not know %s %s%s", r.Method, r.URL.Path, s.tooOld(r))}
@@ -308,10 +315,10 @@ func (s *server) locateFiles(id Peer, spec *fleet.JobSpec) error {
 		return nil
 	case id.From != "":
 		return &Error{http.StatusForbidden, "the files of a job have to be on the machine that you submit from, which has to be a host of the cluster: submit on a host, or on the controller's machine"}
-	case spec.Machine != "" && spec.Machine != s.Machine:
+	case spec.Machine != "" && spec.Machine != cmp.Or(id.Machine, s.Machine):
 		return &Error{http.StatusForbidden, "the files of a job submitted over the controller's socket have to be on the controller's machine: submit there, or log in on another host"}
 	}
-	spec.Machine = s.Machine
+	spec.Machine = cmp.Or(id.Machine, s.Machine)
 	return nil
 }
 

@@ -71,6 +71,7 @@ func (s *server) greet(w http.ResponseWriter, r *http.Request) error {
 	if s.Version != "" {
 		w.Header().Set(versionHeader, s.Version)
 	}
+	s.tellControllers(w)
 	said, err := heardIn(r.Header)
 	if err != nil {
 		return err
@@ -106,6 +107,9 @@ func (c *Client) hears(path string, h http.Header) error {
 		return err
 	}
 	c.controller.Store(&said)
+	if c.addresses != nil {
+		c.addresses.learn(h.Get(controllersHeader))
+	}
 	return apart(path, c.ours(), said.Protocol)
 }
 

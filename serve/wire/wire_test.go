@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -130,6 +131,8 @@ type served struct {
 	audit        Audit
 	joins        []bool // of each that joined, whether it claims this machine from elsewhere
 	seen         seen
+	passing      *Passing // nil: it is the only controller
+	machine      string   // empty: here
 	stop         func()
 }
 
@@ -167,7 +170,7 @@ func (s *served) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Machine: "here", Controller: s.world, Streams: s.world, Forecasts: s.world, Backup: s.makeBackup, Audit: s.audit, Version: "build", Refused: s.world.Refused, protocol: s.protocol, Log: slog.New(slog.DiscardHandler)})
+		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Passing: s.passing, Machine: cmp.Or(s.machine, "here"), Controller: s.world, Streams: s.world, Forecasts: s.world, Backup: s.makeBackup, Audit: s.audit, Version: "build", Refused: s.world.Refused, protocol: s.protocol, Log: slog.New(slog.DiscardHandler)})
 	}()
 	var once sync.Once
 	s.stop = func() {
@@ -310,7 +313,8 @@ func TestMembersOverTLS(t *testing.T) {
 		}
 	}
 	stranger := &Client{address: s.addr, base: "https://" + identity.ServerName}
-	stranger.http = stranger.overTLS(s.addr, identity.Joining(s.authority.Fingerprint()))
+	stranger.addresses = &addresses{own: s.addr, all: []string{s.addr}}
+	stranger.http = stranger.over("tcp", identity.Joining(s.authority.Fingerprint()))
 	if _, err := stranger.Snapshot(ctx); status(t, err) != http.StatusUnauthorized || !strings.Contains(err.Error(), "pagurus login") {
 		t.Errorf("stranger: %v", err)
 	}

@@ -58,13 +58,13 @@ a user with ` + "`pagurus login`" + `.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&role, "role", role, "host, user or admin")
+	f.StringVar(&role, "role", role, "host, user, admin or controller")
 	f.StringVar((*string)(&t.User), "user", "", "whose login it is; for the roles user and admin")
 	f.IntVar(&t.Uses, "uses", 1, "how many times it may be used")
 	Duration(f, &ttl, "ttl", "how long it is valid")
 	f.StringVar(&t.Site, fleet.SiteFlag, "", "site of the hosts that join by it")
 	f.BoolVar(&t.SameID, "same-machine", false, "let several hosts of one machine join by it; for labs")
-	OneOf(cmd, "role", string(fleet.HostRole), string(fleet.UserRole), string(fleet.AdminRole))
+	OneOf(cmd, "role", string(fleet.HostRole), string(fleet.UserRole), string(fleet.AdminRole), string(fleet.ControllerRole))
 	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
 	_ = cmd.RegisterFlagCompletionFunc(fleet.SiteFlag, a.completeSites)
 	return cmd

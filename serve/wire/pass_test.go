@@ -1,0 +1,146 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/serve/identity"
+)
+
+// two are two controllers of one cluster. The first leads, unless nobody does.
+func two(t *testing.T) (leads, other *served, nobody *atomic.Bool) {
+	t.Helper()
+	nobody = &atomic.Bool{}
+	leads = serve(t, &world{snap: fleet.Snapshot{Revision: 5}, changes: make(chan fleet.Snapshot, 1)})
+	leads.stop()
+	passing := func(here bool) *Passing {
+		return &Passing{
+			Calling: leads.authority.Calling("c"), Serves: "127.0.0.9",
+			IsController: func(c *x509.Certificate) bool { return leads.authority.IsController(c, time.Now()) },
+			Known:        func() []string { return []string{leads.addr, other.addr} },
+			Leads: func(context.Context) (string, bool) {
+				if nobody.Load() {
+					return "", false
+				}
+				return leads.addr, here
+			},
+		}
+	}
+	leads.passing = passing(true)
+	dir, err := os.MkdirTemp("", "wire")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	os.Chmod(dir, 0o755)
+	other = &served{world: &world{}, authority: leads.authority, socket: filepath.Join(dir, "controller.sock"), machine: "there", passing: passing(false)}
+	other.start(t)
+	leads.start(t)
+	return leads, other, nobody
+}
+
+// TestPassedOn: the controller that leads knows who called another one as that one does.
+func TestPassedOn(t *testing.T) {
+	leads, other, nobody := two(t)
+	ctx := limited(t)
+	ada := dialed(t, Config{Address: other.addr, Credentials: leads.credentials(t, identity.Subject{Role: identity.User, Name: "ada"})})
+	if by, err := ada.WhoAmI(ctx); err != nil || by.User != "ada" || by.Admin {
+		t.Fatalf("%+v, %v", by, err)
+	}
+	if _, err := ada.Ask(ctx, fleet.Request{Verb: fleet.Submit, Spec: &fleet.JobSpec{Machine: "at 127.0.0.9"}}); err != nil { // as the other controller is called from here
+		t.Fatal(err)
+	}
+	host := dialed(t, Config{Address: other.addr, Credentials: leads.credentials(t, identity.Subject{Role: identity.Host, Name: "h"})})
+	if _, err := host.Snapshot(ctx); status(t, err) != http.StatusForbidden {
+		t.Errorf("a host reads the cluster: %v", err)
+	}
+	if _, err := other.userClient(t, 4242).Ask(ctx, fleet.Request{Verb: fleet.Submit, Spec: &fleet.JobSpec{}}); err != nil {
+		t.Fatal(err)
+	}
+	if q := leads.asked[1]; q.By != (fleet.Caller{UID: 4242, GID: 4243}) || q.Spec.Machine != "there" || !slices.Equal(q.Spec.Groups, []uint32{7, 4000000000}) {
+		t.Errorf("believed %+v of %+v", q.Spec, q.By)
+	}
+	if _, err := other.client(t).Ask(ctx, fleet.Request{Verb: fleet.Submit, Spec: &fleet.JobSpec{Machine: "here"}}); err != nil { // root may name any
+		t.Error(err)
+	}
+	if len(other.asked) != 0 {
+		t.Errorf("one that does not lead answered %+v", other.asked)
+	}
+	watching, stop := context.WithCancel(ctx)
+	seen, err := ada.Watch(watching)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leads.changes <- fleet.Snapshot{Revision: 9}
+	if s := <-seen; s.Revision != 9 {
+		t.Errorf("watched %+v", s)
+	}
+	stop()
+	if want := []string{leads.addr, other.addr}; !slices.Equal(identity.Controllers(ada.addresses.folder), want) {
+		t.Errorf("learned %v, not %v", identity.Controllers(ada.addresses.folder), want)
+	}
+	nobody.Store(true)
+	if _, err := other.client(t).Snapshot(ctx); !errors.Is(err, ErrNoController) {
+		t.Errorf("nobody leads: %v", err)
+	}
+}
+
+// TestPassedOnByNobody: who is no controller cannot say who called.
+func TestPassedOnByNobody(t *testing.T) {
+	leads, other, _ := two(t)
+	root := base64.StdEncoding.EncodeToString([]byte(`{"local":{"uid":0,"admin":true}}`))
+	host, err := identity.Load(leads.credentials(t, identity.Subject{Role: identity.Host, Name: "h"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []*served{leads, other} {
+		for name, config := range map[string]*tls.Config{"a host": host.Client(), "a stranger": identity.Joining(leads.authority.Fingerprint())} {
+			for _, path := range []string{"/v1/snapshot", betweenPath + "images"} {
+				c := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+				r, err := http.NewRequestWithContext(limited(t), http.MethodGet, "https://"+at.addr+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set(passedHeader, root)
+				answer, err := c.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				answer.Body.Close()
+				c.CloseIdleConnections()
+				if answer.StatusCode < http.StatusBadRequest {
+					t.Errorf("%s who says that root called gets %s of %s", name, answer.Status, path)
+				}
+			}
+		}
+	}
+}
+
+// TestNextAddress: a client that knows several controllers calls the next one when one is gone.
+func TestNextAddress(t *testing.T) {
+	leads, other, _ := two(t)
+	ctx := limited(t)
+	ada := dialed(t, Config{Address: other.addr, Credentials: leads.credentials(t, identity.Subject{Role: identity.User, Name: "ada"})})
+	if _, err := ada.Snapshot(ctx); err != nil {
+		t.Fatal(err)
+	}
+	other.stop()
+	if s, err := ada.Snapshot(ctx); err != nil || s.Revision != 5 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	again := dialed(t, Config{Address: other.addr, Credentials: ada.addresses.folder}) // another process
+	if s, err := again.Snapshot(ctx); err != nil || s.Revision != 5 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+}
