@@ -63,7 +63,7 @@ func (d *Device) Call(p fleet.WireGuardPeer, at netip.AddrPort, anew bool) error
 	} else {
 		d.greet(own)
 	}
-	d.greets.due[p.Key] = greeting{own, now, from.Add(greetFar), greetFar}
+	d.greets.due[p.Key] = greeting{peer: own, since: now, next: from.Add(greetFar), pause: greetFar}
 	d.greetMeanwhile()
 	return nil
 }

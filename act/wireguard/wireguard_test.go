@@ -97,14 +97,23 @@ func (s *station) reaches(other *station) bool {
 			return err
 		}
 		defer unix.Close(fd)
-		limit := unix.NsecToTimeval(time.Second.Nanoseconds())
+		limit := unix.NsecToTimeval((100 * time.Millisecond).Nanoseconds())
 		to := &unix.SockaddrInet6{ZoneId: uint32(link.Index), Addr: fleet.WireGuardAddr(other.number).As16()}
-		if err := errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit), unix.Sendto(fd, []byte{request, 0, 0, 0, 7, 7, 0, 1}, 0, to)); err != nil {
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
 			return err
 		}
-		heard := make([]byte, 1500)
+		heard, next := make([]byte, 1500), time.Time{}
 		for end := time.Now().Add(time.Second); time.Now().Before(end); {
+			if now := time.Now(); now.After(next) { // what waits for keys is lost when a peer is made again
+				next = now.Add(100 * time.Millisecond)
+				if err := unix.Sendto(fd, []byte{request, 0, 0, 0, 7, 7, 0, 1}, 0, to); err != nil {
+					return err
+				}
+			}
 			n, from, err := unix.Recvfrom(fd, heard, 0)
+			if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+				continue
+			}
 			if err != nil {
 				return err
 			}
