@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,6 @@ import (
 	"pagurus/act/qemu/passage"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
-	"pagurus/internal/note"
 )
 
 // The files of a checkpoint. The description is written last: without it there is no checkpoint.
@@ -77,6 +77,19 @@ type about struct {
 	passage.Written
 }
 
+// parse reads a description. A word that is not known is damage: what it stood for would be compared with nothing.
+func (a *about) parse(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(a); err != nil {
+		return err
+	}
+	if d.More() {
+		return errors.New("something follows the description")
+	}
+	return nil
+}
+
 // sum reads a file to its end, unless ctx ends.
 func sum(ctx context.Context, from io.Reader) (w passage.Written, err error) {
 	h := crc32.New(passage.SumTable)
@@ -98,7 +111,10 @@ var errDamaged = errors.New("the checkpoint is damaged, or was not written to it
 
 // openState opens the state in a checkpoint's folder, after it has been compared with its description.
 func openState(ctx context.Context, folder string) (_ *os.File, a about, err error) {
-	err = note.Load(filepath.Join(folder, aboutFile), &a)
+	text, err := os.ReadFile(filepath.Join(folder, aboutFile))
+	if err == nil {
+		err = a.parse(text)
+	}
 	if err == nil && a.Format != aboutFormat {
 		err = fmt.Errorf("it has form %d, and this agent knows form %d", a.Format, aboutFormat)
 	}

@@ -1,7 +1,9 @@
 package qemu
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -78,6 +80,27 @@ func TestOpenState(t *testing.T) {
 	stop()
 	if _, err := sum(over, strings.NewReader("state")); !errors.Is(err, context.Canceled) {
 		t.Errorf("it goes on: %v", err)
+	}
+}
+
+// TestDescriptionWithAnyBitTurned: no bit of a description can be turned unnoticed.
+func TestDescriptionWithAnyBitTurned(t *testing.T) {
+	was := about{Format: aboutFormat, Make: &makes{CPUs: 2, MemoryBytes: 1 << 30, Accelerator: "kvm"}, Written: passage.Written{Bytes: 5, Sum: 7}}
+	text, err := json.MarshalIndent(was, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := range text {
+		for bit := range 8 {
+			damaged := bytes.Clone(text)
+			damaged[at] ^= 1 << bit
+			var is about
+			err := is.parse(damaged)
+			if err == nil && is.Format == was.Format && is.Written == was.Written && is.Make != nil && is.Make.differs(*was.Make) == "" &&
+				!bytes.EqualFold(damaged, text) && !bytes.Equal(bytes.Join(bytes.Fields(damaged), nil), bytes.Join(bytes.Fields(text), nil)) {
+				t.Errorf("bit %d of byte %d: %s", bit, at, damaged)
+			}
+		}
 	}
 }
 
