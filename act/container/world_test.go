@@ -297,7 +297,7 @@ func (w *world) left(t *testing.T, i int, id fleet.GuestID) (out []string) {
 func (w *world) contract() drivertest.World {
 	return drivertest.World{
 		Open: func(t *testing.T, i int) drivertest.Driver { return w.open(t, i) },
-		Task: task, Kill: w.kill, Left: w.left,
+		Task: task, Kill: w.kill, Left: w.left, Checkpoints: true,
 		PostCopy: func(t *testing.T, i int) bool {
 			d := w.open(t, i)
 			defer d.Close()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -320,7 +321,7 @@ func checkpointGuestDies(r *trial) {
 		folder := r.TempDir()
 		r.must("arm", r.checkpointer(0).Arm(r.ctx, r.id, folder))
 		r.must("step", step(r.checkpointer(0)))
-		r.kill(0)
+		r.killCut(0)
 		_, err := r.checkpointer(0).Saved(r.ctx, r.id)
 		r.refuses("saved of a guest that died", err)
 		r.refuses("continue of a guest that died", r.checkpointer(0).Continue(r.ctx, r.id))
@@ -330,6 +331,19 @@ func checkpointGuestDies(r *trial) {
 		if n == 0 {
 			r.boot(0)
 		}
+	}
+}
+
+// killCut kills the guest's process. What is frozen ends only when its checkpoint does.
+func (r *trial) killCut(host int) {
+	r.Helper()
+	ended := r.hosts[host].Ended(r.id)
+	r.world.Kill(r.T, host, r.id)
+	select {
+	case <-ended:
+	case <-time.After(askLimit):
+		r.must("disarm", r.checkpointer(host).Disarm(r.ctx, r.id))
+		r.over(ended)
 	}
 }
 
