@@ -33,6 +33,7 @@ type saving struct {
 	tape  *transfer.Recording
 	queue *port.FrameQueue // holds the frames for a suspended guest; nil: none
 	about about
+	limit *time.Timer   // lets the guest run if it is not told to continue; nil: it was not cut
 	done  chan struct{} // closed when the folder has all, or never will; nil: the guest has not continued
 }
 
@@ -207,6 +208,9 @@ func (s *saving) free() {
 	if s == nil {
 		return
 	}
+	if s.limit != nil {
+		s.limit.Stop()
+	}
 	if s.done != nil { // the rest is being written, which ends now, and frees it
 		s.out.Close()
 		return
@@ -259,6 +263,7 @@ func (d *Driver) cutSaving(ctx context.Context, g *guest) error {
 		err = fault.Point("container.cut.after-dump")
 	}
 	if err == nil {
+		s.limit = time.AfterFunc(cutHold, func() { d.expire(g, s) })
 		err = g.keepSaving(s)
 	}
 	if errors.Is(err, host.ErrClosed) { // the next agent lets it run
@@ -270,6 +275,30 @@ func (d *Driver) cutSaving(ctx context.Context, g *guest) error {
 		return errors.Join(err, d.void(g, s, err))
 	}
 	return nil
+}
+
+// cutHold is how long a guest stays suspended without being told to continue. Only tests change it.
+var cutHold = fleet.CutHold
+
+// expire lets a guest run that was cut too long ago.
+func (d *Driver) expire(g *guest, of *saving) {
+	_, done := g.move(context.Background())
+	defer done()
+	s := g.takeSaving()
+	if s == nil {
+		return
+	}
+	if s != of || s.done != nil { // it has continued
+		if g.keepSaving(s) != nil {
+			s.free()
+		}
+		return
+	}
+	cause := fmt.Errorf("no order to go on came within %s of the cut", cutHold)
+	d.config.Log.Warn("a guest's checkpoint is void", "guest", g.ID, "cause", cause)
+	if err := d.void(g, s, cause); err != nil && !g.Dead() {
+		d.config.Log.Error("a guest that was cut could not go on", "guest", g.ID, "cause", err)
+	}
 }
 
 // notSaved says why there is no checkpoint to go on with.

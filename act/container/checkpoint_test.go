@@ -2,6 +2,7 @@ package container_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -193,6 +194,38 @@ func TestCheckpointAgentKilled(t *testing.T) {
 		drivertest.Healthy(t, other, tk.Guest.ID)
 		must(other.Stop(t.Context(), tk.Guest.ID))
 		must(other.Close())
+	}
+}
+
+// TestCutExpires: a guest that nobody tells to continue after its cut runs on by itself.
+func TestCutExpires(t *testing.T) {
+	defer container.HoldCuts(300 * time.Millisecond)()
+	w := newWorld(t)
+	tk := task("j1g0")
+	defer w.sweep(t, tk.Guest.ID)
+	d := w.open(t, 0)
+	defer d.Close()
+	if err := d.Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	drivertest.Healthy(t, d, tk.Guest.ID)
+	folder := t.TempDir()
+	if err := errors.Join(d.Arm(t.Context(), tk.Guest.ID, folder), d.Cut(t.Context(), tk.Guest.ID)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool {
+		all, err := d.Inspect(t.Context())
+		return err == nil && all[tk.Guest.ID].Run == fleet.Running
+	})
+	drivertest.Healthy(t, d, tk.Guest.ID)
+	if _, err := d.Saved(t.Context(), tk.Guest.ID); err == nil || !strings.Contains(err.Error(), "no order to go on") {
+		t.Errorf("what ran on before it was told to is said to be saved: %v", err)
+	}
+	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+		t.Errorf("left in the folder: %v, %v", left, err)
+	}
+	if err := saveOne(t.Context(), d, tk.Guest.ID, folder); err != nil {
+		t.Error(err)
 	}
 }
 

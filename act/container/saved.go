@@ -45,6 +45,7 @@ func (d *Driver) continueCut(g *guest) error {
 	case !c.Suspended:
 		return errors.Join(errors.New("it was not cut"), g.keepSaving(s))
 	}
+	s.limit.Stop()
 	r := g.Remembered()
 	s.about.noteGrowth(r.Process.PID, r.Folders)
 	if err := d.thaw(g); err != nil {
