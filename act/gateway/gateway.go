@@ -288,9 +288,13 @@ func (g *Gateways) Outlet() *fleet.Outlet {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	o := &fleet.Outlet{Allowed: true, Jobs: g.led}
+	return &fleet.Outlet{Allowed: true, Jobs: g.led, Trouble: Trouble()}
+}
+
+// Trouble says why this host has no way to the Internet, and what to do; empty: it has one.
+func Trouble() string {
 	if err := outward(probe); err != nil {
-		o.Trouble = "this host has no default route: give it one (`ip route add default via …`), or start its agent without --" + fleet.InternetFlag
+		return "this host has no default route: give it one (`ip route add default via …`), or start its agent without --" + fleet.InternetFlag
 	}
-	return o
+	return ""
 }

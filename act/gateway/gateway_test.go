@@ -446,10 +446,21 @@ func TestGatewayLasts(t *testing.T) {
 			t.Errorf("the gateway's status lacks %q:\n%s", want, status)
 		}
 	}
+	held, err := w.dial(0, "tcp4", server+":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
 	if err := first.End(); err != nil {
 		t.Fatal(err)
 	}
 	w.apply(w.network)
+	// Who has a connection of the one before learns that it is over.
+	_ = held.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprintf(held, "GET / HTTP/1.0\r\n\r\n")
+	if _, err := io.ReadAll(held); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a connection of the gateway that died: %v, want a reset", err)
+	}
 	if body, err := w.get(0, server+":80", "/"); err != nil || body == "" {
 		t.Errorf("after the gateway died: %q, %v", body, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"pagurus/act/cgroup"
 	"pagurus/act/container/criu"
 	"pagurus/act/container/shim"
+	"pagurus/act/gateway"
 	"pagurus/act/host/jail"
 	"pagurus/act/image"
 	"pagurus/act/machine"
@@ -135,7 +136,7 @@ func writeFindings(out io.Writer, found []machine.Finding, asJSON bool) error {
 
 // lookAround says what is there, which takes no time.
 func lookAround(ctx context.Context) []machine.Finding {
-	return append(machine.Check(ctx, roles.State), findBeside("guest agent", roles.GuestProgram), findBeside("agent", roles.AgentProgram), findBeside("controller", roles.ControllerProgram), findLimit())
+	return append(machine.Check(ctx, roles.State), findBeside("guest agent", roles.GuestProgram), findBeside("agent", roles.AgentProgram), findBeside("controller", roles.ControllerProgram), findLimit(), findInternet())
 }
 
 // findLimit says whether guests' memory can be limited.
@@ -143,6 +144,15 @@ func findLimit() machine.Finding {
 	f := machine.Finding{Name: "memory limits", Detail: cgroup.Unlimited()}
 	if f.OK = f.Detail == ""; f.OK {
 		f.Detail = "a guest that takes more memory than its own ends, and nothing else does"
+	}
+	return f
+}
+
+// findInternet says whether this machine could lead jobs to the Internet. Whether it may is its owner's choice.
+func findInternet() machine.Finding {
+	f := machine.Finding{Name: "the Internet", OK: true, Detail: "this host could lead jobs there, if its owner lets it: " + fleet.InternetFlag + " = true in [agent]"}
+	if why := gateway.Trouble(); why != "" {
+		f.Detail = "no job is led there: " + why
 	}
 	return f
 }

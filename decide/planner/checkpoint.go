@@ -68,6 +68,9 @@ func (d *draft) makeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 	if d.Checkpoints.At(c.ID).Phase == fleet.Due {
 		answer.Notes = []string{"it waits until all guests run and none is moving or suspended"}
 	}
+	if j.Spec.Outward() {
+		answer.Notes = append(answer.Notes, outwardLost)
+	}
 	return answer, nil
 }
 

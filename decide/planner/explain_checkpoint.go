@@ -35,6 +35,9 @@ func (e *explainer) checkpoints(j fleet.Job) (out []string) {
 	if next := j.NextCheckpoint; !next.IsZero() && j.State == fleet.JobRunning {
 		say("Its next checkpoint is due in %s.", fleet.ShortDuration(max(next.Sub(e.s.At), 0).Round(time.Second)))
 	}
+	if j.Spec.Outward() && len(all) > 0 {
+		say("Of its checkpoints %s.", strings.TrimPrefix(outwardLost, "of this checkpoint "))
+	}
 	switch {
 	case j.State == fleet.JobSuspended:
 		say("It goes on from %s when it is resumed: `pagurus resume %s`.", j.From, j.ID)

@@ -58,6 +58,9 @@ func (d *draft) gatewayFor(s fleet.JobSpec, chosen []placement.Choice, not fleet
 	return best.ID, best.ID != ""
 }
 
+// outwardLost says what a checkpoint of a job that reaches the Internet lacks: the other ends of its connections are outside.
+const outwardLost = "of this checkpoint connections to the Internet are no part: they are broken where the job goes on from it"
+
 // mostNamed is how many hosts a reason names.
 const mostNamed = 8
 

@@ -197,3 +197,29 @@ func TestGatewayAgain(t *testing.T) {
 		t.Errorf("with a way the job is %s with the gateway %q", j.State, j.Gateway)
 	}
 }
+
+// TestGatewayOfASuspendedJob: a checkpoint of a job that reaches the Internet says what it lacks; while the job is suspended no host leads it, and
+// when it is resumed one does, at the same address.
+func TestGatewayOfASuspendedJob(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3")
+	w.lets("host2")
+	j := w.running(1, func(s *fleet.JobSpec) { s.Net = fleet.Internet })
+	before := w.s.Jobs[j].Subnet.GatewayAddr()
+	a := w.must(fleet.Request{Verb: fleet.SuspendJob, Job: j})
+	if says := strings.Join(a.Notes, "\n"); !strings.Contains(says, "connections to the Internet are no part") {
+		t.Errorf("the checkpoint says %q", says)
+	}
+	w.answerAll()
+	w.tick(time.Second)
+	if is := w.s.Jobs[j]; is.State != fleet.JobSuspended || is.Gateway != "" || len(gates(w, j)) > 0 {
+		t.Fatalf("the job is %s with the gateway %q", is.State, is.Gateway)
+	}
+	if says := w.explain(Subject{Job: j}); !strings.Contains(says, "Of its checkpoints connections to the Internet are no part") {
+		t.Errorf("explain says\n%s", says)
+	}
+	w.must(fleet.Request{Verb: fleet.ResumeJob, Job: j})
+	w.answerAll()
+	if is := w.s.Jobs[j]; is.State != fleet.JobRunning || is.Gateway != "host2" || is.Subnet.GatewayAddr() != before {
+		t.Errorf("the job is %s with the gateway %q at %s", is.State, is.Gateway, is.Subnet.GatewayAddr())
+	}
+}
