@@ -73,7 +73,7 @@ func unpack(d fleet.Digest, packed []byte) ([]byte, error) {
 // Missing says which of these chunks have to be put for a part. The others stay until the part is
 // finished, abandoned or removed.
 func (s *Store) Missing(_ context.Context, p Part, of []fleet.Digest) ([]fleet.Digest, error) {
-	if err := p.check(); err != nil {
+	if err := checkPart(p); err != nil {
 		return nil, err
 	}
 	if i := slices.IndexFunc(of, func(d fleet.Digest) bool { return !validDigest(d) }); i >= 0 {
@@ -105,7 +105,7 @@ func (s *Store) pinLocked(p Part, d fleet.Digest) {
 // PutChunk puts a compressed chunk for a part. It is tested before it is kept. After an error it is
 // not here, unless it was.
 func (s *Store) PutChunk(_ context.Context, p Part, d fleet.Digest, packed []byte) error {
-	if err := p.check(); err != nil {
+	if err := checkPart(p); err != nil {
 		return err
 	}
 	if !validDigest(d) {

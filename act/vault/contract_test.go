@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/fleet"
 	"pagurus/internal/fault"
 	"pagurus/internal/testkit"
 )
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 	if args := strings.Fields(os.Getenv(asSaver)); len(args) == 3 {
 		s, err := Open(Config{Folder: args[0]})
 		if err == nil {
-			_, err = Save(context.Background(), args[1], Part{args[2], "j1g0"}, s)
+			_, err = Save(context.Background(), args[1], Part{Checkpoint: fleet.CheckpointID(args[2]), Guest: "j1g0"}, s)
 		}
 		if err != nil {
 			os.Exit(1)
@@ -39,7 +40,7 @@ func TestKilledWhileSaving(t *testing.T) {
 	dir := t.TempDir()
 	s := opened(t, dir, 0)
 	folder, memory := guest(t)
-	first := Part{"j1c1", "j1g0"}
+	first := Part{Checkpoint: "j1c1", Guest: "j1g0"}
 	put := saved(t, s, folder, first)
 	kept := t.TempDir()
 	if err := Load(t.Context(), first, put.Manifest, s, kept); err != nil {
@@ -76,7 +77,7 @@ func TestKilledWhileSaving(t *testing.T) {
 		t.Fatal("it was not killed")
 	}
 	s = opened(t, dir, 0)
-	second := Part{"j1c2", "j1g0"}
+	second := Part{Checkpoint: "j1c2", Guest: "j1g0"}
 	loads(t, s, second, s.List()[second], folder) // its name was there, so it is whole
 	loads(t, s, first, put.Manifest, kept)
 }
@@ -95,7 +96,7 @@ func TestAFullDisk(t *testing.T) {
 	})
 	s := opened(t, filepath.Join(disk, "vault"), 0)
 	folder, memory := guest(t)
-	first, second := Part{"j1c1", "j1g0"}, Part{"j1c2", "j1g0"}
+	first, second := Part{Checkpoint: "j1c1", Guest: "j1g0"}, Part{Checkpoint: "j1c2", Guest: "j1g0"}
 	put := saved(t, s, folder, first)
 	loads(t, s, first, put.Manifest, folder)
 	other := t.TempDir()

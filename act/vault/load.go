@@ -15,7 +15,7 @@ import (
 // Load writes the files of a part into an empty folder. It tests the manifest against its digest, and
 // every chunk. After an error the folder is empty again.
 func Load(ctx context.Context, p Part, want fleet.Digest, from Chunks, folder string) (err error) {
-	if err := p.check(); err != nil {
+	if err := checkPart(p); err != nil {
 		return err
 	}
 	defer func() {

@@ -25,10 +25,10 @@ const (
 
 // Manifest says of what a guest's part of a checkpoint consists. Its digest names it.
 type Manifest struct {
-	Version    int           `json:"version"`
-	Checkpoint string        `json:"checkpoint"`
-	Guest      fleet.GuestID `json:"guest"`
-	Files      []File        `json:"files"` // a folder before what is in it
+	Version    int                `json:"version"`
+	Checkpoint fleet.CheckpointID `json:"checkpoint"`
+	Guest      fleet.GuestID      `json:"guest"`
+	Files      []File             `json:"files"` // a folder before what is in it
 }
 
 // File is a file, a folder or a symbolic link of a checkpoint.
@@ -81,7 +81,7 @@ func (m Manifest) check() error {
 	if m.Version != manifestVersion {
 		return fmt.Errorf("it has version %d, and this program reads %d", m.Version, manifestVersion)
 	}
-	if err := (Part{m.Checkpoint, m.Guest}).check(); err != nil {
+	if err := checkPart(Part{Checkpoint: m.Checkpoint, Guest: m.Guest}); err != nil {
 		return err
 	}
 	if len(m.Files) > mostFiles {

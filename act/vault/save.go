@@ -50,7 +50,7 @@ const (
 // Save puts all files of a folder as a part into to. It reads them and changes nothing there. After an
 // error the part may be there unfinished: Save again, or abandon it.
 func Save(ctx context.Context, folder string, p Part, to Chunks) (Put, error) {
-	if err := p.check(); err != nil {
+	if err := checkPart(p); err != nil {
 		return Put{}, err
 	}
 	root, err := os.OpenRoot(folder)

@@ -23,27 +23,21 @@ import (
 	"pagurus/fleet"
 )
 
-// Errors that callers branch on.
+// Errors that callers branch on. They live in fleet because callers may not import this package.
 var (
-	// ErrUnknown: the vault has no such checkpoint, or not this part of it.
-	ErrUnknown = errors.New("the vault has no such checkpoint")
-	// ErrNoRoom: the vault may not grow as far as needed.
-	ErrNoRoom = errors.New("the vault has no room")
-	// ErrDamaged: what is in the vault is not what was put there.
-	ErrDamaged = errors.New("the vault is damaged")
+	ErrUnknown = fleet.ErrNotKept
+	ErrNoRoom  = fleet.ErrNoRoom
+	ErrDamaged = fleet.ErrDamaged
 )
 
 // Part is one guest's part of a checkpoint.
-type Part struct {
-	Checkpoint string
-	Guest      fleet.GuestID
-}
+type Part = fleet.PartName
 
 // name keeps what comes from elsewhere from becoming a path.
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-func (p Part) check() error {
-	if !name.MatchString(p.Checkpoint) || !name.MatchString(string(p.Guest)) {
+func checkPart(p Part) error {
+	if !name.MatchString(string(p.Checkpoint)) || !name.MatchString(string(p.Guest)) {
 		return fmt.Errorf("%q of checkpoint %q is not a valid name of a guest's part", p.Guest, p.Checkpoint)
 	}
 	return nil
@@ -190,8 +184,8 @@ func (s *Store) readManifests() error {
 		}
 		for _, g := range guests {
 			guest, is := strings.CutSuffix(g.Name(), manifestSuffix)
-			p := Part{c.Name(), fleet.GuestID(guest)}
-			if !is || p.check() != nil {
+			p := Part{Checkpoint: fleet.CheckpointID(c.Name()), Guest: fleet.GuestID(guest)}
+			if !is || checkPart(p) != nil {
 				continue // it is not ours
 			}
 			text, err := os.ReadFile(s.manifestPath(p))
@@ -283,15 +277,13 @@ func (s *Store) List() map[Part]fleet.Digest {
 
 // Remove removes all parts of a checkpoint, finished or not, and the chunks that no other has. It
 // being absent is not an error. After an error call again.
-func (s *Store) Remove(checkpoint string) error {
-	if !name.MatchString(checkpoint) {
+func (s *Store) Remove(checkpoint fleet.CheckpointID) error {
+	if !name.MatchString(string(checkpoint)) {
 		return fmt.Errorf("%q is not a valid name of a checkpoint", checkpoint)
 	}
 	s.finishing.Lock()
 	defer s.finishing.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	folder := filepath.Join(s.dir, manifestsFolder, checkpoint)
+	folder := filepath.Join(s.dir, manifestsFolder, string(checkpoint))
 	if _, err := os.Lstat(folder); err == nil {
 		if err = os.RemoveAll(folder); err == nil {
 			err = syncPath(filepath.Dir(folder)) // chunks go after the manifest, also if power is lost
@@ -300,6 +292,8 @@ func (s *Store) Remove(checkpoint string) error {
 			return fmt.Errorf("remove checkpoint %s: %w", checkpoint, err)
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	maps.DeleteFunc(s.broken, func(p Part, _ error) bool { return p.Checkpoint == checkpoint })
 	var errs []error
 	for p, k := range s.kept {
@@ -364,7 +358,7 @@ func (s *Store) chunkPath(d fleet.Digest) string {
 const manifestSuffix = ".json"
 
 func (s *Store) manifestPath(p Part) string {
-	return filepath.Join(s.dir, manifestsFolder, p.Checkpoint, string(p.Guest)+manifestSuffix)
+	return filepath.Join(s.dir, manifestsFolder, string(p.Checkpoint), string(p.Guest)+manifestSuffix)
 }
 
 // said turns a full disk into one sentence.

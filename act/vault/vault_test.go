@@ -141,7 +141,7 @@ func guest(t *testing.T) (folder string, memory []byte) {
 func TestASavedPartIsLoaded(t *testing.T) {
 	s := opened(t, t.TempDir(), 0)
 	folder, _ := guest(t)
-	p := Part{"j1c1", "j1g0"}
+	p := Part{Checkpoint: "j1c1", Guest: "j1g0"}
 	put := saved(t, s, folder, p)
 	loads(t, s, p, put.Manifest, folder)
 	if put.Bytes != 6<<20+9 || put.NewBytes < 4<<20 || put.NewBytes > 5<<20 {
@@ -169,7 +169,7 @@ func TestModesAreKept(t *testing.T) {
 	if err := errors.Join(os.Chmod(filepath.Join(folder, "f"), 0o604), os.Chmod(filepath.Join(folder, "d"), 0o711)); err != nil {
 		t.Fatal(err)
 	}
-	p := Part{"j1c1", "j1g0"}
+	p := Part{Checkpoint: "j1c1", Guest: "j1g0"}
 	put := saved(t, s, folder, p)
 	if err := Load(t.Context(), p, put.Manifest, s, out); err != nil {
 		t.Fatal(err)
@@ -185,27 +185,27 @@ func TestModesAreKept(t *testing.T) {
 func TestWhatIsThereIsNotPutAgain(t *testing.T) {
 	s := opened(t, t.TempDir(), 0)
 	folder, memory := guest(t)
-	saved(t, s, folder, Part{"j1c1", "j1g0"})
+	saved(t, s, folder, Part{Checkpoint: "j1c1", Guest: "j1g0"})
 	copy(memory[2<<20:], "changed")
 	memory = append([]byte("shifted"), memory...)
 	write(t, folder, map[string]string{"memory": string(memory)})
-	second := saved(t, s, folder, Part{"j1c2", "j1g0"})
+	second := saved(t, s, folder, Part{Checkpoint: "j1c2", Guest: "j1g0"})
 	if second.NewBytes > 2*maxChunk {
 		t.Errorf("%d new bytes", second.NewBytes)
 	}
-	loads(t, s, Part{"j1c2", "j1g0"}, second.Manifest, folder)
+	loads(t, s, Part{Checkpoint: "j1c2", Guest: "j1g0"}, second.Manifest, folder)
 	write(t, folder, map[string]string{"memory": "less"}) // truncates it
-	third := saved(t, s, folder, Part{"j1c2", "j1g1"})
+	third := saved(t, s, folder, Part{Checkpoint: "j1c2", Guest: "j1g1"})
 	if third.NewBytes > 16<<10 {
 		t.Errorf("%d new bytes of nearly the same", third.NewBytes)
 	}
-	loads(t, s, Part{"j1c2", "j1g1"}, third.Manifest, folder)
+	loads(t, s, Part{Checkpoint: "j1c2", Guest: "j1g1"}, third.Manifest, folder)
 }
 
 func TestRemovalLeavesWhatOthersHave(t *testing.T) {
 	s := opened(t, t.TempDir(), 0)
 	folder, memory := guest(t)
-	first, second := Part{"j1c1", "j1g0"}, Part{"j1c2", "j1g0"}
+	first, second := Part{Checkpoint: "j1c1", Guest: "j1g0"}, Part{Checkpoint: "j1c2", Guest: "j1g0"}
 	saved(t, s, folder, first)
 	copy(memory, noise(2, 1<<20))
 	write(t, folder, map[string]string{"memory": string(memory)})
@@ -231,15 +231,15 @@ func TestRemovalLeavesWhatOthersHave(t *testing.T) {
 func TestRemovalDuringASave(t *testing.T) {
 	s := opened(t, t.TempDir(), 0)
 	folder, _ := guest(t)
-	saved(t, s, folder, Part{"j1c1", "j1g0"})
-	put := saved(t, removing{s, "j1c1"}, folder, Part{"j1c2", "j1g0"})
-	loads(t, s, Part{"j1c2", "j1g0"}, put.Manifest, folder)
+	saved(t, s, folder, Part{Checkpoint: "j1c1", Guest: "j1g0"})
+	put := saved(t, removing{s, "j1c1"}, folder, Part{Checkpoint: "j1c2", Guest: "j1g0"})
+	loads(t, s, Part{Checkpoint: "j1c2", Guest: "j1g0"}, put.Manifest, folder)
 }
 
 // removing removes a checkpoint before the manifest of another comes.
 type removing struct {
 	*Store
-	checkpoint string
+	checkpoint fleet.CheckpointID
 }
 
 func (r removing) PutManifest(ctx context.Context, p Part, text []byte) error {
@@ -252,7 +252,7 @@ func (r removing) PutManifest(ctx context.Context, p Part, text []byte) error {
 func TestAbandonedPartsLeaveNothing(t *testing.T) {
 	s := opened(t, t.TempDir(), 0)
 	folder, _ := guest(t)
-	p := Part{"j1c1", "j1g0"}
+	p := Part{Checkpoint: "j1c1", Guest: "j1g0"}
 	if _, err := Save(t.Context(), folder, p, refusing{s}); err == nil {
 		t.Fatal("saved without a manifest")
 	}
@@ -278,7 +278,7 @@ func TestManyAtOnce(t *testing.T) {
 	for i := range 4 {
 		all.Go(func() {
 			folder := t.TempDir()
-			p := Part{"j1c" + string(rune('1'+i)), "j1g0"}
+			p := Part{Checkpoint: fleet.CheckpointID("j1c" + string(rune('1'+i))), Guest: "j1g0"}
 			write(t, folder, map[string]string{"memory": string(append(noise(uint64(i+10), 256<<10), common...))})
 			for range 2 {
 				put, err := Save(context.Background(), folder, p, s)
@@ -302,7 +302,7 @@ func TestManyAtOnce(t *testing.T) {
 func TestQuotaBoundsTheVault(t *testing.T) {
 	s := opened(t, t.TempDir(), 2<<20)
 	folder, _ := guest(t)
-	p := Part{"j1c1", "j1g0"}
+	p := Part{Checkpoint: "j1c1", Guest: "j1g0"}
 	_, err := Save(t.Context(), folder, p, s)
 	if !errors.Is(err, ErrNoRoom) || !strings.Contains(err.Error(), "remove checkpoints") {
 		t.Errorf("error %v", err)
@@ -334,7 +334,7 @@ func TestDamageIsFound(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			s := opened(t, t.TempDir(), 0)
 			folder, _ := guest(t)
-			p := Part{"j1c1", "j1g0"}
+			p := Part{Checkpoint: "j1c1", Guest: "j1g0"}
 			put := saved(t, s, folder, p)
 			victim := ""
 			for path := range content(t, s.dir) {
@@ -354,8 +354,8 @@ func TestDamageIsFound(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 			same(t, content(t, out), nil)
-			next := saved(t, s, folder, Part{"j1c2", "j1g0"})
-			loads(t, s, Part{"j1c2", "j1g0"}, next.Manifest, folder)
+			next := saved(t, s, folder, Part{Checkpoint: "j1c2", Guest: "j1g0"})
+			loads(t, s, Part{Checkpoint: "j1c2", Guest: "j1g0"}, next.Manifest, folder)
 		})
 	}
 }
@@ -363,7 +363,7 @@ func TestDamageIsFound(t *testing.T) {
 func TestAnotherManifestIsRefused(t *testing.T) {
 	s := opened(t, t.TempDir(), 0)
 	folder, _ := guest(t)
-	p := Part{"j1c1", "j1g0"}
+	p := Part{Checkpoint: "j1c1", Guest: "j1g0"}
 	put := saved(t, s, folder, p)
 	if err := Load(t.Context(), p, DigestOf([]byte("another")), s, t.TempDir()); !errors.Is(err, ErrDamaged) {
 		t.Errorf("error %v", err)
@@ -387,7 +387,7 @@ func TestAnotherManifestIsRefused(t *testing.T) {
 func TestAnUnreadableManifestKeepsChunks(t *testing.T) {
 	s := opened(t, t.TempDir(), 0)
 	folder, _ := guest(t)
-	p, other := Part{"j1c1", "j1g0"}, Part{"j1c2", "j1g0"}
+	p, other := Part{Checkpoint: "j1c1", Guest: "j1g0"}, Part{Checkpoint: "j1c2", Guest: "j1g0"}
 	saved(t, s, folder, p)
 	put := saved(t, s, folder, other)
 	chunks, _ := onDisk(t, s)
@@ -440,7 +440,7 @@ func TestBadNamesAreRefused(t *testing.T) {
 			t.Errorf("saved %+v", p)
 		}
 	}
-	p := Part{"j1c1", "j1g0"}
+	p := Part{Checkpoint: "j1c1", Guest: "j1g0"}
 	for _, d := range []fleet.Digest{"", "sha256-", "../../x", DigestOf(nil)[:70], "sha256-" + fleet.Digest(strings.Repeat("/", 64))} {
 		if _, err := s.Missing(ctx, p, []fleet.Digest{d}); err == nil {
 			t.Errorf("digest %q was accepted", d)
@@ -462,11 +462,11 @@ func TestOnlyFilesAreSaved(t *testing.T) {
 	for what, files := range map[string]map[string]string{"link outside": {"l": "→../x"}, "absolute link": {"l": "→/etc/passwd"}} {
 		folder := t.TempDir()
 		write(t, folder, files)
-		if _, err := Save(t.Context(), folder, Part{"j1c1", "j1g0"}, s); err == nil || !strings.Contains(err.Error(), "outside") {
+		if _, err := Save(t.Context(), folder, Part{Checkpoint: "j1c1", Guest: "j1g0"}, s); err == nil || !strings.Contains(err.Error(), "outside") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := Save(t.Context(), filepath.Join(t.TempDir(), "none"), Part{"j1c1", "j1g0"}, s); err == nil {
+	if _, err := Save(t.Context(), filepath.Join(t.TempDir(), "none"), Part{Checkpoint: "j1c1", Guest: "j1g0"}, s); err == nil {
 		t.Error("saved a folder that is not there")
 	}
 }

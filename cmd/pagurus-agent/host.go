@@ -57,6 +57,7 @@ var (
 	_ agent.PostCopier    = (*container.Driver)(nil)
 	_ agent.Reclaimer     = (*container.Driver)(nil)
 	_ agent.ResumeTimer   = (*container.Driver)(nil)
+	_ agent.Checkpointer  = (*container.Driver)(nil)
 	_ agent.Overlay       = (*overlay.Overlay)(nil)
 	_ agent.Encryption    = (*encryption)(nil)
 	_ agent.Shares        = (*share.Shares)(nil)
@@ -67,6 +68,7 @@ var (
 	_ agent.GuestAgent    = (*guestlink.Client)(nil)
 	_ monitor.Sensors     = (*owner.Sensors)(nil)
 	_ agent.IsolationHost = (*isolate.Host)(nil)
+	_ agent.Vault         = vaultOf{}
 )
 
 // memoryReserve is what a host keeps for itself, but at most half of its memory, unless a
@@ -89,6 +91,7 @@ type host struct {
 	shares       *share.Shares
 	gates        *gateway.Gateways
 	images       *image.Store
+	vaults       *vaults
 	groups       *cgroup.Groups
 	sensors      *owner.Sensors
 	clients      *share.Clients
@@ -101,6 +104,7 @@ type host struct {
 
 	calls func() netip.Addr // from where the controller is called; nil: the address is fixed
 	mu    sync.Mutex
+	in    netip.Addr // where guests and checkpoints are received; not valid: at
 	at    netip.Addr // the host's address; unless traffic is encrypted, guests are received and tunnels end there
 }
 
@@ -135,6 +139,7 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if h.images, err = image.Open(f.ImageDir); err != nil {
 		return nil, err
 	}
+	h.vaults = openVaults(f, log)
 	if err = h.openGroups(); err != nil {
 		return nil, err
 	}
@@ -264,6 +269,9 @@ func (h *host) close() error {
 	if h.common != nil {
 		h.common.close()
 	}
+	if h.vaults != nil {
+		errs = append(errs, h.vaults.close())
+	}
 	if h.shares != nil {
 		errs = append(errs, h.shares.Close())
 	}
@@ -306,7 +314,7 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 			Policy: h.flags.Health, Counters: machine.Counters, Check: h.flags.HealthCheck, Every: h.flags.HealthEvery,
 			File: filepath.Join(h.flags.RunDir, healthFile), Log: log,
 		}),
-		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Gateways: h.gates, Clients: h.clients, Images: h.images, Controller: agent.Remote(client),
+		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Gateways: h.gates, Clients: h.clients, Images: h.images, Vaults: h.vaults.forAgent(client), Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.CPUs, Alive: alive, Log: log,
 	})
 	h.sensors.Holding(a.Held)
@@ -357,6 +365,7 @@ func (h *host) readdress(tunnels, sockets netip.Addr) {
 }
 
 func (h *host) toAddress(tunnels, sockets netip.Addr) {
+	h.in = sockets
 	h.network.Readdress(tunnels)
 	if h.vm != nil {
 		h.vm.Readdress(sockets)
@@ -394,7 +403,10 @@ func (h *host) facts() fleet.Facts {
 	}
 	var troubles []string
 	f.Shared, troubles = h.common.last()
-	f.Troubles = append(h.shares.Troubles(), troubles...)
+	f.Troubles = append(append(h.shares.Troubles(), troubles...), h.vaults.troubles()...)
+	h.mu.Lock()
+	f.Vault = h.vaults.facts(h.in, h.at)
+	h.mu.Unlock()
 	if h.unlimited != "" {
 		f.Troubles = append(f.Troubles, h.unlimited)
 	}
@@ -407,6 +419,7 @@ func (h *host) facts() fleet.Facts {
 		able.Files, able.NoFiles = h.noClient == "", h.noClient
 		f.Abilities[fleet.Container] = able
 	}
+	h.vaults.limit(f.Abilities)
 	if f.Capacity.MemoryBytes == 0 {
 		f.Capacity.MemoryBytes = h.machine.MemoryBytes - min(memoryReserve, h.machine.MemoryBytes/2)
 	}
@@ -441,6 +454,7 @@ func (h *host) sweep(ctx context.Context) error {
 	if err := errors.Join(append(errs, h.clients.KeepClients(ctx, nil), h.shares.Apply(ctx, nil), h.gates.Remove(), h.network.Clear(ctx), h.guard.sweep(), h.groups.Close())...); err != nil {
 		return err
 	}
+	errs = append(errs, discard(filepath.Join(h.flags.StateDir, stagingFolder)))
 	for _, name := range kept {
 		errs = append(errs, discard(filepath.Join(h.flags.RunDir, name)))
 	}

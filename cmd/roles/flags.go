@@ -73,6 +73,10 @@ type Agent struct {
 	Encryption    fleet.Encryption // what this host may use of what the cluster wants
 	WireGuardPort uint16
 
+	VaultDir   string // folder of checkpoints; empty: in StateDir
+	VaultQuota int64  // bytes that it may have on disk; 0: no limit
+	VaultPort  uint16 // where other hosts reach it; 0: any
+
 	Health      fleet.HealthPolicy
 	HealthCheck string        // a program that says whether the host is well
 	HealthEvery time.Duration // between two checks
@@ -115,6 +119,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	f.addRelay(flags)
 	f.addInternet(flags)
 	f.addHealth(flags)
+	f.addVault(flags)
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, "accelerator", GroupFlag)
@@ -194,6 +199,20 @@ func (f *Agent) addInternet(flags *pflag.FlagSet) {
 	f.InternetBandwidth = usualRelayBandwidth
 	flags.BoolVar(&f.Internet, fleet.InternetFlag, false, "let jobs that ask for it use this host's way to the Internet: their guests reach public addresses, and nothing of this host or its network")
 	cli.Rate(flags, &f.InternetBandwidth, fleet.InternetBandwidthFlag, "lead at most this many bytes a second of each job to and from the Internet, like 10M")
+}
+
+const (
+	vaultFlag      = "vault"
+	vaultQuotaFlag = "vault-quota"
+	vaultPortFlag  = "vault-port"
+)
+
+// addVault defines the flags about the checkpoints that this host keeps.
+func (f *Agent) addVault(flags *pflag.FlagSet) {
+	flags.StringVar(&f.VaultDir, vaultFlag, "", "folder of the checkpoints that this host keeps (default: vault in --state)")
+	cli.Size(flags, &f.VaultQuota, vaultQuotaFlag, "keep checkpoints of at most this size, like 200G (default: as the disk has room)")
+	flags.Uint16Var(&f.VaultPort, vaultPortFlag, 0, "TCP port at which other hosts reach this host's checkpoints (default: any free one)")
+	cli.MayBeEmpty(flags, vaultFlag)
 }
 
 const (

@@ -21,15 +21,16 @@ func Wanted(s fleet.Snapshot, host fleet.HostID) fleet.Wanted { return New(s).Wa
 // State is a snapshot grouped by host: each host's part in each job. Making it takes one
 // pass over the guests, for any number of hosts.
 type State struct {
-	s      fleet.Snapshot
-	jobs   map[fleet.HostID][]fleet.JobID
-	guests map[fleet.HostID][]fleet.GuestID
-	shown  map[fleet.JobID]map[fleet.HostID]bool // hosts that show a job's files to its guests
-	on     map[fleet.JobID][]fleet.HostID        // hosts of a job, in no order
-	told   map[fleet.GuestID][]fleet.HostID      // hosts that have a guest, by their facts; made when a guest is sought
-	grants map[fleet.HostID][]fleet.VaultGrant   // what others may do in a host's vault
-	envoys map[string]fleet.HostID               // by site; made when a host's peers are asked for
-	relays map[ways.Pair]fleet.HostID            // made then, too
+	s        fleet.Snapshot
+	jobs     map[fleet.HostID][]fleet.JobID
+	guests   map[fleet.HostID][]fleet.GuestID
+	shown    map[fleet.JobID]map[fleet.HostID]bool // hosts that show a job's files to its guests
+	on       map[fleet.JobID][]fleet.HostID        // hosts of a job, in no order
+	told     map[fleet.GuestID][]fleet.HostID      // hosts that have a guest, by their facts; made when a guest is sought
+	partners map[fleet.HostID][]fleet.HostID       // whose vault a host uses, or who uses its own
+	grants   map[fleet.HostID][]fleet.VaultGrant   // what others may do in a host's vault
+	envoys   map[string]fleet.HostID               // by site; made when a host's peers are asked for
+	relays   map[ways.Pair]fleet.HostID            // made then, too
 }
 
 // New groups a snapshot by host.
@@ -62,6 +63,12 @@ func New(s fleet.Snapshot) *State {
 		}
 	}
 	a.grants = grants(s)
+	a.partners = map[fleet.HostID][]fleet.HostID{}
+	for vault, all := range a.grants {
+		for _, g := range all {
+			a.partners[vault], a.partners[g.Host] = append(a.partners[vault], g.Host), append(a.partners[g.Host], vault)
+		}
+	}
 	return a
 }
 

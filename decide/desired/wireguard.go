@@ -43,7 +43,8 @@ func (a *State) wireGuard(host fleet.HostID) *fleet.WireGuard {
 	return w
 }
 
-// peers are the hosts that have a job with a host, also those that a guest moves to or from; and if it stands for its site,
+// peers are the hosts that have a job with a host, also those that a guest moves to or from; those whose vault it uses now,
+// or that use its own; and if it stands for its site,
 // those that stand for others. Others have nothing to tell it, and the fewer can send to it, the better.
 func (a *State) peers(host fleet.HostID) []fleet.HostID {
 	with := map[fleet.HostID]bool{}
@@ -51,6 +52,9 @@ func (a *State) peers(host fleet.HostID) []fleet.HostID {
 		for _, other := range a.on[job] {
 			with[other] = true
 		}
+	}
+	for _, other := range a.partners[host] {
+		with[other] = true
 	}
 	if a.envoys == nil {
 		a.envoys = ways.Envoys(a.s.Hosts)

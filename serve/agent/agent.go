@@ -68,6 +68,7 @@ type Config struct {
 	Gateways   Gateways // nil: this host leads no job to the Internet
 	Clients    Clients  // nil: no guest needs any
 	Images     Images
+	Vaults     Vaults
 	Owner      *monitor.Monitor // nil: the host has no owner
 	Lease      Lease            // nil: none, and guests run on whatever happens
 	Classes    Classes          // nil: no service classes
@@ -144,6 +145,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer cancel()
 	a.ctx = ctx
 	a.askDrivers(ctx)
+	a.findStaged()
+	a.runs.Go(func() { a.serveVault(ctx) })
 	a.runs.Go(func() { a.watch(ctx) })
 	a.runs.Go(func() { a.Owner.Run(ctx) })
 	a.runs.Go(func() { a.Isolation.Run(ctx) })

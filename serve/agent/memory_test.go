@@ -31,6 +31,7 @@ type memoryDriver struct {
 	remains   *fleet.Remains                               // of every guest
 	obstacles []string                                     // of every guest
 	layout    *fleet.Layout                                // of every guest
+	folder    string                                       // of the last Arm
 	calls     []string                                     // "start j1g0", in order
 	hook      func(ctx context.Context, call string) error // runs at the beginning of each call but Inspect
 }
@@ -527,13 +528,14 @@ type rig struct {
 	overlay *memoryNetwork
 	shares  *memoryNetwork
 	lease   *granted
+	vault   *memoryVault
 	a       *Agent
 	s       *memorySession
 	stop    func()
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t, dir: filepath.Join(t.TempDir(), "run"), c: newController(), overlay: &memoryNetwork{}, shares: &memoryNetwork{}, lease: &granted{},
+	r := &rig{t: t, dir: filepath.Join(t.TempDir(), "run"), c: newController(), overlay: &memoryNetwork{}, shares: &memoryNetwork{}, lease: &granted{}, vault: newMemoryVault(),
 		d: &memoryDriver{guests: map[fleet.GuestID]*memoryGuest{}}}
 	r.start()
 	return r
@@ -545,8 +547,9 @@ func (r *rig) start() {
 		Host: "host1", Run: r.dir, Drivers: map[fleet.Kind]Driver{fleet.VM: r.d},
 		GuestAgent: func(g fleet.GuestID, _ Linker) GuestAgent { return memoryGuestAgent{r.d, g} },
 		Overlay:    r.overlay, Shares: r.shares, Images: memoryImages{}, Lease: r.lease, Controller: r.c,
-		Facts: func() fleet.Facts { return fleet.Facts{Machine: "m1"} },
-		Drops: func(l fleet.Limits, c fleet.Cache) bool { return c.CleanBytes > 50 || l.PageCache == fleet.DropCache }, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
+		Vaults: Vaults{Staging: filepath.Join(r.dir, "staging"), Own: r.vault},
+		Facts:  func() fleet.Facts { return fleet.Facts{Machine: "m1"} },
+		Drops:  func(l fleet.Limits, c fleet.Cache) bool { return c.CleanBytes > 50 || l.PageCache == fleet.DropCache }, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(r.t.Context())
 	over := make(chan struct{})
@@ -614,6 +617,8 @@ func task(verb fleet.Verb, gen uint64) fleet.Task {
 		Job:   fleet.Job{ID: "j1", Subnet: 3, Spec: fleet.JobSpec{Args: []string{"./a.out"}, Ranks: 4, Guests: 2, Export: "/home/x"}},
 	}
 	switch verb {
+	case fleet.Arm, fleet.Cut, fleet.Continue, fleet.Save, fleet.Drop, fleet.Restore:
+		t.Order.Checkpoint, t.Order.Peer, t.Deposit = "j1c1", "host1", &fleet.Deposit{Vault: "host1", Manifest: "m1"}
 	case fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Retire, fleet.Revert, fleet.Discard:
 		t.Order.Migration, t.Order.Peer = "m1.j1g0", "host2"
 	}

@@ -43,6 +43,13 @@ func verbs() map[fleet.Verb]verb {
 		fleet.Retire:   (*Agent).retire,
 		fleet.Revert:   (*Agent).revert,
 		fleet.Discard:  (*Agent).destroy,
+		fleet.Arm:      (*Agent).arm,
+		fleet.Cut:      (*Agent).cut,
+		fleet.Continue: (*Agent).resumeCut,
+		fleet.Save:     (*Agent).save,
+		fleet.Drop:     (*Agent).drop,
+		fleet.Restore:  (*Agent).restore,
+		letRunVerb:     (*Agent).letRun,
 		settleVerb:     (*Agent).settleGuest,
 		resume:         (*Agent).awaken,
 		ReclaimMemory:  (*Agent).reclaimMemory,
@@ -144,7 +151,7 @@ func (a *Agent) newest(w *taskRun) bool {
 func (a *Agent) wake(s *guestSlot, t fleet.Task) {
 	t.Order.Verb = resume
 	a.mu.Lock()
-	if s.last == nil || s.last.over() {
+	if !s.cutNow() && (s.last == nil || s.last.over()) {
 		a.beginLocked(s, &taskRun{task: t, silent: true})
 	}
 	a.mu.Unlock()
@@ -159,6 +166,12 @@ func (a *Agent) awaken(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if err == nil && state == fleet.Suspended {
 		_ = pause.For(ctx, patience)
 		state, err = a.state(ctx, w)
+	}
+	a.mu.Lock()
+	cut := w.slot.cutNow()
+	a.mu.Unlock()
+	if cut { // its guard lets it run
+		return fleet.Report{}, nil
 	}
 	if err != nil || state != fleet.Suspended || ctx.Err() != nil {
 		return fleet.Report{}, err
@@ -210,6 +223,9 @@ func (a *Agent) state(ctx context.Context, w *taskRun) (fleet.RunState, error) {
 func (a *Agent) stop(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	a.clear(w.slot)
 	var traces []fleet.Trace
+	if err := a.abandonStaged(ctx, w); err != nil { // a suspended guest cannot shut down
+		a.Log.Warn("the guest's checkpoint does not end by itself", "guest", w.slot.guest, "cause", err)
+	}
 	if err := a.resumeSuspended(ctx, w); err != nil {
 		a.Log.Warn("guest cannot shut down by itself", "guest", w.slot.guest, "cause", err)
 	}
@@ -251,6 +267,9 @@ func (a *Agent) destroy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	var err error
 	for try := 0; try < stopTries; try++ {
 		if err = w.driver.Stop(ctx, w.slot.guest); err == nil {
+			err = a.abandonStaged(ctx, w)
+		}
+		if err == nil {
 			a.mu.Lock()
 			delete(a.present, w.slot.guest) // so that sweep does not act on an old inspection
 			a.mu.Unlock()

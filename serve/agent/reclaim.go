@@ -22,7 +22,7 @@ func (a *Agent) reclaimForOwner(now time.Time) {
 	defer a.mu.Unlock()
 	for g, p := range a.present {
 		s := a.slots[g]
-		if _, can := a.Drivers[p.kind].(Reclaimer); !can || s == nil || s.progress != nil || s.last != nil && !s.last.over() {
+		if _, can := a.Drivers[p.kind].(Reclaimer); !can || s == nil || s.progress != nil || s.staged != nil || s.last != nil && !s.last.over() {
 			continue
 		}
 		held := s.standing[fleet.Watch]

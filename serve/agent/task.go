@@ -28,6 +28,7 @@ type guestSlot struct {
 	of         fleet.MigrationID       // the migration of progress
 	reclaim    ReclaimState            // memory reclaimed for the host's owner
 	slowed     int                     // percent, in the last copy; as far as this agent knows
+	staged     *staged                 // its checkpoint under way; nil: none
 	dropped    int64                   // bytes of page cache before the last copy; as far as this agent knows
 }
 
@@ -44,10 +45,11 @@ type taskRun struct {
 	link   Linker // of driver; nil: its guests have no link
 }
 
-// Two of the agent's own verbs: settle tells a moved guest its new setup, resume lets a
-// guest run that is suspended without reason.
+// Three of the agent's own verbs: settle tells a moved guest its new setup, resume lets a
+// guest run that is suspended without reason, let-run one whose cut is void.
 const (
 	settleVerb fleet.Verb = "settle"
+	letRunVerb fleet.Verb = "let-run"
 	resume                = ResumeGuest
 )
 
@@ -55,7 +57,7 @@ const (
 var guestName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // own are the agent's own verbs, which no order may contain.
-var own = map[fleet.Verb]bool{settleVerb: true, resume: true, ReclaimMemory: true, ReturnMemory: true, SuspendGuest: true, PulseGuest: true}
+var own = map[fleet.Verb]bool{settleVerb: true, letRunVerb: true, resume: true, ReclaimMemory: true, ReturnMemory: true, SuspendGuest: true, PulseGuest: true}
 
 // errSuperseded ends work that a newer order replaces. errSilent ends work without a report.
 var (
@@ -119,6 +121,10 @@ func (a *Agent) acceptTask(t fleet.Task) {
 	if err := a.refuse(t); err != nil {
 		a.Log.Warn("refused an order", "order", o, "cause", err)
 		a.post(fleet.Report{Order: o, Outcome: fleet.Failed, Cause: err.Error()})
+		return
+	}
+	if o.Verb == fleet.Drop && o.Peer == "" { // it is about the vault here, and the guest may never have been
+		a.dropKept(o)
 		return
 	}
 	s, err := a.slotOf(t.Guest.ID)
@@ -205,7 +211,7 @@ func (a *Agent) freshen(ctx context.Context, w *taskRun) error {
 }
 
 // beginnings are orders that have no effect before a host has seen them.
-var beginnings = []fleet.Verb{fleet.Start, fleet.Receive, fleet.Copy, fleet.Switch}
+var beginnings = []fleet.Verb{fleet.Start, fleet.Receive, fleet.Copy, fleet.Switch, fleet.Arm, fleet.Restore}
 
 // refuse says why this agent can never carry out an order.
 func (a *Agent) refuse(t fleet.Task) error {
@@ -215,6 +221,9 @@ func (a *Agent) refuse(t fleet.Task) error {
 	}
 	if !guestName.MatchString(string(t.Guest.ID)) {
 		return fmt.Errorf("%q is not a valid guest name", t.Guest.ID)
+	}
+	if o.Verb == fleet.Drop {
+		return o.Checkpoint.Check()
 	}
 	return nil
 }

@@ -206,4 +206,6 @@ func (a *Agent) sweep() {
 	}
 }
 
-func grows(v fleet.Verb) bool { return v == fleet.Start || v == fleet.Receive || v == fleet.Copy }
+func grows(v fleet.Verb) bool {
+	return v == fleet.Start || v == fleet.Receive || v == fleet.Copy || v == fleet.Restore
+}

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"pagurus/serve/identity"
 )
 
 const (
@@ -153,3 +155,6 @@ func (c *Client) Renew(ctx context.Context) error {
 	}
 	return c.renewal.inTurn(ctx, func() error { return c.renewal.renew(ctx) })
 }
+
+// Credentials are what the client shows to the controller; nil: it calls on the socket.
+func (c *Client) Credentials() *identity.Credentials { return c.credentials }

@@ -1,0 +1,24 @@
+package fleet
+
+import "errors"
+
+// PartName names one guest's part of a checkpoint.
+type PartName struct {
+	Checkpoint CheckpointID
+	Guest      GuestID
+}
+
+// ErrNoRoom: a vault may not grow as far as needed. Vaults wrap it.
+var ErrNoRoom = errors.New("the vault has no room")
+
+// ErrDamaged: what is in a vault is not what was put there. Vaults wrap it.
+var ErrDamaged = errors.New("the vault is damaged")
+
+// ErrNotKept: a vault does not have this part of a checkpoint. Vaults wrap it.
+var ErrNotKept = errors.New("the vault has no such checkpoint")
+
+// KeptPart is a part as it should be in a vault.
+type KeptPart struct {
+	PartName
+	Manifest Digest // nothing else counts as this state
+}

@@ -1,0 +1,208 @@
+// This file keeps what the agent knows of a guest's checkpoint under way: in memory, and in the guest's staging folder
+// for the host's next agent. It must not know how a driver writes a guest.
+//
+//	STAGING/GUEST/checkpoint.json
+//	STAGING/GUEST/files/           of Arm until Save
+//	STAGING/GUEST/restored/        of Restore
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/internal/note"
+	"pagurus/internal/pause"
+)
+
+// stage is how far a guest's checkpoint is on its host.
+type stage string
+
+const (
+	armed     stage = "armed"
+	isCut     stage = "cut" // or about to be
+	continued stage = "continued"
+	voided    stage = "void"     // its time was over before all were cut; the guest is to run
+	released  stage = "released" // void, and the guest runs
+)
+
+// staged is a guest's checkpoint under way.
+type staged struct {
+	Checkpoint fleet.CheckpointID `json:"checkpoint"`
+	Kind       fleet.Kind         `json:"kind"`
+	Stage      stage              `json:"stage"`
+	CutAt      time.Time          `json:"cut_at,omitzero"`
+	Saved      *fleet.Saved       `json:"saved,omitempty"` // nil: the driver has not said yet that all is written
+}
+
+const (
+	stagedFile     = "checkpoint.json"
+	stagedFiles    = "files"
+	restoredFolder = "restored"
+)
+
+func (a *Agent) stagingOf(g fleet.GuestID) string { return filepath.Join(a.Vaults.Staging, string(g)) }
+
+func (a *Agent) filesOf(g fleet.GuestID) string { return filepath.Join(a.stagingOf(g), stagedFiles) }
+
+// findStaged takes over what an earlier agent had under way. A guest that is cut runs on when its time is over.
+func (a *Agent) findStaged() {
+	if a.Vaults.Staging == "" {
+		return
+	}
+	entries, err := os.ReadDir(a.Vaults.Staging)
+	if err != nil {
+		return // nothing was ever staged
+	}
+	for _, e := range entries {
+		g := fleet.GuestID(e.Name())
+		var s staged
+		if !guestName.MatchString(string(g)) || note.Load(filepath.Join(a.stagingOf(g), stagedFile), &s) != nil {
+			_ = os.RemoveAll(filepath.Join(a.Vaults.Staging, e.Name())) // a later order makes it again
+			continue
+		}
+		slot, err := a.slotOf(g)
+		if err != nil {
+			a.trouble("the checkpoint of guest "+string(g), err)
+			continue
+		}
+		a.mu.Lock()
+		slot.staged = &s
+		a.mu.Unlock()
+		if s.Stage == isCut || s.Stage == voided {
+			a.guardCut(slot, &s)
+		}
+	}
+}
+
+// noteStage records how far a checkpoint is, if it is still the slot's and at from. It reports whether it was.
+func (a *Agent) noteStage(slot *guestSlot, s *staged, from, to stage) (was bool, err error) {
+	a.mu.Lock()
+	if was = slot.staged == s && s.Stage == from; was {
+		s.Stage = to
+	}
+	now := *s
+	a.mu.Unlock()
+	if !was {
+		return false, nil
+	}
+	return true, a.writeStaged(slot.guest, now)
+}
+
+func (a *Agent) writeStaged(g fleet.GuestID, s staged) error {
+	if err := note.Replace(filepath.Join(a.stagingOf(g), stagedFile), s); err != nil {
+		return fmt.Errorf("noting the checkpoint of guest %s: %w", g, err)
+	}
+	return nil
+}
+
+// stagedOf is the checkpoint of an order, if it is under way here.
+func (a *Agent) stagedOf(w *taskRun) (*staged, stage, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := w.slot.staged
+	if s == nil || s.Checkpoint != w.task.Order.Checkpoint {
+		return nil, "", fmt.Errorf("host %s has nothing of checkpoint %s of guest %s", a.Host, w.task.Order.Checkpoint, w.slot.guest)
+	}
+	return s, s.Stage, nil
+}
+
+// cutGuard is how often it is looked after whether a cut guest has to run on.
+const cutGuard = 200 * time.Millisecond
+
+// guardCut has a guest run on whose Continue does not come: the controller may be away, and the others of the job may
+// never be cut. The cut is void then.
+func (a *Agent) guardCut(slot *guestSlot, s *staged) {
+	t := fleet.Task{Order: fleet.Order{Verb: letRunVerb, Host: a.Host, Guest: slot.guest, Checkpoint: s.Checkpoint}, Guest: fleet.Guest{ID: slot.guest, Kind: s.Kind}}
+	a.runs.Go(func() {
+		for a.ctx.Err() == nil && a.guarded(slot, s, t) {
+			_ = pause.For(a.ctx, cutGuard)
+		}
+	})
+}
+
+// guarded begins what lets a cut guest run, when it is time. false: nothing more has to be done.
+func (a *Agent) guarded(slot *guestSlot, s *staged, t fleet.Task) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if slot.staged != s || s.Stage != isCut && s.Stage != voided {
+		return false
+	}
+	if s.Stage == isCut && time.Since(s.CutAt) >= fleet.CutHold {
+		s.Stage = voided // from here on Continue fails
+		a.Log.Warn("no order came after the cut; the guest runs on, and its checkpoint is void", "guest", slot.guest, "checkpoint", s.Checkpoint)
+		a.beginLocked(slot, &taskRun{task: t, silent: true}) // also in the place of a Cut that hangs
+	} else if s.Stage == voided && (slot.last == nil || slot.last.over()) {
+		a.beginLocked(slot, &taskRun{task: t, silent: true})
+	}
+	return true
+}
+
+// letRun lets a guest run whose cut is void.
+func (a *Agent) letRun(ctx context.Context, w *taskRun) (fleet.Report, error) {
+	a.mu.Lock()
+	s := w.slot.staged
+	a.mu.Unlock()
+	d, can := w.driver.(Checkpointer)
+	if s == nil || !can {
+		return fleet.Report{}, nil
+	}
+	err := d.Disarm(ctx, w.slot.guest)
+	if a.trouble("letting guest "+string(w.slot.guest)+" run on after its cut", err); err != nil {
+		return fleet.Report{}, err
+	}
+	_, err = a.noteStage(w.slot, s, voided, released)
+	return fleet.Report{}, err
+}
+
+// cutNow reports whether a guest is suspended for a checkpoint, so that nothing else lets it run.
+func (s *guestSlot) cutNow() bool {
+	return s.staged != nil && (s.staged.Stage == isCut || s.staged.Stage == voided)
+}
+
+// unstage ends what is under way of a guest's checkpoint: it runs, and its staging folder is gone. After an error call
+// again.
+func (a *Agent) unstage(ctx context.Context, w *taskRun) error {
+	d, can := w.driver.(Checkpointer)
+	if !can || a.Vaults.Staging == "" {
+		return nil
+	}
+	if err := d.Disarm(ctx, w.slot.guest); err != nil {
+		return fmt.Errorf("letting guest %s run on without its checkpoint: %w", w.slot.guest, err)
+	}
+	a.mu.Lock()
+	w.slot.staged = nil
+	a.mu.Unlock()
+	if err := os.RemoveAll(a.stagingOf(w.slot.guest)); err != nil {
+		return fmt.Errorf("emptying the staging folder of guest %s: %w", w.slot.guest, err)
+	}
+	return nil
+}
+
+// abandonStaged is unstage for a guest that ends, if a checkpoint is under way.
+func (a *Agent) abandonStaged(ctx context.Context, w *taskRun) error {
+	a.mu.Lock()
+	under := w.slot.staged != nil
+	a.mu.Unlock()
+	if !under {
+		return nil
+	}
+	return a.unstage(ctx, w)
+}
+
+// clearStaging removes the staging folder of a guest that is gone. What stays is removed another time.
+func (a *Agent) clearStaging(g fleet.GuestID) {
+	if a.Vaults.Staging != "" {
+		_ = os.RemoveAll(a.stagingOf(g))
+	}
+}
+
+// makeFolder makes an empty folder for root alone.
+func makeFolder(path string) error {
+	return errors.Join(os.RemoveAll(path), os.MkdirAll(path, 0o700))
+}

@@ -1,0 +1,233 @@
+// This file is the protocol between two hosts about a vault, HTTP over the cluster's mutual TLS. What one host may
+// do with another's vault the controller says, one part at a time. It must not know what chunks are made of.
+//
+//	POST /v1/vault/CHECKPOINT/GUEST/missing        digests → those to put
+//	PUT  /v1/vault/CHECKPOINT/GUEST/chunks/DIGEST
+//	GET  /v1/vault/CHECKPOINT/GUEST/chunks/DIGEST
+//	PUT  /v1/vault/CHECKPOINT/GUEST/manifest
+//	GET  /v1/vault/CHECKPOINT/GUEST/manifest
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// What is accepted at most from another host.
+const (
+	mostNames    = 1 << 20
+	mostChunk    = 2 << 20
+	mostManifest = 256 << 20
+	mostReason   = 4 << 10
+)
+
+// Limits of a connection about a vault.
+const (
+	vaultConnect = 5 * time.Second
+	vaultAnswer  = time.Minute // until an answer begins; a busy disk has to sync all chunks of a guest
+	vaultBody    = 2 * time.Minute
+	vaultIdle    = time.Minute
+)
+
+// vaultErrors are those that keep their meaning between hosts.
+var vaultErrors = map[int]error{
+	http.StatusInsufficientStorage: fleet.ErrNoRoom,
+	http.StatusNotFound:            fleet.ErrNotKept,
+	http.StatusGone:                fleet.ErrDamaged,
+}
+
+// serveVault lets other hosts reach this host's vault until ctx ends.
+func (a *Agent) serveVault(ctx context.Context) {
+	v := a.Vaults
+	if v.Own == nil || v.Listener == nil || v.Credentials == nil {
+		return
+	}
+	s := http.Server{
+		Handler: a.vaultRoutes(), ReadHeaderTimeout: vaultConnect, ReadTimeout: vaultBody, IdleTimeout: vaultIdle,
+		ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug),
+	}
+	context.AfterFunc(ctx, func() { _ = s.Close() }) // who saves tries again
+	if err := s.Serve(tls.NewListener(v.Listener, v.Credentials.Serving())); ctx.Err() == nil {
+		a.trouble("serving the vault to other hosts", err)
+	}
+}
+
+// vaultCall is one request of another host about a part.
+type vaultCall struct {
+	part  fleet.PartName
+	grant fleet.VaultGrant
+	r     *http.Request
+	body  io.Reader
+}
+
+func (a *Agent) vaultRoutes() http.Handler {
+	own, mux := a.Vaults.Own.Own(), http.NewServeMux()
+	add := func(pattern string, write bool, most int64, do func(vaultCall) ([]byte, error)) {
+		mux.HandleFunc(pattern, func(out http.ResponseWriter, r *http.Request) {
+			c := vaultCall{part: fleet.PartName{Checkpoint: fleet.CheckpointID(r.PathValue("checkpoint")), Guest: fleet.GuestID(r.PathValue("guest"))}, r: r}
+			host, err := a.Vaults.Credentials.Peer(*r.TLS)
+			if err != nil {
+				http.Error(out, err.Error(), http.StatusUnauthorized)
+				return
+			}
+			is := false
+			if c.grant, is = a.granted(host, c.part, write); !is {
+				http.Error(out, fmt.Sprintf("host %s has no order about %s of %s with the vault of %s", host, c.part.Guest, c.part.Checkpoint, a.Host), http.StatusForbidden)
+				return
+			}
+			c.body = http.MaxBytesReader(out, r.Body, most)
+			answer, err := do(c)
+			if err != nil {
+				http.Error(out, err.Error(), vaultStatus(err))
+				return
+			}
+			_, _ = out.Write(answer) // if it does not arrive, the other host asks again
+		})
+	}
+	const part = " /v1/vault/{checkpoint}/{guest}/"
+	add("POST"+part+"missing", true, mostNames, func(c vaultCall) ([]byte, error) {
+		var names []fleet.Digest
+		if err := json.NewDecoder(c.body).Decode(&names); err != nil {
+			return nil, fmt.Errorf("read the chunks' names: %w", err)
+		}
+		missing, err := own.Missing(c.r.Context(), c.part, names)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(missing)
+	})
+	add("PUT"+part+"chunks/{digest}", true, mostChunk, func(c vaultCall) ([]byte, error) {
+		packed, err := io.ReadAll(c.body)
+		if err != nil {
+			return nil, err
+		}
+		return nil, own.PutChunk(c.r.Context(), c.part, fleet.Digest(c.r.PathValue("digest")), packed)
+	})
+	add("PUT"+part+"manifest", true, mostManifest, func(c vaultCall) ([]byte, error) {
+		text, err := io.ReadAll(c.body)
+		if err != nil {
+			return nil, err
+		}
+		return nil, own.PutManifest(c.r.Context(), c.part, text)
+	})
+	add("GET"+part+"chunks/{digest}", false, 0, func(c vaultCall) ([]byte, error) {
+		return own.Chunk(c.r.Context(), c.part, fleet.Digest(c.r.PathValue("digest")))
+	})
+	add("GET"+part+"manifest", false, 0, func(c vaultCall) ([]byte, error) {
+		text, err := own.Manifest(c.r.Context(), c.part)
+		if sum := sha256.Sum256(text); err == nil && c.grant.Manifest != fleet.Digest("sha256-"+hex.EncodeToString(sum[:])) {
+			return nil, fmt.Errorf("%w: another manifest is here than was ordered", fleet.ErrDamaged)
+		}
+		return text, err
+	})
+	return mux
+}
+
+func vaultStatus(err error) int {
+	for status, is := range vaultErrors {
+		if errors.Is(err, is) {
+			return status
+		}
+	}
+	return http.StatusBadRequest
+}
+
+// vaultClient reaches another host's vault. It satisfies Chunks.
+type vaultClient struct {
+	host fleet.HostID
+	http *http.Client
+	end  *http.Transport
+}
+
+func newVaultClient(c *tls.Config, host fleet.HostID, address string) *vaultClient {
+	dial := net.Dialer{Timeout: vaultConnect}
+	end := &http.Transport{
+		TLSClientConfig: c, TLSHandshakeTimeout: vaultConnect, ResponseHeaderTimeout: vaultAnswer, IdleConnTimeout: vaultIdle, MaxIdleConnsPerHost: 8,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return dial.DialContext(ctx, network, address)
+		},
+	}
+	return &vaultClient{host: host, http: &http.Client{Transport: end, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, end: end}
+}
+
+func (v *vaultClient) close() { v.end.CloseIdleConnections() }
+
+// Missing satisfies Chunks.
+func (v *vaultClient) Missing(ctx context.Context, p fleet.PartName, of []fleet.Digest) (missing []fleet.Digest, err error) {
+	names, err := json.Marshal(of)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := v.ask(ctx, http.MethodPost, p, "missing", names)
+	if err == nil {
+		err = json.Unmarshal(answer, &missing)
+	}
+	return missing, err
+}
+
+// PutChunk satisfies Chunks.
+func (v *vaultClient) PutChunk(ctx context.Context, p fleet.PartName, d fleet.Digest, packed []byte) error {
+	_, err := v.ask(ctx, http.MethodPut, p, "chunks/"+url.PathEscape(string(d)), packed)
+	return err
+}
+
+// PutManifest satisfies Chunks.
+func (v *vaultClient) PutManifest(ctx context.Context, p fleet.PartName, text []byte) error {
+	_, err := v.ask(ctx, http.MethodPut, p, "manifest", text)
+	return err
+}
+
+// Manifest satisfies Chunks.
+func (v *vaultClient) Manifest(ctx context.Context, p fleet.PartName) ([]byte, error) {
+	return v.ask(ctx, http.MethodGet, p, "manifest", nil)
+}
+
+// Chunk satisfies Chunks.
+func (v *vaultClient) Chunk(ctx context.Context, p fleet.PartName, d fleet.Digest) ([]byte, error) {
+	return v.ask(ctx, http.MethodGet, p, "chunks/"+url.PathEscape(string(d)), nil)
+}
+
+func (v *vaultClient) ask(ctx context.Context, method string, p fleet.PartName, what string, body []byte) ([]byte, error) {
+	at := "https://vault/v1/vault/" + url.PathEscape(string(p.Checkpoint)) + "/" + url.PathEscape(string(p.Guest)) + "/" + what
+	r, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	got, err := v.http.Do(r)
+	if err != nil {
+		if why := (*url.Error)(nil); errors.As(err, &why) {
+			err = why.Err // the address in it means nothing to people
+		}
+		return nil, fmt.Errorf("asking host %s: %w", v.host, err)
+	}
+	defer got.Body.Close()
+	if got.StatusCode != http.StatusOK {
+		reason, _ := io.ReadAll(io.LimitReader(got.Body, mostReason))
+		said := strings.TrimSpace(string(reason))
+		if is := vaultErrors[got.StatusCode]; is != nil {
+			return nil, fmt.Errorf("%w: host %s: %s", is, v.host, said)
+		}
+		return nil, fmt.Errorf("host %s refuses: %s", v.host, said)
+	}
+	text, err := io.ReadAll(io.LimitReader(got.Body, mostManifest+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer of host %s: %w", v.host, err)
+	}
+	return text, nil
+}
