@@ -229,7 +229,7 @@ func (d *Driver) Close() error {
 func (d *Driver) Abilities() fleet.Abilities {
 	why := d.unable()
 	a := fleet.Abilities{
-		Live: true, Version: d.criu.Version, CPU: d.visible.Registers(), Processor: strings.Join(d.visible.Flags, " "),
+		Live: true, Checkpoint: true, Version: d.criu.Version, CPU: d.visible.Registers(), Processor: strings.Join(d.visible.Flags, " "),
 		PostCopy: why == "", NoPostCopy: why,
 	}
 	a.NoCheckpoint = d.unsavable()
