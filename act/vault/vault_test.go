@@ -427,7 +427,8 @@ func TestOneProcessAtATime(t *testing.T) {
 func TestBadNamesAreRefused(t *testing.T) {
 	s := opened(t, t.TempDir(), 0)
 	ctx := t.Context()
-	for _, p := range []Part{{"../x", "j1g0"}, {"j1c1", "../../etc"}, {"", "g"}, {"j1c1", ""}, {"a/b", "g"}, {".", "g"}} {
+	for _, names := range [][2]string{{"../x", "j1g0"}, {"j1c1", "../../etc"}, {"", "g"}, {"j1c1", ""}, {"a/b", "g"}, {".", "g"}} {
+		p := Part{Checkpoint: fleet.CheckpointID(names[0]), Guest: fleet.GuestID(names[1])}
 		_, manifest := s.Manifest(ctx, p)
 		_, missing := s.Missing(ctx, p, nil)
 		_, chunk := s.Chunk(ctx, p, "x")
