@@ -211,14 +211,38 @@ func names(notes map[string]string) string {
 	return strings.Join(slices.Sorted(maps.Keys(notes)), " ")
 }
 
-// spreadNotes has other controllers get a job's notes.
+// notesLimit bounds the wait for notes at most controllers: the job's guests are suspended meanwhile.
+const notesLimit = time.Second
+
+// spreadNotes has other controllers get a job's notes, and waits until most have them. In the end they get them with the next piece.
 func (s *spool) spreadNotes(job fleet.JobID) {
 	if s.copies == nil {
 		return
 	}
-	if st, err := s.stream(job, fleet.Stdout); err == nil { // else it is forgotten
+	st, err := s.stream(job, fleet.Stdout)
+	if err != nil {
+		return // it is forgotten
+	}
+	notes, err := notesIn(filepath.Dir(st.path))
+	if err != nil {
+		return
+	}
+	for began := time.Now(); time.Since(began) < notesLimit && !s.copies.told(st, names(notes)); time.Sleep(time.Millisecond) {
 		s.copies.bringUp(st)
 	}
+}
+
+// told reports whether most controllers have the notes beside a stream.
+func (c *copies) told(st *stream, notes string) bool {
+	others, need := c.most()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range others {
+		if o.Counts && c.of(st, o.Name).told == notes {
+			need--
+		}
+	}
+	return need <= 1
 }
 
 // safe is how much of a stream counts; the caller holds the lock.

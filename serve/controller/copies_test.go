@@ -189,3 +189,51 @@ func TestStash(t *testing.T) {
 		t.Fatal("one that leads keeps copies for another")
 	}
 }
+
+// TestNotesAreCopied: how much output there was at a checkpoint is at most controllers when its guests go on; who leads
+// next cuts off there.
+func TestNotesAreCopied(t *testing.T) {
+	a, err := identity.OpenAuthority(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs := []string{t.TempDir(), t.TempDir()}
+	one := startCopier(t, a, dirs[1], "")
+	c := leaderOf(t, a, dirs[0], 5, one, startCopier(t, a, t.TempDir(), ""))
+	jobs := map[fleet.JobID]fleet.Job{"j1": {ID: "j1"}}
+	if err := c.spool.open(jobs); err != nil {
+		t.Fatal(err)
+	}
+	const long = 20 * time.Second
+	spreading(t, c, 0, "before ", long)
+	cut := fleet.Checkpoint{ID: "j1c1", Job: "j1", Phase: fleet.Continuing}
+	if err := c.spool.followCheckpoints([]fleet.Checkpoint{cut}); err != nil {
+		t.Fatal(err)
+	}
+	if st, _ := c.spool.stream("j1", fleet.Stdout); !c.spool.copies.told(st, cutLengths(cut.ID)) {
+		t.Fatal("most controllers do not have the note")
+	}
+	spreading(t, c, 7, "after", long)
+	one.end()
+
+	next := leaderOf(t, a, dirs[1], 9, startCopier(t, a, dirs[0], ""))
+	if err := next.gather(t.Context(), jobs); err != nil {
+		t.Fatal(err)
+	}
+	jobs["j1"] = fleet.Job{ID: "j1", Incarnation: 1, From: cut.ID, State: fleet.JobStarting}
+	if err := next.spool.open(jobs); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dirs[1], "j1", fleet.Stdout))
+	if err != nil || string(text) != "before " {
+		t.Fatalf("%q, %v", text, err)
+	}
+	st, _ := next.spool.stream("j1", fleet.Stdout)
+	end, err := st.deliverOutput(t.Context(), wire.Place{Job: "j1", Stream: fleet.Stdout, Offset: 7, Incarnation: 1}, []byte("again"), false)
+	if err != nil || end != 12 {
+		t.Fatal(end, err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dirs[0], "j1", fleet.Stdout)); err != nil || string(text) != "before again" {
+		t.Fatalf("the other one has %q, %v", text, err)
+	}
+}
