@@ -53,3 +53,19 @@ func TestFilterOrder(t *testing.T) {
 		t.Errorf("the filter that forwards has priority %d, the queue's has %d", ForwardPriority, QueuePriority)
 	}
 }
+
+// A network that comes again has the same addresses, and nothing else of the first.
+func TestSubnetAgain(t *testing.T) {
+	seen := map[int]bool{}
+	for _, first := range []Subnet{0, 7, MaxSubnet} {
+		for s, n := first, 0; n < 64; s, n = s.Again(), n+1 {
+			if s.GuestAddr(3) != first.GuestAddr(3) || s.GuestMAC(3) != first.GuestMAC(3) || s.ShareAddr() != first.ShareAddr() || s.ShareMAC() != first.ShareMAC() {
+				t.Fatalf("%d has not the addresses of %d", s, first)
+			}
+			if seen[s.VNI()] || s.VNI() >= 1<<24 || s > MostSubnet || len(s.TapName(249)) > 15 {
+				t.Fatalf("%d has VNI %#x and the link %s", s, s.VNI(), s.TapName(249))
+			}
+			seen[s.VNI()] = true
+		}
+	}
+}

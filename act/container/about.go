@@ -107,7 +107,7 @@ func (a about) suits(r record, processor []string) error {
 	switch {
 	case apart != "":
 		return errors.New(apart)
-	case a.Index != r.Port.Index || a.Subnet != r.Port.Subnet:
+	case a.Subnet.GuestAddr(a.Index) != r.Port.Subnet.GuestAddr(r.Port.Index): // the network itself may be another one, see Subnet.Again
 		return fmt.Errorf("the checkpoint is of guest %d of network %d, whose addresses its connections have, and not of guest %d of network %d", a.Index, a.Subnet, r.Port.Index, r.Port.Subnet)
 	case a.Image != filepath.Base(r.Image):
 		return fmt.Errorf("the checkpoint is of a guest of image %s, and not of %s", a.Image, filepath.Base(r.Image))
