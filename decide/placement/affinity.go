@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"pagurus/decide/desired"
 	"pagurus/fleet"
@@ -62,6 +63,13 @@ func markJob(v *Survey, c AffinityView, j fleet.Job, gang []int, asks []Ask) {
 	for k, r := range rooms {
 		p.room[k] = r.Guests
 	}
+	var measured map[between]time.Duration
+	p.away = func(a, b int) time.Duration {
+		if measured == nil {
+			measured = v.latencies()
+		}
+		return measured[betweenSites(rooms[a].Site, rooms[b].Site)]
+	}
 	for i := range p.at {
 		p.at[i] = nowhere
 		if _, goes := slices.BinarySearch(gang, i); !goes {
@@ -88,6 +96,8 @@ type parting struct {
 	room    []int           // by site: for how many guests
 	at      []int           // by guest of the job: the site where it stays
 	traffic []fleet.Traffic // between the job's guests; nil: unknown
+
+	away func(a, b int) time.Duration // measured between two sites; nil: unknown
 }
 
 // part assigns a site to every guest of the job. If one site has room for the whole gang,
@@ -113,20 +123,39 @@ func (p parting) part() []int {
 	return byIndex
 }
 
-// few chooses sites for guests that do not fit into one: sites with guests of their job,
-// then those with most room.
+// few chooses sites for guests that do not fit into one: sites with guests of their job, then those with most room. The last
+// one, of those that have room for all who are left, is the nearest to the others.
 func (p parting) few(all []int) []int {
-	rest := func(k int) int { return min(count(p.at, k), 1) }
-	slices.SortStableFunc(all, func(a, b int) int {
-		return cmp.Or(cmp.Compare(rest(b), rest(a)), cmp.Compare(p.room[b], p.room[a]))
-	})
 	var out []int
-	for left := len(p.guests); len(all) > 0 && left > 0; all = all[1:] {
-		if room := p.room[all[0]]; room > 0 {
-			out, left = append(out, all[0]), left-room
+	for left := len(p.guests); len(all) > 0 && left > 0; {
+		k := slices.MinFunc(all, func(a, b int) int { // the first of equal ones
+			rest := cmp.Compare(min(count(p.at, b), 1), min(count(p.at, a), 1))
+			if p.room[a] >= left && p.room[b] >= left {
+				return cmp.Or(rest, cmp.Compare(p.farthest(a, out), p.farthest(b, out)), cmp.Compare(p.room[b], p.room[a]))
+			}
+			return cmp.Or(rest, cmp.Compare(p.room[b], p.room[a]))
+		})
+		all = slices.DeleteFunc(slices.Clone(all), func(a int) bool { return a == k })
+		if room := p.room[k]; room > 0 {
+			out, left = append(out, k), left-room
 		}
 	}
 	return out
+}
+
+// unmeasured is how far apart sites count between which nothing was measured.
+const unmeasured = time.Hour
+
+// farthest is how far a site is from the farthest of others.
+func (p parting) farthest(k int, others []int) (most time.Duration) {
+	for _, o := range others {
+		d := unmeasured
+		if p.away != nil {
+			d = cmp.Or(p.away(k, o), unmeasured)
+		}
+		most = max(most, d.Round(time.Millisecond)) // less is noise
+	}
+	return most
 }
 
 // fill assigns groups to sites: each to the site with most traffic to it of those with

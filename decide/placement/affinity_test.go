@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -186,6 +187,57 @@ func TestTrafficIsByGuests(t *testing.T) {
 }
 
 // BenchmarkPart places the largest job in sites that are each too small for it.
+// TestFewAreNear: of the sites that have room for the rest of a gang, it goes to the one nearest to where the others go; where nothing was
+// measured, to the one with most room, and never to more sites for it.
+func TestFewAreNear(t *testing.T) {
+	gang := func(n int, room ...int) parting {
+		p := parting{room: room, at: slices.Repeat([]int{nowhere}, n)}
+		for i := range n {
+			p.guests = append(p.guests, i)
+		}
+		return p
+	}
+	ms := time.Millisecond
+	for what, c := range map[string]struct {
+		p    parting
+		away map[[2]int]time.Duration
+		want []int
+	}{
+		"nothing measured":       {gang(6, 4, 3, 2), nil, []int{0, 1}},
+		"the third is near":      {gang(6, 4, 3, 2), map[[2]int]time.Duration{{0, 1}: 40 * ms, {0, 2}: 5 * ms}, []int{0, 2}},
+		"the third is too small": {gang(7, 4, 3, 2), map[[2]int]time.Duration{{0, 1}: 40 * ms, {0, 2}: 5 * ms}, []int{0, 1}},
+		"only one is measured":   {gang(6, 4, 3, 2), map[[2]int]time.Duration{{0, 2}: 90 * ms}, []int{0, 2}},
+		"noise":                  {gang(6, 4, 3, 2), map[[2]int]time.Duration{{0, 1}: 5*ms + 200*time.Microsecond, {0, 2}: 5 * ms}, []int{0, 1}},
+		"nearest to both":        {gang(9, 4, 3, 2, 2), map[[2]int]time.Duration{{0, 2}: 5 * ms, {1, 2}: 90 * ms, {0, 3}: 20 * ms, {1, 3}: 20 * ms}, []int{0, 1, 3}},
+	} {
+		c.p.away = func(a, b int) time.Duration { return max(c.away[[2]int{a, b}], c.away[[2]int{b, a}]) }
+		all := make([]int, len(c.p.room))
+		for k := range all {
+			all[k] = k
+		}
+		if got := c.p.few(all); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", what, got, c.want)
+		}
+	}
+}
+
+// TestLatencyOfSites: what any host of two sites measured counts, in whichever direction.
+func TestLatencyOfSites(t *testing.T) {
+	s := fleet.NewSnapshot()
+	host := func(id fleet.HostID, site string, paths map[fleet.HostID]fleet.Path) {
+		s.Hosts[id] = fleet.Host{ID: id, Facts: fleet.Facts{Site: site, WireGuard: &fleet.WireGuardFacts{Paths: paths}}}
+	}
+	ms := time.Millisecond
+	host("a1", "a", map[fleet.HostID]fleet.Path{"b1": {Latency: 20 * ms}, "c1": {}})
+	host("a2", "a", nil)
+	host("b1", "b", map[fleet.HostID]fleet.Path{"a2": {Latency: 12 * ms}, "gone": {Latency: ms}})
+	host("c1", "c", nil)
+	got := NewSurvey(s, LongestIdle{}).latencies()
+	if want := map[between]time.Duration{{"a", "b"}: 12 * ms}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 func BenchmarkPart(b *testing.B) {
 	n, traffic, _ := blocks([]int{63, 63, 62, 62})
 	slices.SortFunc(traffic, func(a, b fleet.Traffic) int { return int(b.Bytes) - int(a.Bytes) })

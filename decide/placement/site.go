@@ -220,6 +220,34 @@ func (v *Survey) sited(a Ask) (Choice, bool) {
 	return Choice{Host: e.host.ID, Kind: s.ask.Kind, Score: score, Reason: v.reason(s.why+"in site "+a.Affinity.Site+", "+a.Affinity.Why+"; ", e)}, true
 }
 
+// between are two sites, in order.
+type between [2]string
+
+func betweenSites(a, b string) between { return between{min(a, b), max(a, b)} }
+
+// latencies are the shortest round trips that hosts of two sites measured between each other. It looks at all hosts, and is asked
+// for jobs that fit into no site alone.
+func (v *Survey) latencies() map[between]time.Duration {
+	all := map[between]time.Duration{}
+	for i := range v.index.entries {
+		h := v.index.entries[i].host
+		if h == nil || h.Facts.WireGuard == nil || h.Facts.Site == "" {
+			continue
+		}
+		for to, path := range h.Facts.WireGuard.Paths {
+			site := v.at(to).host.Facts.Site
+			if path.Latency <= 0 || site == "" || site == h.Facts.Site {
+				continue
+			}
+			pair := betweenSites(h.Facts.Site, site)
+			if had := all[pair]; had == 0 || path.Latency < had {
+				all[pair] = path.Latency
+			}
+		}
+	}
+	return all
+}
+
 // PlaceAll chooses a host for each guest, considering earlier choices, and reserves it.
 // The second result is the index of the guest that found no room, which ends the search;
 // -1: none.
