@@ -213,6 +213,25 @@ func (r *Promises) InTurn(ctx context.Context, then func(), sides ...Arm) error 
 	return r.Rounds(ctx, r.Repeat, then, sides...)
 }
 
+// Within is InTurn for so long: where each round takes long, there are fewer of them, and two at least.
+func (r *Promises) Within(ctx context.Context, limit time.Duration, sides ...Arm) error {
+	const least = 2 // as Rounds has it
+	begun := time.Now()
+	if err := r.Rounds(ctx, least, nil, sides...); err != nil {
+		return err
+	}
+	took := time.Since(begun)
+	more := max(0, min(r.Repeat-least, int((limit-took)/max(took/least, 1))))
+	if more < r.Repeat-least {
+		more -= more % least
+		fmt.Printf("  %s: %d rounds in place of %d, so that it takes %s\n", r.Trial, least+more, r.Repeat, limit)
+	}
+	if more == 0 {
+		return nil
+	}
+	return r.Rounds(ctx, more, nil, sides...)
+}
+
 // Rounds measures arms in turn, as an experiment that ends with the first failure, at least
 // twice: once has no interval. Only whole rounds are kept, so that arms stay in step. After
 // each of them what is to be done then is done, and the record is kept.

@@ -62,6 +62,23 @@ func TestSidesTakeTurns(t *testing.T) {
 	}
 }
 
+// Where there is no time for all rounds there are two.
+func TestRoundsWithinATime(t *testing.T) {
+	for limit, want := range map[time.Duration]int{0: 2, time.Hour: 6} {
+		r := NewPromises(drive.Pagurus{}, 6)
+		r.Trial, r.File = "trial", filepath.Join(t.TempDir(), "bench.json")
+		arm := func(name string) Arm {
+			return Seconds(name, func(context.Context) (time.Duration, error) { return time.Second, nil })
+		}
+		if err := r.Within(t.Context(), limit, arm("a"), arm("b")); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Samples("a_s")) != want || len(r.Samples("b_s")) != want || r.Record.Runs[2*want-1].Round != want-1 {
+			t.Errorf("within %s: %+v", limit, r.Record.Runs)
+		}
+	}
+}
+
 func TestFiguresThatAreNotAsPromisedAreNamed(t *testing.T) {
 	r := NewPromises(drive.Pagurus{}, 2)
 	for i := range 2 {

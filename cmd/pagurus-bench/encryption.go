@@ -23,6 +23,9 @@ func labOf(e fleet.Encryption) []string {
 	return []string{"--hosts", strconv.Itoa(labHosts), "--" + fleet.EncryptionFlag, string(e)}
 }
 
+// encryptionLimit is how long it takes: each round makes two labs, and a busy machine takes minutes for that.
+const encryptionLimit = 9 * time.Minute
+
 // encryption compares labs with encryption and without: messages between two containers of two hosts, moves of a
 // guest of either kind, and the stall of a job whose container moves. Both ends, and all that they
 // run, share the CPUs of one machine, so where encryption takes CPUs of their own it costs less.
@@ -32,7 +35,7 @@ func (b *experiments) encryption(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := b.InTurn(ctx, nil, b.protected("encrypted", fleet.AutoEncryption), b.protected("plain", fleet.NoEncryption)); err != nil {
+	if err := b.Within(ctx, encryptionLimit, b.protected("encrypted", fleet.AutoEncryption), b.protected("plain", fleet.NoEncryption)); err != nil {
 		return err
 	}
 	var errs []error
