@@ -140,7 +140,7 @@ func parts(m machine) []string {
 	if m.tuned == nil {
 		return []string{"-smp", fmt.Sprint(m.cpus)}
 	}
-	return m.tuned.Args(m.tap + 1)
+	return m.tuned.Args(m.tap + 1 + len(m.files()))
 }
 
 // wholeMemory rounds up to whole MiB, as for all parts of a guest with a shape.
