@@ -67,7 +67,7 @@ real guests, and the real controller runs beside them.
 
 With --machines its hosts are machines instead, emulated by QEMU where there is no KVM:
 each has a Debian with its own kernel and systemd, on which the packages are installed.
-Machines can be switched off, cut off, suspended and more.`,
+Machines can be switched off, cut off, suspended and more; any host can be switched off.`,
 		Example: `  sudo pagurus lab up
   pagurus lab status
   sudo pagurus lab down

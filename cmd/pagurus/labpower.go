@@ -83,12 +83,50 @@ func (l lab) machineState(ctx context.Context, n int, running bool) string {
 	return "running"
 }
 
+// hostState says in a word how a host is.
+func (l lab) hostState(ctx context.Context, n int) string {
+	if l.Machines != nil {
+		_, ok := l.power(n).Running()
+		return l.machineState(ctx, n, ok)
+	}
+	if _, ok := l.agent(n).Running(); !ok {
+		return "off"
+	}
+	return "running"
+}
+
+// dropHost does to a namespace what a power cut does to a machine: nothing leaves it any more, not
+// even the end of a connection, and then nothing runs there.
+func (l lab) dropHost(ctx context.Context, n int) error {
+	if err := labnet.SetPort(n, false); err != nil {
+		return err
+	}
+	if err := l.agent(n).Stop(0); err != nil {
+		return err
+	}
+	return l.sweep(ctx, n)
+}
+
+// raiseHost ends dropHost, and returns when the whole lab works together.
+func (l lab) raiseHost(ctx context.Context, n int) error {
+	if err := labnet.SetPort(n, true); err != nil {
+		return err
+	}
+	if err := l.agent(n).Start(); err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, labUpLimit)
+	defer stop()
+	return l.awaitWhole(ctx)
+}
+
 // machineVerb is a command about one machine.
 type machineVerb struct {
 	use, short, example string
 	long                string
 	args                int // beside the host; the last may be missing if optional
 	optional            bool
+	anywhere            bool // also where hosts are namespaces
 	do                  func(ctx context.Context, l lab, n int, args []string) (says string, err error)
 	flags               func(*pflag.FlagSet)
 }
@@ -100,14 +138,21 @@ func machineCommands(std streams) []*cobra.Command {
 		flags.BoolVar(&control, controlFlag, false, "only its connection to the controller; of the controller's machine: everybody's")
 	}
 	all := []machineVerb{
-		{use: "power HOST off|on", short: "Cut a machine's power, or switch it on", args: 1,
-			long:    "A machine without power loses what it has not written to its disk. `lab power\nHOST on` starts it again, and returns when the machine can be asked.",
+		{use: "power HOST off|on", short: "Cut a host's power, or switch it on", args: 1, anywhere: true,
+			long: `A machine without power loses what it has not written to its disk. ` + "`lab power\nHOST on`" + ` starts it again, and returns when the machine can be asked.
+
+Where hosts are namespaces, the host's network is cut and all its processes are ended. It keeps
+what they have written.`,
 			example: "  sudo pagurus lab power host2 off\n  sudo pagurus lab power host2 on",
 			do: func(ctx context.Context, l lab, n int, args []string) (string, error) {
-				switch args[0] {
-				case "off":
+				switch {
+				case args[0] == "off" && l.Machines == nil:
+					return fmt.Sprintf("%s is off", hostName(n)), l.dropHost(ctx, n)
+				case args[0] == "off":
 					return fmt.Sprintf("%s is off", hostName(n)), l.power(n).Stop(0)
-				case "on":
+				case args[0] == "on" && l.Machines == nil:
+					return fmt.Sprintf("%s has started", hostName(n)), l.raiseHost(ctx, n)
+				case args[0] == "on":
 					return l.powerOn(ctx, n)
 				}
 				return "", fmt.Errorf("power is on or off, not %q", args[0])
@@ -171,7 +216,7 @@ func (v machineVerb) command(std streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if l.Machines == nil {
+			if l.Machines == nil && !v.anywhere {
 				return errors.New("the lab's hosts are not machines: `pagurus lab down`, then `pagurus lab up --" + machinesFlag + " 3`")
 			}
 			if os.Geteuid() != 0 {
@@ -188,8 +233,7 @@ func (v machineVerb) command(std streams) *cobra.Command {
 				return err
 			}
 			if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-				_, ok := l.power(n).Running()
-				return json.NewEncoder(std.out).Encode(map[string]any{"host": hostName(n), "state": l.machineState(ctx, n, ok), "says": says})
+				return json.NewEncoder(std.out).Encode(map[string]any{"host": hostName(n), "state": l.hostState(ctx, n), "says": says})
 			}
 			_, err = fmt.Fprintln(std.out, says)
 			return err

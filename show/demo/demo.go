@@ -1,6 +1,7 @@
 // Package demo shows the main job on real input: a lab of three hosts, and LAMMPS melting a
 // Lennard-Jones solid on four ranks in four guests. The melt runs once undisturbed, and then
-// again while guests move, in the same processes over the same connections. The demo types
+// again while guests move, in the same processes over the same connections. At last a host
+// loses its power during a melt, which goes on from a checkpoint. The demo types
 // the commands that a user would type, and reads only what the cluster reports. `make demo`
 // is its test. The tests here cover the comparison of logs, the waits' ends and the check
 // for a user's lab.
@@ -65,6 +66,19 @@ const (
 	endLimit = time.Minute
 )
 
+// lease is that of the lab's hosts: so long, and some seconds, is a host without power waited for.
+const lease = "15s"
+
+// act is a melt of the demo.
+type act struct {
+	kind    fleet.Kind
+	words   []string                                                   // that `pagurus run` is told beside what all are told
+	disturb func(ctx context.Context, job fleet.JobID, out *run) error // during the second melt
+}
+
+// onTwo leaves the third host to guests that move, and to checkpoints.
+var onTwo = []string{"--on", "host1,host2"}
+
 // errOver ends waits when the program has ended.
 var errOver = errors.New("the program has ended")
 
@@ -111,7 +125,7 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 	if err := NoLab(ctx, d.Pagurus); err != nil {
 		return err // a lab came up while the image was built
 	}
-	if err := d.call(ctx, "lab", "up", "--hosts", "3"); err != nil {
+	if err := d.call(ctx, "lab", "up", "--hosts", "3", "--lease", lease); err != nil {
 		return err // `lab up` has removed what it made
 	}
 	defer func() {
@@ -127,7 +141,7 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 func (d *Demo) show(ctx context.Context) error {
 	steps := d.Steps
 	d.say("A melt on 4 ranks in 4 guests on two hosts: once undisturbed, then again while guest 1\n   moves to host3 and host2 is drained.")
-	vm, err := d.melted(ctx, fleet.VM)
+	vm, err := d.melted(ctx, act{kind: fleet.VM, words: onTwo, disturb: d.move})
 	if err != nil {
 		return err
 	}
@@ -139,12 +153,19 @@ func (d *Demo) show(ctx context.Context) error {
 			return err
 		}
 		d.Steps = steps
-		container, err := d.melted(ctx, fleet.Container)
+		container, err := d.melted(ctx, act{kind: fleet.Container, words: onTwo, disturb: d.move})
 		if err != nil {
 			return err
 		}
 		d.say("Virtual machines and containers")
 		if err := beside(d.Out, vm, container); err != nil {
+			return err
+		}
+		d.say("In containers again. During the second melt host2 loses its power, and the job goes on from a checkpoint.")
+		if err := d.call(ctx, "undrain", "host2"); err != nil {
+			return err
+		}
+		if _, err := d.melted(ctx, act{kind: fleet.Container, words: append([]string{"--restarts", "1"}, onTwo...), disturb: d.cutPower}); err != nil {
 			return err
 		}
 	}
@@ -163,13 +184,13 @@ func cannot(s fleet.Snapshot, kind fleet.Kind) string {
 }
 
 // melted runs the melt in guests of one kind, as long as needed, and reports it.
-func (d *Demo) melted(ctx context.Context, kind fleet.Kind) (run, error) {
-	r, err := d.melt(ctx, kind)
+func (d *Demo) melted(ctx context.Context, a act) (run, error) {
+	r, err := d.melt(ctx, a)
 	if errors.Is(err, errShort) {
 		steps, took := d.enough()
 		d.say(fmt.Sprintf("The melt took %.1f s, too short to move guests under it: again with %d steps in place of %d.", took.Seconds(), steps, d.Steps))
 		d.Steps = steps
-		r, err = d.melt(ctx, kind)
+		r, err = d.melt(ctx, a)
 	}
 	if err != nil {
 		return run{}, err
@@ -191,10 +212,9 @@ func (d *Demo) melted(ctx context.Context, kind fleet.Kind) (run, error) {
 	return r, nil
 }
 
-// melt runs LAMMPS, moves guests during its second melt, and returns what the cluster
-// reports. If the first melt was too short for that, no guest moves and the error is
-// errShort.
-func (d *Demo) melt(ctx context.Context, kind fleet.Kind) (run, error) {
+// melt runs LAMMPS, disturbs its second melt, and returns what the cluster reports. If the first
+// melt was too short for that, nothing disturbs it and the error is errShort.
+func (d *Demo) melt(ctx context.Context, a act) (run, error) {
 	ctx, cancel := context.WithTimeout(ctx, jobLimit)
 	defer cancel()
 	for _, log := range []string{undisturbedLog, movedLog} { // earlier logs must not be mistaken for this run's
@@ -202,8 +222,8 @@ func (d *Demo) melt(ctx context.Context, kind fleet.Kind) (run, error) {
 			return run{}, err
 		}
 	}
-	args := []string{"run", "--kind", string(kind), "-n", "4", "--guests", "4", "--mem", "384M", "--image", "lammps", "--on", "host1,host2", "--trace",
-		"--", "lmp", "-in", "twice.melt", "-log", "none", "-var", "steps", fmt.Sprint(d.Steps)}
+	args := []string{"run", "--kind", string(a.kind), "-n", "4", "--guests", "4", "--mem", "384M", "--image", "lammps", "--trace"}
+	args = append(append(args, a.words...), "--", "lmp", "-in", "twice.melt", "-log", "none", "-var", "steps", fmt.Sprint(d.Steps))
 	before, err := d.Cluster.Snapshot(ctx)
 	if err != nil {
 		return run{}, err
@@ -220,7 +240,7 @@ func (d *Demo) melt(ctx context.Context, kind fleet.Kind) (run, error) {
 	watched := make(chan []fleet.Gap, 1)
 	if err == nil {
 		go func() { watched <- d.collectGaps(alive, job, &out) }()
-		err = d.followMelt(ctx, alive, job, &out)
+		err = d.followMelt(ctx, alive, job, a, &out)
 	}
 	if errors.Is(err, errShort) {
 		return run{}, errors.Join(<-over, err)
@@ -252,8 +272,8 @@ func (d *Demo) melt(ctx context.Context, kind fleet.Kind) (run, error) {
 	return out, nil
 }
 
-// followMelt waits for the first melt's end and moves guests during the second.
-func (d *Demo) followMelt(ctx, alive context.Context, job fleet.JobID, out *run) error {
+// followMelt waits for the first melt's end and disturbs the second.
+func (d *Demo) followMelt(ctx, alive context.Context, job fleet.JobID, a act, out *run) error {
 	if err := d.await(alive, "the melt to begin", func() bool { return d.steady(undisturbedLog) }); err != nil {
 		return err
 	}
@@ -269,7 +289,7 @@ func (d *Demo) followMelt(ctx, alive context.Context, job fleet.JobID, out *run)
 	if err := d.await(alive, "the second melt to begin", func() bool { return d.steady(movedLog) }); err != nil {
 		return err
 	}
-	return d.disturb(ctx, job)
+	return a.disturb(ctx, job, out)
 }
 
 // enough gives the steps for a melt that is long enough for moves, from the log of the first
@@ -283,8 +303,33 @@ func (d *Demo) enough() (steps int, took time.Duration) {
 	return lengthen(d.Steps, took), took
 }
 
-// disturb moves guests as an owner would.
-func (d *Demo) disturb(ctx context.Context, job fleet.JobID) error {
+// cutPower cuts the power of a host that has guests of the job, some steps after a checkpoint, and
+// returns when the job runs again.
+func (d *Demo) cutPower(ctx context.Context, job fleet.JobID, out *run) error {
+	if err := d.call(ctx, "checkpoint", string(job), "--wait"); err != nil {
+		return err
+	}
+	kept := d.printed(movedLog)
+	if err := d.await(ctx, "the melt to go on", func() bool { return d.printed(movedLog) > kept }); err != nil {
+		return err
+	}
+	if err := d.call(ctx, "lab", "power", "host2", "off"); err != nil {
+		return err
+	}
+	off := time.Now()
+	again := func() bool {
+		s, err := d.Cluster.Snapshot(ctx)
+		return err == nil && (s.Jobs[job].Incarnation > 0 && s.Jobs[job].State == fleet.JobRunning || s.Jobs[job].State == fleet.JobEnded)
+	}
+	if err := d.await(ctx, "the job to go on elsewhere", again); err != nil {
+		return err
+	}
+	out.without = time.Since(off)
+	return d.call(ctx, "explain", string(job))
+}
+
+// move moves guests as an owner would.
+func (d *Demo) move(ctx context.Context, job fleet.JobID, _ *run) error {
 	if err := d.call(ctx, "migrate", string(job)+"g1", "--to", "host3", "--wait"); err != nil {
 		return err
 	}
@@ -292,9 +337,12 @@ func (d *Demo) disturb(ctx context.Context, job fleet.JobID) error {
 }
 
 // steady reports whether a melt has printed some of its steps.
-func (d *Demo) steady(log string) bool {
+func (d *Demo) steady(log string) bool { return d.printed(log) > 2 }
+
+// printed is how many steps a melt has printed.
+func (d *Demo) printed(log string) int {
 	text, _ := d.read(log) // may not exist yet
-	return len(thermo(text)) > 2
+	return len(thermo(text))
 }
 
 func (d *Demo) await(ctx context.Context, what string, is func() bool) error {
@@ -333,7 +381,7 @@ func (d *Demo) collectGaps(ctx context.Context, job fleet.JobID, out *run) []fle
 			continue
 		}
 		out.noteHosts(s, job)
-		if s.Jobs[job].State == fleet.JobStopping || s.Jobs[job].State == fleet.JobEnded {
+		if j := s.Jobs[job]; j.State == fleet.JobStopping && !j.Requeue || j.State == fleet.JobEnded {
 			break
 		}
 		if turn%5 == 4 && s.Jobs[job].State == fleet.JobRunning {

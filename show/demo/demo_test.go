@@ -103,7 +103,7 @@ func TestNothingIsWaitedForOnceTheRunHasEnded(t *testing.T) {
 			binary, _ := typed(t, script)
 			d := Demo{Pagurus: binary, Out: io.Discard, Cluster: &idle{job: job}, dir: t.TempDir()}
 			begun := time.Now()
-			_, err := d.melt(t.Context(), fleet.VM)
+			_, err := d.melt(t.Context(), act{kind: fleet.VM})
 			if err == nil || !strings.Contains(err.Error(), cause) || !strings.Contains(err.Error(), says) || time.Since(begun) > time.Minute {
 				t.Errorf("a job %t, %s: after %s %v", job, script, time.Since(begun), err)
 			}

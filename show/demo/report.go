@@ -19,6 +19,7 @@ type run struct {
 	gaps               []fleet.Gap
 	from, until        time.Time     // of the undisturbed melt's steps
 	undisturbed, moved time.Duration // the steps' duration as LAMMPS reports it
+	without            time.Duration // from a host's loss of power until the job ran again
 	log                string        // of the undisturbed melt
 	steps              int
 	places             map[fleet.GuestID][]place
@@ -72,6 +73,12 @@ func report(w io.Writer, r run, same comparison) {
 		}
 		fmt.Fprintf(t, "%s\t%s\n", id, strings.Join(where, ", "))
 	}
+	if r.without > 0 {
+		t.Flush()
+		fmt.Fprintf(w, "\nThe job ran again %.1f s after the power was cut.\n", r.without.Seconds())
+		equal(w, same)
+		return
+	}
 	fmt.Fprintln(t, "\nGUEST\tFROM\tTO\tTOTAL TIME\tDOWNTIME\tSTALL\tSENT")
 	for _, m := range migrations(r) {
 		total := "under way"
@@ -91,6 +98,10 @@ func report(w io.Writer, r run, same comparison) {
 		beside = "; the longest gap of a rank undisturbed was " + millis(s)
 	}
 	fmt.Fprintf(w, "\nThe steps took %.1f s undisturbed and %.1f s with %d moves%s.\n", r.undisturbed.Seconds(), r.moved.Seconds(), len(migrations(r)), beside)
+	equal(w, same)
+}
+
+func equal(w io.Writer, same comparison) {
 	if same.Differs == "" {
 		fmt.Fprintf(w, "The results are equal: all %d lines of the two logs that are not timings, %d of them thermodynamic.\n", same.Lines, same.Thermo)
 	} else {
