@@ -265,12 +265,16 @@ func (st *stream) read(ctx context.Context, offset int64) (data []byte, ended bo
 	if err := st.findStored(); err != nil {
 		return nil, false, err
 	}
-	for offset == st.shown() && !st.over() && st.wait(ctx) {
+	// Who has read more saw what came after a checkpoint from which the job goes on: it comes again.
+	for offset >= st.shown() && !st.over() && st.wait(ctx) {
 	}
 	if st.gone {
 		return nil, true, nil
 	}
 	if offset > st.shown() {
+		if !st.over() {
+			return nil, false, nil
+		}
 		return nil, false, &wire.Error{Status: http.StatusRequestedRangeNotSatisfiable, Reason: fmt.Sprintf("there are only %d bytes so far: begin there", st.shown())}
 	}
 	if offset < st.shown() {
