@@ -19,7 +19,7 @@ type comparison struct {
 var (
 	// timings are the lines of a LAMMPS log with timings, which differ in every run, and
 	// with the log's name.
-	timings = regexp.MustCompile(`^(Loop time|Performance:|[0-9.]+% CPU use|Total wall time|MPI task timing|Section +\||-{10,}|` +
+	timings = regexp.MustCompile(`^(Loop time|Performance:|-?[0-9.]+% CPU use|Total wall time|MPI task timing|Section +\||-{10,}|` +
 		`(Pair|Bond|Neigh|Comm|Output|Modify|Other) +\||  generated|Per MPI rank memory|  using .* thread)|(create_atoms|read_data|create_bonds) CPU`)
 	numbers = regexp.MustCompile(`^ +[0-9]+( +-?[0-9.]+(e[-+]?[0-9]+)?)+ *$`)
 )
