@@ -287,7 +287,7 @@ func checkpointAndMove(r *trial) {
 	r.must("discard", r.hosts[1].Stop(r.ctx, r.id))
 	before = r.round(0, before)
 	folder, _ = r.saved(func() {})
-	before = r.moves(0, 1, "m3.x", before)
+	r.moves(0, 1, "m3.x", before)
 	r.must("end the moved one", r.hosts[1].Stop(r.ctx, r.id))
 	r.restored(folder, func() {})
 	restored := r.round(1, report{})
