@@ -374,7 +374,7 @@ func TestDamagedNumbers(t *testing.T) {
 		"many guests":     func(j *fleet.Job) { j.Spec.Guests, j.Spec.Ranks = 1<<50, 1<<19 },
 		"no ranks":        func(j *fleet.Job) { j.Spec.Ranks = 0 },
 		"many ranks":      func(j *fleet.Job) { j.Spec.Ranks = 1 << 50 },
-		"a far network":   func(j *fleet.Job) { j.Subnet = fleet.MaxSubnet + 1 },
+		"a far network":   func(j *fleet.Job) { j.Subnet = fleet.MostSubnet + 1 },
 		"nothing":         nil,
 	} {
 		j := job("j 7")

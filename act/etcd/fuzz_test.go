@@ -29,7 +29,7 @@ func FuzzRow(f *testing.F) {
 			c.Guests = append(c.Guests, g)
 		}
 		for _, j := range s.Jobs {
-			if c.Jobs = append(c.Jobs, j); j.Spec.Guests < 1 || j.Spec.Ranks < 1 || j.Subnet > fleet.MaxSubnet {
+			if c.Jobs = append(c.Jobs, j); j.Spec.Guests < 1 || j.Spec.Ranks < 1 || j.Subnet > fleet.MostSubnet {
 				t.Errorf("job %+v is sound", j)
 			}
 		}

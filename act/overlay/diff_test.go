@@ -124,7 +124,7 @@ func TestWantNonsense(t *testing.T) {
 		"host's address, v6": func(n *fleet.Network) { n.Endpoints[1].VTEP = "fd00::1" },
 		"index":              func(n *fleet.Network) { n.Ports[0].Index = 4711 },
 		"kind":               func(n *fleet.Network) { n.Ports[0].Kind = "teapot" },
-		"subnet":             func(n *fleet.Network) { n.Subnet = 40000 },
+		"subnet":             func(n *fleet.Network) { n.Subnet = fleet.MostSubnet + 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad, good := network("j1", 1, "a", "a", "b"), network("j2", 2, "a", "a", "b")

@@ -127,7 +127,7 @@ func TestOnlyOneKindOfAddress(t *testing.T) {
 	if s, err := Want(config("a", "198.18.0.1"), []fleet.Network{by(n)}); err == nil || len(s.Tunnel) > 0 {
 		t.Errorf("from outside, hosts inside are reached: %v, %v", s.Tunnel, err)
 	}
-	for _, address := range []string{"fe80::1", "fd00::1", "2001:db8::1%low0"} {
+	for _, address := range []string{"fe80::1", "2001:db8::1%low0", "::ffff:198.18.0.1"} {
 		if _, err := Open(config("a", address)); err == nil {
 			t.Errorf("tunnels end at %s", address)
 		}

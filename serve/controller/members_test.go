@@ -279,6 +279,7 @@ func TestRogueUser(t *testing.T) {
 	if _, err := host.Attach(r.ctx, wire.Hello{Host: "host7", Facts: facts}); err != nil {
 		t.Fatal(err)
 	}
+	r.until("the host's address to be known", func(s fleet.Snapshot) bool { return s.Hosts["host7"].Facts.Address == facts.Address })
 	a, err := ada.Ask(r.ctx, q)
 	if err != nil {
 		t.Fatal(err)
