@@ -253,7 +253,7 @@ func checkConfiguration(t *testing.T) {
 	if err != nil || bytes.Contains(unit, []byte("--listen")) {
 		t.Errorf("the unit says where the controller listens, which files could not change: %v", err)
 	}
-	if out := run(t, "../bin/pagurus", "config", "show", "--config", "controller.toml"); !regexp.MustCompile(`listen.*0\.0\.0\.0:7461`).MatchString(out) {
+	if out := run(t, "../bin/pagurus", "config", "show", "--config", "controller.toml"); !regexp.MustCompile(`controller\.listen +:7461`).MatchString(out) {
 		t.Errorf("without `pagurus cluster init` the controller listens as in %s", out)
 	}
 }
