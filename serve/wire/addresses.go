@@ -123,7 +123,7 @@ func (c *Client) untilOneLeads(ctx context.Context, request func() (*http.Respon
 			return r, nil
 		}
 		c.turn(err)
-		if c.addresses == nil || !c.addresses.several() || !errors.Is(err, ErrNoController) || time.Since(began) > failover {
+		if c.addresses == nil || !c.addresses.several() && !c.told(err) || !errors.Is(err, ErrNoController) || time.Since(began) > failover {
 			return nil, err
 		}
 		if rest(ctx, &pause); ctx.Err() != nil {
@@ -131,6 +131,10 @@ func (c *Client) untilOneLeads(ctx context.Context, request func() (*http.Respon
 		}
 	}
 }
+
+// told reports whether one that joins, and knows one address only, has been told by the controller there that another
+// one is about to lead.
+func (c *Client) told(err error) bool { return c.token != "" && errors.As(err, new(*Error)) }
 
 // rest waits before the next try, with jitter so that clients do not all reconnect at once.
 func rest(ctx context.Context, pause *time.Duration) {
