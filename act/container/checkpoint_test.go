@@ -87,10 +87,12 @@ func TestCheckpointMPI(t *testing.T) {
 			}
 			slices.Sort(stops)
 			t.Logf("the median of %d stops is %s: %s", len(stops), stops[len(stops)/2].Round(time.Millisecond), stops)
-			j.restart(folders)
+			j.restart(folders, 0)
 			time.Sleep(time.Second)
 			j.moved()
+			begun := time.Now()
 			wait()
+			t.Logf("it ended %s after it was told to", time.Since(begun).Round(time.Millisecond))
 			t.Logf("%v\n%s%s", o.exit, o.stdout, o.stderr)
 			if o.exit.Code != 0 || !strings.Contains(o.stdout, "OK") {
 				t.Errorf("the program did not end as it should")
@@ -113,8 +115,32 @@ func (j *job) ranksTalk() {
 	})
 }
 
-// restart ends all guests and restores each on the other host.
-func (j *job) restart(folders [guests]string) {
+// TestRestoredLate: guests that are resumed long after they were restored, one after the other, talk
+// at once, although their kernels have tried in vain to send meanwhile.
+func TestRestoredLate(t *testing.T) {
+	j := newJob(t, "openmpi", 2)
+	j.compile()
+	var o outcome
+	wait := testkit.Meanwhile(t, func() {
+		o = j.do(0, 3*time.Minute, fleet.Program{Args: []string{"./witness", "150", "16", "0", "moved"}, MPI: true, Ranks: 4, Trace: true}, "")
+	})
+	j.ranksTalk()
+	const late = 5 * time.Second
+	folders, _ := j.save()
+	j.moved()
+	j.restart(folders, late)
+	begun := time.Now()
+	wait()
+	took := time.Since(begun)
+	t.Logf("ended %s after they were resumed: %+v", took, o)
+	if o.exit.Code != 0 || !strings.Contains(o.stdout, "OK") || took > late {
+		t.Errorf("the program did not end as it should, in %s", took)
+	}
+}
+
+// restart ends all guests and restores each on the other host, where they wait before they are
+// resumed, one after the other.
+func (j *job) restart(folders [guests]string, late time.Duration) {
 	t := j.t
 	t.Helper()
 	ctx := t.Context()
@@ -136,7 +162,11 @@ func (j *job) restart(folders [guests]string) {
 		}
 		return err
 	})
-	j.all("resume", func(g int) error { return j.drivers[j.at[g]].Resume(ctx, j.tasks[g].Guest.ID) })
+	time.Sleep(late)
+	j.all("resume", func(g int) error {
+		time.Sleep(time.Duration(g) * late / 10)
+		return j.drivers[j.at[g]].Resume(ctx, j.tasks[g].Guest.ID)
+	})
 	t.Logf("restored after %s", time.Since(begun).Round(time.Millisecond))
 }
 
