@@ -39,7 +39,7 @@ help:
 	@sed -n 's/^## \([a-z0-9-]*\): /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name says; do printf 'make %-15s %s\n' "$$name" "$$says"; done
 
 # The pure and scenario rings: what decides, computes and shows, without the machine.
-PURE = ./fleet/... ./decide/... ./sim/... ./show/view ./bench/stats ./bench/noise ./bench/timeline ./internal/fault ./internal/note ./internal/pause
+PURE = ./fleet/... ./decide/... ./sim/... ./show/view ./bench/stats ./bench/noise ./bench/timeline
 
 ## pure: the pure and scenario rings only, with the race detector: seconds
 # Most of the time is linking. A sixth of that is tables for a debugger, which are left out. A program with
