@@ -28,6 +28,7 @@ type vaults struct {
 	flags    roles.Agent
 	store    *vault.Store
 	listener net.Listener
+	served   bool   // by the agent: it has credentials to show
 	trouble  string // why there is no store; empty: there is
 }
 
@@ -55,7 +56,7 @@ func (v *vaults) forAgent(client *wire.Client) agent.Vaults {
 	}
 	out.Own = vaultOf{v.store}
 	if v.listener != nil && out.Credentials != nil {
-		out.Listener = v.listener
+		out.Listener, v.served = v.listener, true
 	}
 	return out
 }
@@ -71,7 +72,7 @@ func (v *vaults) facts(sockets, own netip.Addr) *fleet.VaultFacts {
 		at = own
 	}
 	out := &fleet.VaultFacts{FreeBytes: u.Free, UsedBytes: u.Bytes}
-	if v.listener != nil {
+	if v.served {
 		out.Listen = netip.AddrPortFrom(at, uint16(v.listener.Addr().(*net.TCPAddr).Port)).String()
 	}
 	return out

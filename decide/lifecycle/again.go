@@ -86,6 +86,12 @@ func Restart(j fleet.Job, from fleet.CheckpointID, beginning bool, at time.Time)
 		}
 		asked.Cause, asked.Ended, asked.Restarted, asked.Elsewhere, asked.Avoid, asked.Unrestorable = "", time.Time{}, 0, 0, nil, nil
 		return nextIncarnation(asked, at), true
+	case fleet.JobPending:
+		if j.From == "" { // it begins at its beginning anyway
+			return j, false
+		}
+		asked.Unrestorable = nil
+		return nextIncarnation(asked, at), true
 	case fleet.JobSuspended:
 		asked.From = cmp.Or(from, j.From)
 		if beginning {

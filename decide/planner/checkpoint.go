@@ -94,13 +94,24 @@ func (d *draft) removeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 	if !ok {
 		return refuse(r, "there is no checkpoint %s; `pagurus checkpoint ls` lists them", orNone(r.Checkpoint))
 	}
-	if j := d.Jobs.At(c.Job); c.Phase == fleet.Kept && j.From == c.ID && (j.State == fleet.JobStarting || j.State == fleet.JobPending || j.State == fleet.JobSuspended) {
+	if j := d.Jobs.At(c.Job); c.Phase == fleet.Kept && goesOnFrom(j, c.ID) {
 		return refuse(r, "job %s is to go on from %s; `pagurus restart %s --from` another one, or `pagurus cancel %s`, comes first", j.ID, c.ID, j.ID, j.ID)
 	}
 	if next, changed := lifecycle.RemoveCheckpoint(c, fmt.Sprintf("removed by uid %d", r.By.UID), d.at); changed {
 		d.recordCheckpoint(next)
 	}
 	return fleet.Answer{Job: c.Job, Checkpoint: c.ID}, nil
+}
+
+// goesOnFrom reports whether a job is about to begin at a checkpoint.
+func goesOnFrom(j fleet.Job, c fleet.CheckpointID) bool {
+	switch j.State {
+	case fleet.JobStarting, fleet.JobPending, fleet.JobSuspended:
+		return j.From == c
+	case fleet.JobStopping:
+		return (j.Requeue || j.Suspending) && !j.FromBeginning && cmp.Or(j.RestartFrom, j.Newest) == c
+	}
+	return false
 }
 
 // restartJob begins a job again, from a checkpoint or its beginning.
@@ -272,6 +283,8 @@ func (d *draft) attendCheckpoint(id fleet.CheckpointID) {
 	switch guests := d.guestsOf(j); {
 	case c.Phase.Traits().Forward && !alive:
 		c, changed = lifecycle.RemoveCheckpoint(c, fmt.Sprintf("job %s did not run any more", c.Job), d.at)
+	case c.Phase.Traits().Holds && c.Phase.Traits().Forward && d.wanted(c):
+		c, changed = lifecycle.RemoveCheckpoint(c, "a host with a guest of it is needed by its owner, or shows signs of failing", d.at)
 	case c.Phase == fleet.Due && lifecycle.Cuttable(j, guests):
 		parts, reason := d.vaults(j, guests)
 		if reason != "" {
@@ -295,6 +308,14 @@ func (d *draft) attendCheckpoint(id fleet.CheckpointID) {
 	if changed {
 		d.recordCheckpoint(c)
 	}
+}
+
+// wanted reports whether guests of a checkpoint have to leave a host at once. Their copies would wait until all is saved.
+func (d *draft) wanted(c fleet.Checkpoint) bool {
+	return slices.ContainsFunc(c.Guests, func(p fleet.CheckpointPart) bool {
+		h := d.Hosts.At(p.Host)
+		return h.ForOwner || h.ForHealth
+	})
 }
 
 // hostsOf are the hosts that have to do with a checkpoint, sorted.
@@ -341,6 +362,9 @@ func (d *draft) vaults(j fleet.Job, guests []fleet.Guest) ([]fleet.CheckpointPar
 		best, rank := fleet.HostID(""), vaultRank{}
 		for _, id := range all {
 			h := d.Hosts.At(id)
+			if id != g.Home && h.Facts.Vault.Listen == "" { // others do not reach it
+				continue
+			}
 			is := vaultRank{own: id == g.Home, beside: homes[id], leaves: h.State != fleet.HostUp || h.ForOwner || h.ForHealth, fresh: before[g.ID] != id, free: free[id]}
 			if free[id] >= g.Need.MemoryBytes && (best == "" || is.compare(rank) < 0) {
 				best, rank = id, is

@@ -415,6 +415,68 @@ func TestVaultAway(t *testing.T) {
 	}
 }
 
+// Who does not want to wait for a vault begins without it, as the job says.
+func TestRestartWithoutItsVault(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3")
+	j := w.running(1, nil)
+	id := w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j}).Checkpoint
+	w.answerAll()
+	w.cut(w.s.Checkpoints[id].Guests[0].Vault)
+	w.tick(30 * time.Second)
+	w.must(fleet.Request{Verb: fleet.Restart, Job: j, Checkpoint: id})
+	if _, err := w.ask(fleet.Request{Verb: fleet.RemoveCheckpoint, Checkpoint: id}); err == nil {
+		t.Error("what a stopping job is to begin from was removed")
+	}
+	w.answerAll()
+	w.tick(2 * awaitVaults)
+	if is := w.s.Jobs[j]; is.State != fleet.JobPending || is.From != id {
+		t.Fatalf("%s from %q", is.State, is.From)
+	}
+	w.must(fleet.Request{Verb: fleet.Restart, Job: j, Beginning: true})
+	w.answerAll()
+	if is := w.s.Jobs[j]; is.State != fleet.JobRunning || is.From != "" {
+		t.Errorf("%s from %q", is.State, is.From)
+	}
+}
+
+// Guests that have to leave their host at once do not wait until a checkpoint is saved.
+func TestOwnerDoesNotWaitForACheckpoint(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3")
+	j := w.running(1, nil)
+	id := w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j}).Checkpoint
+	for w.s.Checkpoints[id].Phase != fleet.Saving {
+		w.answer(slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Checkpoint != "" }))
+	}
+	home := w.s.Guests[desired.GuestID(j, 0)].Home
+	h := w.s.Hosts[home]
+	h.ForOwner = true
+	w.s.Hosts[home] = h
+	w.tick(2 * time.Second)
+	if c := w.s.Checkpoints[id]; c.Phase.Traits().Forward || !strings.Contains(c.Cause, "needed by its owner") {
+		t.Errorf("it is %s: %s", c.Phase, c.Cause)
+	}
+}
+
+// A vault that other hosts do not reach is for the guests of its own host alone.
+func TestVaultThatNobodyReaches(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3")
+	j := w.running(1, nil)
+	home := w.s.Guests[desired.GuestID(j, 0)].Home
+	var reached fleet.HostID
+	for id, h := range w.s.Hosts {
+		if v := *h.Facts.Vault; id != home && reached == "" {
+			reached, h.Facts.Vault = id, &v
+		} else {
+			v.Listen, h.Facts.Vault = "", &v
+		}
+		w.s.Hosts[id] = h
+	}
+	id := w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j}).Checkpoint
+	if at := w.s.Checkpoints[id].Guests[0].Vault; at != reached {
+		t.Errorf("it is kept on %s, and %s can be reached", at, reached)
+	}
+}
+
 // Where no vault is, or a host cannot, the answer says so.
 func TestNoCheckpoint(t *testing.T) {
 	w := newWorld(t, "host1", "host2")
@@ -427,7 +489,7 @@ func TestNoCheckpoint(t *testing.T) {
 		}
 	}
 	for id, h := range w.s.Hosts {
-		h.Facts.Vault = &fleet.VaultFacts{FreeBytes: 1 << 20}
+		h.Facts.Vault = &fleet.VaultFacts{FreeBytes: 1 << 20, Listen: "198.18.0.1:7"}
 		w.s.Hosts[id] = h
 	}
 	refused("no host that is heard has a vault with 512 MiB free")

@@ -122,6 +122,9 @@ func (a *Agent) save(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	}
 	if s.Saved == nil {
 		saved, err := d.Saved(ctx, w.slot.guest)
+		if errors.Is(err, ErrUnsure) { // the next try, or the next agent, goes on
+			return fleet.Report{}, err
+		}
 		if err != nil {
 			return fleet.Report{}, a.giveUp(w, fmt.Errorf("writing guest %s for %s: %w", w.slot.guest, s.Checkpoint, err))
 		}
@@ -184,11 +187,15 @@ func (a *Agent) restore(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	a.deliver(w) // the guest may have left by the same port before
 	folder := filepath.Join(a.stagingOf(w.slot.guest), restoredFolder)
 	if err := makeFolder(folder); err != nil {
-		return fleet.Report{}, fmt.Errorf("making guest %s from %s: %w", w.slot.guest, w.task.Order.Checkpoint, err)
+		return fleet.Report{}, vague{fmt.Errorf("making guest %s from %s: %w", w.slot.guest, w.task.Order.Checkpoint, err)}
 	}
 	defer func() { _ = os.RemoveAll(a.stagingOf(w.slot.guest)) }() // the next one makes it anew
 	if err := a.withdraw(ctx, w, folder); err != nil {
-		return fleet.Report{}, fmt.Errorf("%s: %w", a.Host, err)
+		err = fmt.Errorf("%s: %w", a.Host, err)
+		if !errors.Is(err, fleet.ErrDamaged) && !errors.Is(err, fleet.ErrNotKept) {
+			err = vague{err} // the checkpoint may be whole: it is tried again, here or elsewhere
+		}
+		return fleet.Report{}, err
 	}
 	if err := d.Restore(ctx, a.lay(w.task), folder); err != nil {
 		return fleet.Report{}, fmt.Errorf("%s: making guest %s from %s: %w", a.Host, w.slot.guest, w.task.Order.Checkpoint, err)

@@ -301,7 +301,8 @@ func (a *Agent) copy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if found := a.obstacles(ctx, w.slot.guest, w.driver); len(found) > 0 {
 		return fleet.Report{}, fmt.Errorf("copy guest %s: it cannot be moved: %s", w.slot.guest, strings.Join(found, "; "))
 	}
-	if err := a.resumeSuspended(ctx, w); err != nil {
+	// No copy begins while a checkpoint is under way: what is left here of one is stale.
+	if err := errors.Join(a.abandonStaged(ctx, w), a.resumeSuspended(ctx, w)); err != nil {
 		return fleet.Report{}, err
 	}
 	a.setProgress(w, &fleet.Progress{})

@@ -25,8 +25,8 @@ func (a *app) checkpointNoun() Noun {
 	cmd := &cobra.Command{
 		Use: "checkpoint [JOB]", Aliases: []string{"checkpoints"}, Short: "Keep the state of a running job, to go on from it",
 		Long: `Checkpoint keeps the state of all guests of a running job as at one moment, in the
-vaults of other hosts. The guests are suspended for some milliseconds; writing and
-storing goes on while they run. The job can begin again from there: by itself when it
+vaults of other hosts. The guests are suspended for a fraction of a second, longer on
+busy hosts; writing and storing goes on while they run. The job can begin again from there: by itself when it
 loses a host (run --` + fleet.RestartsFlag + `), or with ` + "`pagurus restart`" + `. What you ask for stays until you
 remove it. ` + "`pagurus run --checkpoint`" + ` has checkpoints made by themselves.
 
