@@ -149,3 +149,29 @@ func TestAgree(t *testing.T) {
 		d.guests.Watches.Wait()
 	}
 }
+
+// A module that is loaded later than the agent starts, as while a machine boots, is noticed.
+func TestDeviceThatComesLater(t *testing.T) {
+	device := filepath.Join(t.TempDir(), "kvm")
+	d, done := &Driver{}, make(chan struct{})
+	go d.onceThere(t.Context(), device, time.Millisecond, func() { close(done) })
+	select {
+	case <-done:
+		t.Fatal("it is not there yet")
+	case <-time.After(20 * time.Millisecond):
+	}
+	if err := os.WriteFile(device, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, 20*time.Second, "the device is noticed", func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	d.onceThere(ctx, filepath.Join(t.TempDir(), "none"), time.Hour, func() { t.Error("there is none") })
+}

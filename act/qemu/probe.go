@@ -39,11 +39,14 @@ type remembered struct {
 // kvmDevice is that of hardware virtualization.
 const kvmDevice = "/dev/kvm"
 
+// noDevice is what deviceAccess says of a device that is not there.
+const noDevice = "none"
+
 // deviceAccess says what a device file is and who may open it.
 func deviceAccess(path string) string {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return "none"
+		return noDevice
 	}
 	return fmt.Sprintf("%o %d:%d %x", st.Mode, st.Uid, st.Gid, st.Rdev)
 }

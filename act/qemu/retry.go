@@ -12,6 +12,9 @@ import (
 // since a trial takes a CPU.
 var retryPauses = []time.Duration{2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 32 * time.Minute, time.Hour}
 
+// deviceEvery is how often it is looked for the device of hardware virtualization, where there is none.
+const deviceEvery = 10 * time.Second
+
 // emptyEvery is how often a driver that may change its accelerator looks whether guests
 // are here.
 const emptyEvery = 10 * time.Second
@@ -53,7 +56,8 @@ func (d *Driver) agree() error {
 			better = &found
 		}
 	}
-	if better == nil && !found.unsure {
+	late := found.Accelerator == Emulation && deviceAccess(kvmDevice) == noDevice
+	if better == nil && !found.unsure && !late {
 		return nil
 	}
 	return d.guests.Go(func() {}, func() {
@@ -61,15 +65,28 @@ func (d *Driver) agree() error {
 			d.change(d.life, *better, emptyEvery)
 			return
 		}
-		d.tryAgain()
+		if late {
+			d.onceThere(d.life, kvmDevice, deviceEvery, func() { d.tryWith(d.life, append([]time.Duration{0}, retryPauses...), emptyEvery, d.longTrial) })
+			return
+		}
+		d.tryWith(d.life, retryPauses, emptyEvery, d.longTrial)
 	})
 }
 
-// tryAgain tries hardware virtualization after each pause until it answers.
-func (d *Driver) tryAgain() {
-	d.tryWith(d.life, retryPauses, emptyEvery, func() acceleratorTrial { return d.trial([]time.Duration{coldLimit}) })
+// onceThere does something when a device is there. While a machine boots its modules are loaded beside the agent's start, and
+// an administrator may load one at any time.
+func (d *Driver) onceThere(ctx context.Context, device string, every time.Duration, do func()) {
+	for deviceAccess(device) == noDevice {
+		if pause.For(ctx, every) != nil {
+			return
+		}
+	}
+	do()
 }
 
+func (d *Driver) longTrial() acceleratorTrial { return d.trial([]time.Duration{coldLimit}) }
+
+// tryWith tries hardware virtualization after each pause until it answers.
 func (d *Driver) tryWith(ctx context.Context, pauses []time.Duration, every time.Duration, trial func() acceleratorTrial) {
 	for _, wait := range pauses {
 		if pause.For(ctx, wait) != nil {
