@@ -136,7 +136,7 @@ func (o *outside) connect(r *tcp.ForwarderRequest) {
 		o.answerTCP(near)
 		return
 	}
-	o.join(near, far)
+	o.join(nearEnd{near, end}, farEnd{far.(*net.TCPConn)}) // of TCP
 }
 
 // call calls an address for a guest, if guests may reach it.
@@ -148,25 +148,49 @@ func (o *outside) call(network string, to netip.AddrPort) (net.Conn, error) {
 	return d.Dial(network, to.String())
 }
 
-// halfCloser is a connection of which one direction can end first.
-type halfCloser interface {
+// joined is an end of a connection that is passed on.
+type joined interface {
 	net.Conn
 	CloseWrite() error
+	// reset ends it so that the other side does not take what it has for all.
+	reset()
+}
+
+// nearEnd is the guest's.
+type nearEnd struct {
+	*gonet.TCPConn
+	end tcpip.Endpoint
+}
+
+func (n nearEnd) reset() {
+	n.end.Abort()
+	_ = n.Close()
+}
+
+// farEnd is the one outside.
+type farEnd struct{ *net.TCPConn }
+
+func (f farEnd) reset() {
+	_ = f.SetLinger(0)
+	_ = f.Close()
 }
 
 // join passes bytes in both directions until both have ended.
-func (o *outside) join(near halfCloser, other net.Conn) {
-	far := other.(halfCloser) // of TCP
+func (o *outside) join(near, far joined) {
 	var both sync.WaitGroup
-	both.Go(func() { o.pass(far, near) })
-	both.Go(func() { o.pass(near, far) })
+	var half atomic.Bool // one direction has ended
+	both.Go(func() { o.pass(far, near, &half) })
+	both.Go(func() { o.pass(near, far, &half) })
 	both.Wait()
 }
 
-// pass passes bytes from one connection to another. When the first ends, the other's direction ends. After an error both are over.
-func (o *outside) pass(to, from halfCloser) {
+// pass passes bytes from one connection to another. When the first ends, the other's direction ends. An error ends both.
+func (o *outside) pass(to, from joined, half *atomic.Bool) {
 	b := make([]byte, copyBytes)
 	for {
+		if half.Load() {
+			_ = from.SetReadDeadline(time.Now().Add(halfClosed))
+		}
 		n, err := from.Read(b)
 		if n > 0 {
 			_ = o.bytes.WaitN(context.Background(), n) // a burst holds more than a buffer
@@ -175,11 +199,13 @@ func (o *outside) pass(to, from halfCloser) {
 			}
 		}
 		if errors.Is(err, io.EOF) && to.CloseWrite() == nil {
+			half.Store(true)
 			_ = to.SetReadDeadline(time.Now().Add(halfClosed))
 			return
 		}
 		if err != nil {
-			_, _ = to.Close(), from.Close()
+			to.reset()
+			from.reset()
 			return
 		}
 	}

@@ -11,9 +11,9 @@ import (
 
 // private are the networks that guests never reach, whatever the host's routes say (RFC 6890, and those of the IANA's registries
 // for special purposes): those of offices and homes, of providers inside, of the machine itself, of one link with the metadata of
-// clouds, of labs, and multicast.
+// clouds, of labs, and multicast. 168.63.129.16 is the agent of Azure's hosts, which has a public address.
 var private = networks("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
-	"192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4")
+	"168.63.129.16/32", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4")
 
 // Of IPv6 only this is the Internet, without what leads to IPv4.
 var (

@@ -12,7 +12,7 @@ import (
 func TestPublic(t *testing.T) {
 	for text, want := range map[string]bool{
 		"1.1.1.1": true, "203.0.113.7": true, "192.0.1.1": true, "11.0.0.1": true, "172.32.0.1": true, "100.128.0.1": true, "2606:4700::1": true,
-		"10.0.0.1": false, "10.128.0.1": false, "172.16.0.1": false, "172.31.255.255": false, "192.168.1.1": false, "169.254.169.254": false,
+		"10.0.0.1": false, "10.128.0.1": false, "172.16.0.1": false, "172.31.255.255": false, "192.168.1.1": false, "169.254.169.254": false, "168.63.129.16": false,
 		"100.64.0.1": false, "100.127.255.255": false, "127.0.0.1": false, "0.0.0.0": false, "224.0.0.251": false, "239.1.1.1": false,
 		"255.255.255.255": false, "240.0.0.1": false, "198.18.0.1": false, "192.0.0.8": false,
 		"::1": false, "fc00::1": false, "fd12::1": false, "fe80::1": false, "ff02::1": false, "::ffff:10.0.0.1": false, "::ffff:1.1.1.1": true,

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"pagurus/act/audit"
 	"pagurus/act/etcd"
@@ -91,7 +92,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 		go h.watch(ctx)
 		go mirror(ctx, images, h, log)
 	}
-	return serve(ctx, stop, parts{f, store, c, serving})
+	return serve(ctx, stop, parts{f, store, c, serving, config.Alive})
 }
 
 // parts are what runs together.
@@ -100,6 +101,21 @@ type parts struct {
 	store   *etcd.Store
 	c       *controller.Controller
 	serving wire.ServeConfig
+	alive   func() // tells the service manager
+}
+
+// livesUntilItLeads tells the service manager that this controller lives. When it leads, its main loop says that.
+func (p parts) livesUntilItLeads(ctx context.Context) {
+	for {
+		p.alive()
+		select {
+		case <-p.c.Ready():
+			return
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // serve runs a controller's parts until ctx or one of them ends.
@@ -117,6 +133,7 @@ func serve(ctx context.Context, stop func(), p parts) error {
 	if p.store.Several() { // it answers already, by passing requests on
 		begins(false)
 		ready = nil
+		go p.livesUntilItLeads(ctx)
 	}
 	var err error
 	select {

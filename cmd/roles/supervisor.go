@@ -3,6 +3,7 @@ package roles
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -16,6 +17,7 @@ import (
 type Supervisor struct {
 	log   *slog.Logger
 	every time.Duration // 0: it does not watch
+	mu    sync.Mutex
 	ready bool
 	last  time.Time
 }
@@ -35,9 +37,10 @@ func NewSupervisor(ctx context.Context, log *slog.Logger) *Supervisor {
 	return s
 }
 
-// Alive says that the program is ready and, from then on, that it lives. Only one goroutine
-// may call it at a time.
+// Alive says that the program is ready and, from then on, that it lives.
 func (s *Supervisor) Alive() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
 	switch {
 	case !s.ready:

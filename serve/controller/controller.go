@@ -151,7 +151,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		return fmt.Errorf("loading the cluster: %w", err)
 	}
 	snap.LedSince = now()
-	if err := c.gather(ctx, snap.Jobs); err != nil {
+	if err := c.gatherWhile(ctx, lost, snap.Jobs); err != nil {
 		return err
 	}
 	if err := c.spool.open(snap.Jobs); err != nil {

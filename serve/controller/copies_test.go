@@ -213,7 +213,22 @@ func TestNotesAreCopied(t *testing.T) {
 	if st, _ := c.spool.stream("j1", fleet.Stdout); !c.spool.copies.told(st, cutLengths(cut.ID)) {
 		t.Fatal("most controllers do not have the note")
 	}
+	// Notes of checkpoints that are no more go everywhere, so that they do not become too many to be sent.
+	other := fleet.Checkpoint{ID: "j1c2", Job: "j1", Phase: fleet.Continuing}
+	if err := c.spool.followCheckpoints([]fleet.Checkpoint{cut, other}); err != nil {
+		t.Fatal(err)
+	}
+	other.Phase = fleet.Removed
+	if err := c.spool.followCheckpoints([]fleet.Checkpoint{cut, other}); err != nil {
+		t.Fatal(err)
+	}
 	spreading(t, c, 7, "after", long)
+	if _, err := os.Stat(filepath.Join(dirs[1], "j1", cutLengths(other.ID))); err == nil {
+		t.Error("another controller keeps the note of a checkpoint that is no more")
+	}
+	if _, err := os.Stat(filepath.Join(dirs[1], "j1", cutLengths(cut.ID))); err != nil {
+		t.Error(err)
+	}
 	one.end()
 
 	next := leaderOf(t, a, dirs[1], 9, startCopier(t, a, dirs[0], ""))

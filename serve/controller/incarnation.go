@@ -72,6 +72,9 @@ func (s *spool) beginIncarnation(job fleet.JobID, incarnation int, from fleet.Ch
 				return err
 			}
 			st.incarnation, st.base, st.taken, st.begins = incarnation, b.At[name], 0, string(text)
+			if st.copies != nil {
+				st.copies.forget(st) // what others have is of an earlier one
+			}
 			st.changed()
 		}
 		st.mu.Unlock()

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -136,6 +137,11 @@ func (s *stash) KeepPiece(term int64, at wire.Place, p wire.Piece) (int64, error
 	if err := s.enter(term); err != nil {
 		return 0, err
 	}
+	if p.Notes != nil && jobForm.MatchString(string(at.Job)) { // all that there are; nil: they are not known
+		if err := dropNotes(filepath.Join(s.dir, string(at.Job)), p.Notes); err != nil {
+			return 0, err
+		}
+	}
 	return s.keepPiece(at, p)
 }
 
@@ -221,6 +227,17 @@ func notesIn(folder string) (map[string]string, error) {
 	return out, nil
 }
 
+// dropNotes removes those of checkpoints that are no more.
+func dropNotes(folder string, but map[string]string) error {
+	have, err := notesIn(folder)
+	for name := range have {
+		if _, stays := but[name]; !stays {
+			err = errors.Join(err, os.Remove(filepath.Join(folder, name)))
+		}
+	}
+	return err
+}
+
 // keepNotes keeps those that are not there.
 func keepNotes(folder string, notes map[string]string) error {
 	for name, text := range notes {
@@ -303,4 +320,22 @@ func (b Between) Images() ([]fleet.Image, error) { return b.images.List() }
 // ImageFile gives the path of a file of an image.
 func (b Between) ImageFile(d fleet.Digest, file string) (string, error) {
 	return filepath.Join(b.images.Folder(d), file), nil
+}
+
+// gatherWhile takes what other controllers have of the output, as long as this one leads.
+func (c *Controller) gatherWhile(ctx context.Context, lost <-chan struct{}, jobs map[fleet.JobID]fleet.Job) error {
+	whileLeading, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-lost:
+			stop()
+		case <-whileLeading.Done():
+		}
+	}()
+	err := c.gather(whileLeading, jobs)
+	if err != nil && c.Others != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return err
 }

@@ -119,7 +119,7 @@ func (s *server) keepPiece(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	notes := map[string]string{}
+	var notes map[string]string
 	if text := r.Header.Get(notesHeader); text != "" {
 		if err := json.Unmarshal([]byte(text), &notes); err != nil {
 			return &Error{http.StatusBadRequest, "the notes cannot be understood: " + err.Error()}

@@ -71,6 +71,9 @@ func (s *server) admitHead(ctx context.Context, j Joining, joined *Joined) (err 
 	if host, port, err := net.SplitHostPort(j.Peer); err != nil || host == "" || port == "" {
 		return &Error{http.StatusBadRequest, fmt.Sprintf("%q is not an address at which other controllers reach this one: write ADDRESS:PORT", j.Peer)}
 	}
+	if fleet.HostID(j.Controller).Refused() != "" {
+		return &Error{http.StatusBadRequest, fmt.Sprintf("%q cannot be the name of a controller: give letters, digits, dots and hyphens with --peer-name", j.Controller)}
+	}
 	joined.Store, err = s.Heads.Admit(ctx, j.Controller, j.Peer)
 	return err
 }

@@ -67,11 +67,14 @@ func (s *server) passes(next http.Handler) http.Handler {
 		ResponseHeaderTimeout: answerLimit, DialContext: (&net.Dialer{Timeout: connectLimit, KeepAliveConfig: lostAfter, Control: unheard}).DialContext,
 	}
 	type to struct{}
+	type who struct{}
 	proxy := &httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1, ErrorLog: nil,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			address, _ := p.In.Context().Value(to{}).(string)
 			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "https", address, address
+			caller, _ := p.In.Context().Value(who{}).(string)
+			p.Out.Header.Set(passedHeader, caller) // here, since the caller's Connection may name headers to be left out
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			s.answer(w, r, func(http.ResponseWriter, *http.Request) error {
@@ -96,15 +99,15 @@ func (s *server) passes(next http.Handler) http.Handler {
 		case said != "" || address == "": // never passed on twice
 			s.answer(w, r, func(http.ResponseWriter, *http.Request) error { return nobodyLeads })
 		default:
-			who, err := json.Marshal(s.callerOf(r))
+			caller, err := json.Marshal(s.callerOf(r))
 			if err != nil {
 				s.answer(w, r, func(http.ResponseWriter, *http.Request) error { return err })
 				return
 			}
-			r = r.WithContext(context.WithValue(r.Context(), to{}, address))
-			r.Header.Set(passedHeader, base64.StdEncoding.EncodeToString(who))
+			ctx := context.WithValue(r.Context(), to{}, address)
+			r = r.WithContext(context.WithValue(ctx, who{}, base64.StdEncoding.EncodeToString(caller)))
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as long as the one that leads likes
-			proxy.ServeHTTP(w, r)
+			proxy.ServeHTTP(patient{w, pieceLimit}, r)
 		}
 	})
 }

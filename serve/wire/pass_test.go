@@ -6,10 +6,12 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -57,6 +59,22 @@ func TestPassedOn(t *testing.T) {
 	ada := dialed(t, Config{Address: other.addr, Credentials: leads.credentials(t, identity.Subject{Role: identity.User, Name: "ada"})})
 	if by, err := ada.WhoAmI(ctx); err != nil || by.User != "ada" || by.Admin {
 		t.Fatalf("%+v, %v", by, err)
+	}
+	// She cannot have the word of who calls left out on the way: a controller would be taken for her.
+	sly, err := http.NewRequestWithContext(ctx, http.MethodGet, ada.base+"/v1/whoami", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ada.authorize(sly.Header)
+	sly.Header.Set("Connection", passedHeader)
+	r, err := ada.http.Do(sly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r.Body)
+	r.Body.Close()
+	if err != nil || r.StatusCode != http.StatusOK || !strings.Contains(string(text), "ada") {
+		t.Errorf("%s: %s, %v", r.Status, text, err)
 	}
 	if _, err := ada.Ask(ctx, fleet.Request{Verb: fleet.Submit, Spec: &fleet.JobSpec{Machine: "at 127.0.0.9"}}); err != nil { // as the other controller is called from here
 		t.Fatal(err)
