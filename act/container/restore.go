@@ -34,7 +34,7 @@ func (d *Driver) restore(ctx context.Context, t fleet.Task, folder string) error
 	if err != nil {
 		return err
 	}
-	if err := in.replay(a, state); err != nil {
+	if err := in.replay(a, state, ownerOf(t)); err != nil {
 		return err
 	}
 	if err := fault.Point("container.restore.after-build"); err != nil {
@@ -84,7 +84,7 @@ func (d *Driver) makePlace(ctx context.Context, t fleet.Task, prepare func(*reco
 }
 
 // replay makes a target's guest from a checkpoint.
-func (t *target) replay(a about, state *os.File) error {
+func (t *target) replay(a about, state *os.File, user owner) error {
 	lacks, err := t.needs(a.Agent)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (t *target) replay(a about, state *os.File) error {
 	if in.Agent != nil {
 		return errors.New("the checkpoint is damaged: it does not have the guest agent")
 	}
-	if err := a.cutBack(t.guest.Remembered().Folders); err != nil {
+	if err := a.cutBack(t.guest.Remembered().Folders, user); err != nil {
 		return err
 	}
 	return t.build(in, restoring)

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/host"
+	"pagurus/fleet"
+	"pagurus/internal/thread"
 )
 
 // writtenFile is a job's file that a guest had open for writing at its cut. What is written
@@ -134,6 +136,49 @@ func opened(path string) (flags int, position int64) {
 	return flags, position
 }
 
+// owner is the user whose files a job's directories are.
+type owner struct {
+	uid, gid uint32
+	groups   []uint32
+}
+
+func ownerOf(t fleet.Task) owner {
+	return owner{t.Job.Spec.UID, t.Job.Spec.GID, t.Job.Spec.Groups}
+}
+
+// reachToCut opens such a file for writing, if the job's user may write it: its name was told by
+// the host that made the checkpoint, whose owner may have chosen it. A file of the user's own may
+// be read-only by now. A network file system judges by itself.
+func (f writtenFile) reachToCut(folders []folder, user owner) (*os.File, error) {
+	if slices.ContainsFunc(folders, func(mine folder) bool { return mine.At == f.At && mine.ReadOnly }) {
+		return nil, fmt.Errorf("%s%s: the job may not write there", f.At, f.Name)
+	}
+	if slices.ContainsFunc(folders, func(mine folder) bool { return mine.At == f.At && mine.Remote }) {
+		return f.reach(folders, unix.O_RDWR)
+	}
+	var found *os.File
+	err := thread.As(user.uid, user.gid, user.groups, func() (err error) {
+		if found, err = f.reach(folders, unix.O_PATH); err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(found.Fd()), &st); err != nil || st.Uid == user.uid {
+			return err
+		}
+		if err := unix.Faccessat(int(found.Fd()), "", unix.W_OK, unix.AT_EACCESS|unix.AT_EMPTY_PATH); err != nil {
+			return fmt.Errorf("the job's user may not write %s%s: %w", f.At, f.Name, err)
+		}
+		return nil
+	})
+	if found != nil {
+		defer found.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", found.Fd()), os.O_RDWR|unix.O_NONBLOCK, 0) // the same file, whatever its name leads to now
+}
+
 // reach opens such a file on this host. Neither it nor a folder above it may be a link, which a
 // job's user could have made.
 func (f writtenFile) reach(folders []folder, flags uint64) (*os.File, error) {
@@ -141,13 +186,16 @@ func (f writtenFile) reach(folders []folder, flags uint64) (*os.File, error) {
 	if at < 0 {
 		return nil, fmt.Errorf("%s is not a directory of the job", f.At)
 	}
-	dir, err := os.Open(folders[at].From)
+	dir, err := os.OpenFile(folders[at].From, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
+	if flags&unix.O_PATH == 0 { // which waits for nobody, and bears no other flag
+		flags |= unix.O_NONBLOCK
+	}
 	fd, err := unix.Openat2(int(dir.Fd()), strings.TrimPrefix(f.Name, "/"), &unix.OpenHow{
-		Flags: flags | unix.O_CLOEXEC | unix.O_NONBLOCK, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+		Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open %s%s: %w", f.At, f.Name, err)
@@ -182,7 +230,7 @@ func (a about) syncFiles(folders []folder) error {
 }
 
 // cutBack makes the files as long as they were at the cut. One that is shorter cannot be made so.
-func (a about) cutBack(folders []folder) error {
+func (a about) cutBack(folders []folder, user owner) error {
 	var long []*os.File
 	defer func() {
 		for _, f := range long {
@@ -191,7 +239,7 @@ func (a about) cutBack(folders []folder) error {
 	}()
 	var sizes []int64
 	for _, w := range a.Written { // all are examined before one is changed
-		f, err := w.reach(folders, unix.O_RDWR)
+		f, err := w.reachToCut(folders, user)
 		if err != nil {
 			return fmt.Errorf("make the job's files as they were: %w", err)
 		}
