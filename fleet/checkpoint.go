@@ -228,10 +228,10 @@ type VaultFacts struct {
 type VaultGrant struct {
 	Checkpoint CheckpointID `json:"checkpoint"`
 	Guest      GuestID      `json:"guest"`
-	UID        uint32       `json:"uid"` // whose job it is
 	Host       HostID       `json:"host"`
-	Write      bool         `json:"write,omitempty"`    // else it may read it
-	Manifest   Digest       `json:"manifest,omitempty"` // of reading
+	Write      bool         `json:"write,omitempty"`      // else it may read it
+	MostBytes  int64        `json:"most_bytes,omitempty"` // of writing; 0: an earlier controller has not said
+	Manifest   Digest       `json:"manifest,omitempty"`   // of reading
 }
 
 // CutHold is how long a guest is suspended for a checkpoint at most: its host then lets it run on by itself,

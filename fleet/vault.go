@@ -20,5 +20,10 @@ var ErrNotKept = errors.New("the vault has no such checkpoint")
 // KeptPart is a part as it should be in a vault.
 type KeptPart struct {
 	PartName
-	Manifest Digest // nothing else counts as this state
+	Manifest  Digest // nothing else counts as this state
+	MostBytes int64  // its files are at most so long together; 0: nobody has said
 }
+
+// MostKept is how long the files of a guest's part may be together: its memory, what its mechanism and its own
+// files add, and room to spare. Another host that sends more is not saving that guest.
+func MostKept(need Resources) int64 { return 3*need.MemoryBytes + 1<<30 }

@@ -81,12 +81,16 @@ func (s *Store) Missing(_ context.Context, p Part, of []fleet.Digest) ([]fleet.D
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.removedLocked(p); err != nil {
+		return nil, err
+	}
 	var missing []fleet.Digest
+	asked := map[fleet.Digest]bool{}
 	for _, d := range of {
 		if _, here := s.sizes[d]; here {
 			s.pinLocked(p, d)
-		} else if !slices.Contains(missing, d) {
-			missing = append(missing, d)
+		} else if !asked[d] {
+			asked[d], missing = true, append(missing, d)
 		}
 	}
 	return missing, nil
@@ -99,7 +103,55 @@ func (s *Store) pinLocked(p Part, d fleet.Digest) {
 	if !s.pinned[p][d] {
 		s.pinned[p][d] = true
 		s.uses[d]++
+		s.taken[p] += blocks(s.sizes[d])
 	}
+}
+
+// blocks is what a file of a length takes: file systems give whole blocks, and many small files cost, too.
+func blocks(bytes int64) int64 {
+	const block = 4 << 10
+	return (bytes + block - 1) / block * block
+}
+
+// removedLocked refuses what comes for a checkpoint after its removal.
+func (s *Store) removedLocked(p Part) error {
+	if slices.Contains(s.removed, p.Checkpoint) {
+		return fmt.Errorf("%w: checkpoint %s has been removed", ErrUnknown, p.Checkpoint)
+	}
+	return nil
+}
+
+// Bounded is the store for one part of which another host says what is in it: its files may be most bytes long
+// together, and its chunks take no more. 0 is no limit.
+func (s *Store) Bounded(most int64) Chunks {
+	if most <= 0 {
+		return s
+	}
+	return bounded{s, most}
+}
+
+type bounded struct {
+	*Store
+	most int64
+}
+
+// PutChunk satisfies Chunks.
+func (b bounded) PutChunk(ctx context.Context, p Part, d fleet.Digest, packed []byte) error {
+	b.mu.Lock()
+	more := b.taken[p] + blocks(int64(len(packed)))
+	if b.pinned[p][d] {
+		more = b.taken[p]
+	}
+	b.mu.Unlock()
+	if more > b.most {
+		return fmt.Errorf("%s of checkpoint %s may take %d bytes, and takes more", p.Guest, p.Checkpoint, b.most)
+	}
+	return b.Store.PutChunk(ctx, p, d, packed)
+}
+
+// PutManifest satisfies Chunks.
+func (b bounded) PutManifest(ctx context.Context, p Part, text []byte) error {
+	return b.putManifest(ctx, p, text, b.most)
 }
 
 // PutChunk puts a compressed chunk for a part. It is tested before it is kept. After an error it is
@@ -116,6 +168,10 @@ func (s *Store) PutChunk(_ context.Context, p Part, d fleet.Digest, packed []byt
 	}
 	size := int64(len(packed))
 	s.mu.Lock()
+	if err := s.removedLocked(p); err != nil {
+		s.mu.Unlock()
+		return err
+	}
 	if _, here := s.sizes[d]; here {
 		s.pinLocked(p, d)
 		s.mu.Unlock()
@@ -140,6 +196,9 @@ func (s *Store) PutChunk(_ context.Context, p Part, d fleet.Digest, packed []byt
 		s.unsynced[d] = true
 	}
 	s.pinLocked(p, d)
+	if err := s.removedLocked(p); err != nil { // meanwhile
+		return errors.Join(err, s.abandonLocked(p))
+	}
 	return nil
 }
 
@@ -224,9 +283,13 @@ func (s *Store) Chunk(_ context.Context, p Part, d fleet.Digest) ([]byte, error)
 // PutManifest finishes a part: all its chunks have to be here. Again with the same manifest: no error.
 // After an error the part is as it was.
 func (s *Store) PutManifest(ctx context.Context, p Part, text []byte) error {
+	return s.putManifest(ctx, p, text, 0)
+}
+
+func (s *Store) putManifest(ctx context.Context, p Part, text []byte, most int64) error {
 	m, err := ParseManifest(text)
 	if err == nil {
-		err = m.of(p)
+		err = errors.Join(m.of(p), m.within(most))
 	}
 	if err != nil {
 		return fmt.Errorf("put a manifest: %w", err)
@@ -266,6 +329,9 @@ func (s *Store) claim(p Part, text []byte, m Manifest) (done bool, err error) {
 			return true, s.abandonLocked(p)
 		}
 		return false, fmt.Errorf("%s of checkpoint %s is finished, and another one may not take its place", p.Guest, p.Checkpoint)
+	}
+	if err := s.removedLocked(p); err != nil {
+		return false, err
 	}
 	for d := range m.chunks() {
 		if _, here := s.sizes[d]; !here {

@@ -43,7 +43,7 @@ func TestKilledWhileSaving(t *testing.T) {
 	first := Part{Checkpoint: "j1c1", Guest: "j1g0"}
 	put := saved(t, s, folder, first)
 	kept := t.TempDir()
-	if err := Load(t.Context(), first, put.Manifest, s, kept); err != nil {
+	if err := Load(t.Context(), fleet.KeptPart{PartName: first, Manifest: put.Manifest}, s, kept); err != nil {
 		t.Fatal(err)
 	}
 	before := s.Usage()

@@ -12,9 +12,10 @@ import (
 	"pagurus/fleet"
 )
 
-// Load writes the files of a part into an empty folder. It tests the manifest against its digest, and
+// Load writes the files of a part into an empty folder; 0 MostBytes is no limit. It tests the manifest against its digest, and
 // every chunk. After an error the folder is empty again.
-func Load(ctx context.Context, p Part, want fleet.Digest, from Chunks, folder string) (err error) {
+func Load(ctx context.Context, kept fleet.KeptPart, from Chunks, folder string) (err error) {
+	p, want := kept.PartName, kept.Manifest
 	if err := checkPart(p); err != nil {
 		return err
 	}
@@ -39,7 +40,7 @@ func Load(ctx context.Context, p Part, want fleet.Digest, from Chunks, folder st
 	}
 	m, err := ParseManifest(text)
 	if err == nil {
-		err = m.of(p)
+		err = errors.Join(m.of(p), m.within(kept.MostBytes))
 	}
 	if err != nil {
 		return err

@@ -63,6 +63,10 @@ func ParseManifest(text []byte) (Manifest, error) {
 	if len(text) > MostManifest {
 		return m, fmt.Errorf("the manifest is %d bytes long, and may be %d", len(text), MostManifest)
 	}
+	// A parser makes something of each comma before anybody can refuse it.
+	if n := bytes.Count(text, []byte(",")); n > mostCommas(len(text)) {
+		return m, fmt.Errorf("the manifest has %d things in %d bytes", n, len(text))
+	}
 	in := json.NewDecoder(bytes.NewReader(text))
 	in.DisallowUnknownFields()
 	if err := in.Decode(&m); err != nil {
@@ -76,6 +80,9 @@ func ParseManifest(text []byte) (Manifest, error) {
 	}
 	return m, nil
 }
+
+// mostCommas: a chunk has two in a hundred bytes, a file eight.
+func mostCommas(bytes int) int { return bytes/40 + 8*mostFiles }
 
 func (m Manifest) check() error {
 	if m.Version != manifestVersion {
@@ -145,6 +152,14 @@ func localPath(p string) bool {
 func (m Manifest) of(p Part) error {
 	if m.Checkpoint != p.Checkpoint || m.Guest != p.Guest {
 		return fmt.Errorf("the manifest is of %q of checkpoint %q, not of %q of %q", m.Guest, m.Checkpoint, p.Guest, p.Checkpoint)
+	}
+	return nil
+}
+
+// within reports an error if the files are longer than most bytes together; 0 is no limit.
+func (m Manifest) within(most int64) error {
+	if got := m.Bytes(); most > 0 && got > most {
+		return fmt.Errorf("its files have %d bytes together, and may have %d", got, most)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -73,10 +74,15 @@ type Store struct {
 	uses     map[fleet.Digest]int   // manifests that have the chunk, each counted once, and unfinished parts
 	kept     map[Part]keptPart      // the manifests
 	pinned   map[Part]map[fleet.Digest]bool
-	used     int64          // bytes of all files
-	writing  int64          // bytes of those that are being written
-	broken   map[Part]error // manifests that cannot be read
+	taken    map[Part]int64       // bytes on disk of the pinned chunks
+	removed  []fleet.CheckpointID // the last ones: what is still on its way to them is refused
+	used     int64                // bytes of all files
+	writing  int64                // bytes of those that are being written
+	broken   map[Part]error       // manifests that cannot be read
 }
+
+// mostRemoved are remembered: many more than end while a chunk is on its way.
+const mostRemoved = 1000
 
 // keptPart is what is known of a manifest.
 type keptPart struct {
@@ -100,7 +106,7 @@ func Open(c Config) (_ *Store, err error) {
 	}
 	s := &Store{
 		dir: dir, quota: c.Quota, sizes: map[fleet.Digest]int64{}, unsynced: map[fleet.Digest]bool{}, uses: map[fleet.Digest]int{},
-		kept: map[Part]keptPart{}, pinned: map[Part]map[fleet.Digest]bool{}, broken: map[Part]error{},
+		kept: map[Part]keptPart{}, pinned: map[Part]map[fleet.Digest]bool{}, taken: map[Part]int64{}, broken: map[Part]error{},
 	}
 	for _, d := range []string{"", chunksFolder, manifestsFolder, puttingFolder} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
@@ -294,6 +300,9 @@ func (s *Store) Remove(checkpoint fleet.CheckpointID) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !slices.Contains(s.removed, checkpoint) {
+		s.removed = append(s.removed[max(0, len(s.removed)-mostRemoved+1):], checkpoint)
+	}
 	maps.DeleteFunc(s.broken, func(p Part, _ error) bool { return p.Checkpoint == checkpoint })
 	var errs []error
 	for p, k := range s.kept {
@@ -322,6 +331,7 @@ func (s *Store) Abandon(p Part) error {
 func (s *Store) abandonLocked(p Part) error {
 	chunks := s.pinned[p]
 	delete(s.pinned, p)
+	delete(s.taken, p)
 	return s.releaseLocked(chunks)
 }
 

@@ -107,7 +107,7 @@ func saved(t *testing.T, s Chunks, folder string, p Part) Put {
 func loads(t *testing.T, s Chunks, p Part, d fleet.Digest, folder string) {
 	t.Helper()
 	out := t.TempDir()
-	if err := Load(t.Context(), p, d, s, out); err != nil {
+	if err := Load(t.Context(), fleet.KeptPart{PartName: p, Manifest: d}, s, out); err != nil {
 		t.Fatal(err)
 	}
 	same(t, content(t, out), content(t, folder))
@@ -171,7 +171,7 @@ func TestModesAreKept(t *testing.T) {
 	}
 	p := Part{Checkpoint: "j1c1", Guest: "j1g0"}
 	put := saved(t, s, folder, p)
-	if err := Load(t.Context(), p, put.Manifest, s, out); err != nil {
+	if err := Load(t.Context(), fleet.KeptPart{PartName: p, Manifest: put.Manifest}, s, out); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]fs.FileMode{"f": 0o604, "d": 0o711, "d/g": 0o640} {
@@ -280,14 +280,15 @@ func TestManyAtOnce(t *testing.T) {
 			folder := t.TempDir()
 			p := Part{Checkpoint: fleet.CheckpointID("j1c" + string(rune('1'+i))), Guest: "j1g0"}
 			write(t, folder, map[string]string{"memory": string(append(noise(uint64(i+10), 256<<10), common...))})
-			for range 2 {
+			for try := range 2 {
+				p.Checkpoint += fleet.CheckpointID(rune('1' + try)) // a removed one does not come back
 				put, err := Save(context.Background(), folder, p, s)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				out := t.TempDir()
-				if err := errors.Join(Load(context.Background(), p, put.Manifest, s, out), s.Remove(p.Checkpoint)); err != nil {
+				if err := errors.Join(Load(context.Background(), fleet.KeptPart{PartName: p, Manifest: put.Manifest}, s, out), s.Remove(p.Checkpoint)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -317,6 +318,7 @@ func TestQuotaBoundsTheVault(t *testing.T) {
 		t.Errorf("usage %+v", u)
 	}
 	write(t, folder, map[string]string{"memory": "small"})
+	p.Checkpoint = "j1c2"
 	put := saved(t, s, folder, p)
 	loads(t, s, p, put.Manifest, folder)
 }
@@ -350,7 +352,7 @@ func TestDamageIsFound(t *testing.T) {
 				t.Fatal(err)
 			}
 			out := t.TempDir()
-			if err := Load(t.Context(), p, put.Manifest, s, out); !errors.Is(err, ErrDamaged) {
+			if err := Load(t.Context(), fleet.KeptPart{PartName: p, Manifest: put.Manifest}, s, out); !errors.Is(err, ErrDamaged) {
 				t.Errorf("error %v", err)
 			}
 			same(t, content(t, out), nil)
@@ -365,7 +367,7 @@ func TestAnotherManifestIsRefused(t *testing.T) {
 	folder, _ := guest(t)
 	p := Part{Checkpoint: "j1c1", Guest: "j1g0"}
 	put := saved(t, s, folder, p)
-	if err := Load(t.Context(), p, DigestOf([]byte("another")), s, t.TempDir()); !errors.Is(err, ErrDamaged) {
+	if err := Load(t.Context(), fleet.KeptPart{PartName: p, Manifest: DigestOf([]byte("another"))}, s, t.TempDir()); !errors.Is(err, ErrDamaged) {
 		t.Errorf("error %v", err)
 	}
 	write(t, folder, map[string]string{"memory": "another"})
@@ -377,7 +379,7 @@ func TestAnotherManifestIsRefused(t *testing.T) {
 	}
 	full := t.TempDir()
 	write(t, full, map[string]string{"there": "before"})
-	if err := Load(t.Context(), p, put.Manifest, s, full); err == nil {
+	if err := Load(t.Context(), fleet.KeptPart{PartName: p, Manifest: put.Manifest}, s, full); err == nil {
 		t.Error("loaded into a folder that is not empty")
 	}
 	same(t, content(t, full), map[string]string{"there": "before"})

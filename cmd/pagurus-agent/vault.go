@@ -115,7 +115,7 @@ func (v *vaults) close() error {
 type vaultOf struct{ store *vault.Store }
 
 // Own satisfies agent.Vault.
-func (v vaultOf) Own() agent.Chunks { return v.store }
+func (v vaultOf) Own(most int64) agent.Chunks { return v.store.Bounded(most) }
 
 // Save satisfies agent.Vault.
 func (v vaultOf) Save(ctx context.Context, folder string, p fleet.PartName, to agent.Chunks) (fleet.KeptState, error) {
@@ -125,7 +125,7 @@ func (v vaultOf) Save(ctx context.Context, folder string, p fleet.PartName, to a
 
 // Load satisfies agent.Vault.
 func (v vaultOf) Load(ctx context.Context, want fleet.KeptPart, from agent.Chunks, folder string) error {
-	return vault.Load(ctx, want.PartName, want.Manifest, from, folder)
+	return vault.Load(ctx, want, from, folder)
 }
 
 // Remove satisfies agent.Vault.

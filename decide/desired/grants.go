@@ -13,10 +13,10 @@ func grants(s fleet.Snapshot) map[fleet.HostID][]fleet.VaultGrant {
 	out := map[fleet.HostID][]fleet.VaultGrant{}
 	for _, c := range s.Checkpoints {
 		for _, p := range c.Guests {
-			g := fleet.VaultGrant{Checkpoint: c.ID, Guest: p.Guest, UID: s.Jobs[c.Job].Spec.UID}
+			g := fleet.VaultGrant{Checkpoint: c.ID, Guest: p.Guest}
 			switch is := s.Guests[p.Guest]; {
 			case c.Phase == fleet.Saving && !p.Answered:
-				g.Host, g.Write = p.Host, true
+				g.Host, g.Write, g.MostBytes = p.Host, true, fleet.MostKept(s.Jobs[c.Job].Spec.Need)
 			case c.Phase == fleet.Kept && is.State == fleet.GuestRestoring && is.From == c.ID:
 				g.Host, g.Manifest = is.Home, p.Manifest
 			default:

@@ -14,6 +14,7 @@ func TestPeersOfAVault(t *testing.T) {
 	s := fleet.Snapshot{
 		Cluster: fleet.Cluster{ID: "c1", Encryption: fleet.Encryptions[0]},
 		Hosts:   map[fleet.HostID]fleet.Host{"home": host("home", 1), "vault": host("vault", 2), "other": host("other", 3)},
+		Jobs:    map[fleet.JobID]fleet.Job{"j1": {Spec: fleet.JobSpec{Need: fleet.Resources{MemoryBytes: 2 << 30}}}},
 		Checkpoints: map[fleet.CheckpointID]fleet.Checkpoint{"j1c1": {
 			ID: "j1c1", Job: "j1", Phase: fleet.Saving, Guests: []fleet.CheckpointPart{{Guest: "j1g0", Host: "home", Vault: "vault"}},
 		}},
@@ -29,6 +30,11 @@ func TestPeersOfAVault(t *testing.T) {
 			}
 			if of == "vault" && len(w.VaultGrants) != want || of == "home" && len(w.VaultGrants) > 0 {
 				t.Errorf("%s: grants at %s: %+v", phase, of, w.VaultGrants)
+			}
+			for _, g := range w.VaultGrants {
+				if g.MostBytes != 7<<30 {
+					t.Errorf("a guest of 2 GiB may put %d bytes", g.MostBytes)
+				}
 			}
 		}
 		if w := Wanted(s, "other"); len(w.WireGuard.Peers)+len(w.VaultGrants) > 0 {

@@ -97,7 +97,7 @@ func (v *memoryVault) nextError() (err error) {
 	return err
 }
 
-func (v *memoryVault) Own() Chunks { return nil }
+func (v *memoryVault) Own(int64) Chunks { return nil }
 
 func (v *memoryVault) Save(_ context.Context, folder string, p fleet.PartName, _ Chunks) (fleet.KeptState, error) {
 	v.mu.Lock()

@@ -29,8 +29,8 @@ type Chunks interface {
 
 // Vault keeps states of guests in a folder of this host, and knows how files become chunks.
 type Vault interface {
-	// Own are the chunks of this host.
-	Own() Chunks
+	// Own are the chunks of this host. A part that is put may be most bytes long; 0 is no limit.
+	Own(most int64) Chunks
 	// Save puts the files of a folder as a part. After an error the part may be there unfinished.
 	Save(ctx context.Context, folder string, p fleet.PartName, to Chunks) (fleet.KeptState, error)
 	// Load writes the files of a part into an empty folder, and tests everything. After an error the folder is
@@ -66,7 +66,7 @@ func (a *Agent) chunksOf(d *fleet.Deposit) (_ Chunks, close func(), err error) {
 	case d == nil || d.Vault == "":
 		return nil, nil, errors.New("the order names no vault")
 	case d.Vault == a.Host:
-		return a.Vaults.Own.Own(), func() {}, nil
+		return a.Vaults.Own.Own(0), func() {}, nil
 	case a.Vaults.Credentials == nil:
 		return nil, nil, fmt.Errorf("host %s has not joined with a token, so it cannot prove to %s who it is", a.Host, d.Vault)
 	case d.Address == "":
@@ -103,7 +103,7 @@ func (a *Agent) withdraw(ctx context.Context, w *taskRun, folder string) error {
 		return err
 	}
 	defer done()
-	want := fleet.KeptPart{PartName: partOf(w.task), Manifest: w.task.Deposit.Manifest}
+	want := fleet.KeptPart{PartName: partOf(w.task), Manifest: w.task.Deposit.Manifest, MostBytes: fleet.MostKept(w.task.Job.Spec.Need)}
 	err = persist(ctx, func() error { return a.Vaults.Own.Load(ctx, want, from, folder) })
 	if err != nil {
 		return fmt.Errorf("getting guest %s out of the vault of %s: %w", w.slot.guest, w.task.Deposit.Vault, err)

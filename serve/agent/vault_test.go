@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,7 +54,7 @@ func authority(t *testing.T) *identity.Authority {
 // storeVault is the real store, as the program has it.
 type storeVault struct{ *vault.Store }
 
-func (v storeVault) Own() Chunks { return v.Store }
+func (v storeVault) Own(most int64) Chunks { return v.Bounded(most) }
 
 func (v storeVault) Save(ctx context.Context, folder string, p fleet.PartName, to Chunks) (fleet.KeptState, error) {
 	put, err := vault.Save(ctx, folder, p, to)
@@ -61,7 +62,7 @@ func (v storeVault) Save(ctx context.Context, folder string, p fleet.PartName, t
 }
 
 func (v storeVault) Load(ctx context.Context, want fleet.KeptPart, from Chunks, folder string) error {
-	return vault.Load(ctx, want.PartName, want.Manifest, from, folder)
+	return vault.Load(ctx, want, from, folder)
 }
 
 // vaultHost is a host that serves its vault to others.
@@ -143,7 +144,7 @@ func TestAnotherHostsVault(t *testing.T) {
 	}
 	a.grant(fleet.VaultGrant{Checkpoint: next.Checkpoint, Guest: next.Guest, Host: "other", Manifest: second.Manifest})
 	out := t.TempDir()
-	if err := vault.Load(ctx, next, second.Manifest, other, out); err != nil {
+	if err := vault.Load(ctx, fleet.KeptPart{PartName: next, Manifest: second.Manifest}, other, out); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(filepath.Join(out, "memory")); err != nil || !bytes.Equal(got, memory) {
@@ -202,7 +203,7 @@ func TestRudeHosts(t *testing.T) {
 			return err
 		},
 		"a path":  func() error { return c.PutManifest(ctx, fleet.PartName{Checkpoint: "../..", Guest: "j1g0"}, nil) },
-		"no such": func() error { _, err := c.ask(ctx, "POST", p, "else", nil); return err },
+		"no such": func() error { _, err := c.ask(ctx, asking{"POST", p, "else", nil, 0}); return err },
 	} {
 		if err := do(); err == nil {
 			t.Errorf("%s was accepted", what)
@@ -210,5 +211,64 @@ func TestRudeHosts(t *testing.T) {
 	}
 	if u := a.Vaults.Own.(storeVault).Usage(); u.Bytes != 0 || u.Parts != 0 {
 		t.Errorf("usage %+v", u)
+	}
+}
+
+// A host puts no more as a guest's part than the controller has said, and a home reads no more than it asked for.
+func TestAGrantBoundsWhatIsPut(t *testing.T) {
+	cluster := authority(t)
+	a, at := vaultHost(t, joined(t, cluster, identity.Subject{Role: identity.Host, Name: "stock"}), 0)
+	p, ctx := fleet.PartName{Checkpoint: "j1c1", Guest: "j1g0"}, t.Context()
+	c := newVaultClient(joined(t, cluster, identity.Subject{Role: identity.Host, Name: "home"}).Calling("stock"), "stock", at)
+	defer c.close()
+	a.grant(fleet.VaultGrant{Checkpoint: p.Checkpoint, Guest: p.Guest, Host: "home", Write: true, MostBytes: 2 << 20})
+	memory := make([]byte, 3<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(memory)
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "memory"), memory, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := vault.Save(ctx, folder, p, c); err == nil || !strings.Contains(err.Error(), "may take 2097152 bytes") {
+		t.Errorf("3 MiB for 2: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "memory"), make([]byte, 3<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := vault.Save(ctx, folder, p, c); err == nil {
+		t.Error("3 MiB of one chunk for 2")
+	}
+	if _, err := c.ask(ctx, asking{"POST", p, "missing", []byte("[\"" + string(vault.DigestOf(nil)) + "\"]"), 10}); err == nil || !strings.Contains(err.Error(), "longer than 10 bytes") {
+		t.Errorf("a long answer: %v", err)
+	}
+}
+
+// What was on its way when its order ended is not taken.
+func TestAnOrderEndsWhileAChunkComes(t *testing.T) {
+	cluster := authority(t)
+	a, at := vaultHost(t, joined(t, cluster, identity.Subject{Role: identity.Host, Name: "stock"}), 0)
+	p := fleet.PartName{Checkpoint: "j1c1", Guest: "j1g0"}
+	c := newVaultClient(joined(t, cluster, identity.Subject{Role: identity.Host, Name: "home"}).Calling("stock"), "stock", at)
+	defer c.close()
+	a.grant(fleet.VaultGrant{Checkpoint: p.Checkpoint, Guest: p.Guest, Host: "home", Write: true})
+	body, more := io.Pipe()
+	r, err := http.NewRequestWithContext(t.Context(), "POST", "https://vault/v1/vault/j1c1/j1g0/missing", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = io.WriteString(more, "[") // has arrived when the next has been read
+		_, _ = io.WriteString(more, " ")
+		time.Sleep(300 * time.Millisecond) // the host has begun to read
+		a.grant()
+		_, _ = io.WriteString(more, "]")
+		_ = more.Close()
+	}()
+	got, err := c.http.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = got.Body.Close()
+	if got.StatusCode != http.StatusNotFound {
+		t.Errorf("status %d", got.StatusCode)
 	}
 }

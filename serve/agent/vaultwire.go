@@ -73,11 +73,12 @@ type vaultCall struct {
 	part  fleet.PartName
 	grant fleet.VaultGrant
 	r     *http.Request
-	body  io.Reader
+	body  []byte
 }
 
 func (a *Agent) vaultRoutes() http.Handler {
-	own, mux := a.Vaults.Own.Own(), http.NewServeMux()
+	own, mux := a.Vaults.Own.Own, http.NewServeMux()
+	manifests := make(chan struct{}, 1) // one at a time: it may take a GiB of memory
 	add := func(pattern string, write bool, most int64, do func(vaultCall) ([]byte, error)) {
 		mux.HandleFunc(pattern, func(out http.ResponseWriter, r *http.Request) {
 			c := vaultCall{part: fleet.PartName{Checkpoint: fleet.CheckpointID(r.PathValue("checkpoint")), Guest: fleet.GuestID(r.PathValue("guest"))}, r: r}
@@ -91,8 +92,22 @@ func (a *Agent) vaultRoutes() http.Handler {
 				http.Error(out, fmt.Sprintf("host %s has no order about %s of %s with the vault of %s", host, c.part.Guest, c.part.Checkpoint, a.Host), http.StatusForbidden)
 				return
 			}
-			c.body = http.MaxBytesReader(out, r.Body, most)
-			answer, err := do(c)
+			if most == mostManifest {
+				select {
+				case manifests <- struct{}{}:
+					defer func() { <-manifests }()
+				case <-r.Context().Done():
+					return
+				}
+			}
+			var answer []byte
+			if c.body, err = io.ReadAll(http.MaxBytesReader(out, r.Body, most)); err == nil {
+				if c.grant, is = a.granted(host, c.part, write); !is { // while it was on its way
+					err = fmt.Errorf("%w: the order about %s of %s is over", fleet.ErrNotKept, c.part.Guest, c.part.Checkpoint)
+				} else {
+					answer, err = do(c)
+				}
+			}
 			if err != nil {
 				http.Error(out, err.Error(), vaultStatus(err))
 				return
@@ -103,34 +118,26 @@ func (a *Agent) vaultRoutes() http.Handler {
 	const part = " /v1/vault/{checkpoint}/{guest}/"
 	add("POST"+part+"missing", true, mostNames, func(c vaultCall) ([]byte, error) {
 		var names []fleet.Digest
-		if err := json.NewDecoder(c.body).Decode(&names); err != nil {
+		if err := json.Unmarshal(c.body, &names); err != nil {
 			return nil, fmt.Errorf("read the chunks' names: %w", err)
 		}
-		missing, err := own.Missing(c.r.Context(), c.part, names)
+		missing, err := own(0).Missing(c.r.Context(), c.part, names)
 		if err != nil {
 			return nil, err
 		}
 		return json.Marshal(missing)
 	})
 	add("PUT"+part+"chunks/{digest}", true, mostChunk, func(c vaultCall) ([]byte, error) {
-		packed, err := io.ReadAll(c.body)
-		if err != nil {
-			return nil, err
-		}
-		return nil, own.PutChunk(c.r.Context(), c.part, fleet.Digest(c.r.PathValue("digest")), packed)
+		return nil, own(c.grant.MostBytes).PutChunk(c.r.Context(), c.part, fleet.Digest(c.r.PathValue("digest")), c.body)
 	})
 	add("PUT"+part+"manifest", true, mostManifest, func(c vaultCall) ([]byte, error) {
-		text, err := io.ReadAll(c.body)
-		if err != nil {
-			return nil, err
-		}
-		return nil, own.PutManifest(c.r.Context(), c.part, text)
+		return nil, own(c.grant.MostBytes).PutManifest(c.r.Context(), c.part, c.body)
 	})
 	add("GET"+part+"chunks/{digest}", false, 0, func(c vaultCall) ([]byte, error) {
-		return own.Chunk(c.r.Context(), c.part, fleet.Digest(c.r.PathValue("digest")))
+		return own(0).Chunk(c.r.Context(), c.part, fleet.Digest(c.r.PathValue("digest")))
 	})
 	add("GET"+part+"manifest", false, 0, func(c vaultCall) ([]byte, error) {
-		text, err := own.Manifest(c.r.Context(), c.part)
+		text, err := own(0).Manifest(c.r.Context(), c.part)
 		if sum := sha256.Sum256(text); err == nil && c.grant.Manifest != fleet.Digest("sha256-"+hex.EncodeToString(sum[:])) {
 			return nil, fmt.Errorf("%w: another manifest is here than was ordered", fleet.ErrDamaged)
 		}
@@ -174,7 +181,7 @@ func (v *vaultClient) Missing(ctx context.Context, p fleet.PartName, of []fleet.
 	if err != nil {
 		return nil, err
 	}
-	answer, err := v.ask(ctx, http.MethodPost, p, "missing", names)
+	answer, err := v.ask(ctx, asking{http.MethodPost, p, "missing", names, mostNames})
 	if err == nil {
 		err = json.Unmarshal(answer, &missing)
 	}
@@ -183,29 +190,38 @@ func (v *vaultClient) Missing(ctx context.Context, p fleet.PartName, of []fleet.
 
 // PutChunk satisfies Chunks.
 func (v *vaultClient) PutChunk(ctx context.Context, p fleet.PartName, d fleet.Digest, packed []byte) error {
-	_, err := v.ask(ctx, http.MethodPut, p, "chunks/"+url.PathEscape(string(d)), packed)
+	_, err := v.ask(ctx, asking{http.MethodPut, p, "chunks/" + url.PathEscape(string(d)), packed, 0})
 	return err
 }
 
 // PutManifest satisfies Chunks.
 func (v *vaultClient) PutManifest(ctx context.Context, p fleet.PartName, text []byte) error {
-	_, err := v.ask(ctx, http.MethodPut, p, "manifest", text)
+	_, err := v.ask(ctx, asking{http.MethodPut, p, "manifest", text, 0})
 	return err
 }
 
 // Manifest satisfies Chunks.
 func (v *vaultClient) Manifest(ctx context.Context, p fleet.PartName) ([]byte, error) {
-	return v.ask(ctx, http.MethodGet, p, "manifest", nil)
+	return v.ask(ctx, asking{http.MethodGet, p, "manifest", nil, mostManifest})
 }
 
 // Chunk satisfies Chunks.
 func (v *vaultClient) Chunk(ctx context.Context, p fleet.PartName, d fleet.Digest) ([]byte, error) {
-	return v.ask(ctx, http.MethodGet, p, "chunks/"+url.PathEscape(string(d)), nil)
+	return v.ask(ctx, asking{http.MethodGet, p, "chunks/" + url.PathEscape(string(d)), nil, mostChunk})
 }
 
-func (v *vaultClient) ask(ctx context.Context, method string, p fleet.PartName, what string, body []byte) ([]byte, error) {
-	at := "https://vault/v1/vault/" + url.PathEscape(string(p.Checkpoint)) + "/" + url.PathEscape(string(p.Guest)) + "/" + what
-	r, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(body))
+// asking is a request about a part.
+type asking struct {
+	method string
+	part   fleet.PartName
+	what   string
+	body   []byte
+	most   int64 // bytes of the answer
+}
+
+func (v *vaultClient) ask(ctx context.Context, q asking) ([]byte, error) {
+	at := "https://vault/v1/vault/" + url.PathEscape(string(q.part.Checkpoint)) + "/" + url.PathEscape(string(q.part.Guest)) + "/" + q.what
+	r, err := http.NewRequestWithContext(ctx, q.method, at, bytes.NewReader(q.body))
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +241,10 @@ func (v *vaultClient) ask(ctx context.Context, method string, p fleet.PartName, 
 		}
 		return nil, fmt.Errorf("host %s refuses: %s", v.host, said)
 	}
-	text, err := io.ReadAll(io.LimitReader(got.Body, mostManifest+1))
+	text, err := io.ReadAll(io.LimitReader(got.Body, q.most+1))
+	if err == nil && int64(len(text)) > q.most {
+		err = fmt.Errorf("it is longer than %d bytes", q.most)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer of host %s: %w", v.host, err)
 	}
