@@ -206,6 +206,10 @@ func (s *Store) roomLocked(size int64) error {
 	if s.quota > 0 && s.used+s.writing+size > s.quota {
 		return fmt.Errorf("%w: %s may hold %d bytes and holds %d: remove checkpoints, or let it hold more", ErrNoRoom, s.dir, s.quota, s.used)
 	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(s.dir, &disk); err == nil && spare(disk) < size { // an error follows from writing, too
+		return fmt.Errorf("%w: a tenth of the disk that holds %s stays free, and the rest is full: remove checkpoints, or make room there", ErrNoRoom, s.dir)
+	}
 	return nil
 }
 

@@ -105,6 +105,10 @@ func TestAFullDisk(t *testing.T) {
 	if !errors.Is(err, ErrNoRoom) || !strings.Contains(err.Error(), "is full: remove checkpoints") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("error %v", err)
 	}
+	var small unix.Statfs_t
+	if err := unix.Statfs(disk, &small); err != nil || small.Bavail < small.Blocks/10 || s.Usage().Free > 1<<20 {
+		t.Errorf("%d of %d blocks are free, %v: the last tenth is not the vault's; usage %+v", small.Bavail, small.Blocks, err, s.Usage())
+	}
 	loads(t, s, first, put.Manifest, folder)
 	if err := s.Abandon(second); err != nil {
 		t.Fatal(err)

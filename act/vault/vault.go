@@ -259,7 +259,7 @@ func (s *Store) Usage() Usage {
 	if err := unix.Statfs(s.dir, &disk); err != nil {
 		u.Trouble = fmt.Sprintf("the vault %s: %v", s.dir, err)
 	} else {
-		u.Free = int64(disk.Bavail) * disk.Bsize
+		u.Free = max(0, spare(disk))
 	}
 	if s.quota > 0 {
 		u.Free = max(0, min(u.Free, s.quota-s.used-s.writing))
@@ -268,6 +268,11 @@ func (s *Store) Usage() Usage {
 		u.Trouble = err.Error()
 	}
 	return u
+}
+
+// spare is what a vault may take of a disk: not its last tenth, which belongs to what the machine is for.
+func spare(disk unix.Statfs_t) int64 {
+	return (int64(disk.Bavail) - int64(disk.Blocks/10)) * disk.Bsize
 }
 
 // List says which parts are here, each with the digest of its manifest.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -35,6 +36,9 @@ type vaults struct {
 // openVaults opens the host's vault. That it cannot be opened is not an error: the host keeps no checkpoints then.
 func openVaults(f roles.Agent, log *slog.Logger) *vaults {
 	v := &vaults{flags: f}
+	if f.NoVault() {
+		return v
+	}
 	var err error
 	if v.store, err = vault.Open(vault.Config{Folder: cmp.Or(f.VaultDir, filepath.Join(f.StateDir, vaultFolder)), Quota: f.VaultQuota}); err != nil {
 		v.store, v.trouble = nil, fmt.Sprintf("no checkpoints here: %v", err)
@@ -51,7 +55,7 @@ func openVaults(f roles.Agent, log *slog.Logger) *vaults {
 // forAgent is what the agent gets of it.
 func (v *vaults) forAgent(client *wire.Client) agent.Vaults {
 	out := agent.Vaults{Staging: filepath.Join(v.flags.StateDir, stagingFolder), Credentials: client.Credentials()}
-	if v.store == nil {
+	if v.store == nil && !v.flags.NoVault() {
 		return out
 	}
 	out.Own = vaultOf{v.store}
@@ -94,7 +98,7 @@ func (v *vaults) troubles() (all []string) {
 // limit takes what a host without a vault cannot do from what its drivers can.
 func (v *vaults) limit(able map[fleet.Kind]fleet.Abilities) {
 	for kind, a := range able {
-		if v.store == nil && a.Checkpoint {
+		if v.trouble != "" && v.store == nil && a.Checkpoint {
 			a.Checkpoint, a.NoCheckpoint = false, v.trouble
 			able[kind] = a
 		}
@@ -111,22 +115,41 @@ func (v *vaults) close() error {
 	return v.store.Close()
 }
 
-// vaultOf is a store as the agent knows it.
+// errVaultOff: guests of such a host are kept by others.
+var errVaultOff = errors.New("this host keeps no checkpoints: its owner has chosen vault = \"off\"")
+
+// vaultOf is a store as the agent knows it. Without one it saves to, and loads from, other hosts only.
 type vaultOf struct{ store *vault.Store }
 
 // Own satisfies agent.Vault.
-func (v vaultOf) Own(most int64) agent.Chunks { return v.store.Bounded(most) }
+func (v vaultOf) Own(most int64) agent.Chunks {
+	if v.store == nil {
+		return nil
+	}
+	return v.store.Bounded(most)
+}
 
 // Save satisfies agent.Vault.
 func (v vaultOf) Save(ctx context.Context, folder string, p fleet.PartName, to agent.Chunks) (fleet.KeptState, error) {
+	if to == nil {
+		return fleet.KeptState{}, errVaultOff
+	}
 	put, err := vault.Save(ctx, folder, p, to)
 	return fleet.KeptState{Manifest: put.Manifest, Bytes: put.Bytes, NewBytes: put.NewBytes}, err
 }
 
 // Load satisfies agent.Vault.
 func (v vaultOf) Load(ctx context.Context, want fleet.KeptPart, from agent.Chunks, folder string) error {
+	if from == nil {
+		return errVaultOff
+	}
 	return vault.Load(ctx, want, from, folder)
 }
 
 // Remove satisfies agent.Vault.
-func (v vaultOf) Remove(c fleet.CheckpointID) error { return v.store.Remove(c) }
+func (v vaultOf) Remove(c fleet.CheckpointID) error {
+	if v.store == nil {
+		return nil
+	}
+	return v.store.Remove(c)
+}

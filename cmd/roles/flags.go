@@ -203,14 +203,18 @@ func (f *Agent) addInternet(flags *pflag.FlagSet) {
 
 const (
 	vaultFlag      = "vault"
+	vaultOff       = "off"
 	vaultQuotaFlag = "vault-quota"
 	vaultPortFlag  = "vault-port"
 )
 
+// NoVault reports whether this host's owner wants no checkpoints on it.
+func (f Agent) NoVault() bool { return f.VaultDir == vaultOff }
+
 // addVault defines the flags about the checkpoints that this host keeps.
 func (f *Agent) addVault(flags *pflag.FlagSet) {
-	flags.StringVar(&f.VaultDir, vaultFlag, "", "folder of the checkpoints that this host keeps (default: vault in --state)")
-	cli.Size(flags, &f.VaultQuota, vaultQuotaFlag, "keep checkpoints of at most this size, like 200G (default: as the disk has room)")
+	flags.StringVar(&f.VaultDir, vaultFlag, "", "folder of the checkpoints that this host keeps, or off: it keeps none (default: vault in --state)")
+	cli.Size(flags, &f.VaultQuota, vaultQuotaFlag, "keep checkpoints of at most this size, like 200G (default: all but a tenth of the disk)")
 	flags.Uint16Var(&f.VaultPort, vaultPortFlag, 0, "TCP port at which other hosts reach this host's checkpoints (default: any free one)")
 	cli.MayBeEmpty(flags, vaultFlag)
 }
