@@ -2,6 +2,7 @@ package vault
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -99,4 +100,65 @@ func TestNothingComesAfterRemoval(t *testing.T) {
 		}
 	}
 	saved(t, s, folder, Part{Checkpoint: "j1c2", Guest: "j1g0"})
+}
+
+// A checkpoint does not count as kept if a chunk that it shares is gone or cut short; the next try puts it again.
+func TestSharedChunksAreLookedAt(t *testing.T) {
+	for what, harm := range map[string]func(path string) error{
+		"gone":  os.Remove,
+		"short": func(path string) error { return os.Truncate(path, 10) },
+	} {
+		s := opened(t, t.TempDir(), 0)
+		folder, _ := guest(t)
+		first, next := Part{Checkpoint: "j1c1", Guest: "j1g0"}, Part{Checkpoint: "j1c2", Guest: "j1g0"}
+		saved(t, s, folder, first)
+		var d fleet.Digest
+		for d = range s.kept[first].chunks {
+			break
+		}
+		if err := harm(s.chunkPath(d)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Save(t.Context(), folder, next, s); err == nil || errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %v", what, err)
+		}
+		put := saved(t, s, folder, next)
+		loads(t, s, next, put.Manifest, folder)
+		if chunks, _ := onDisk(t, s); chunks != s.Usage().Chunks {
+			t.Errorf("%s: %d chunks, usage %+v", what, chunks, s.Usage())
+		}
+	}
+}
+
+// A folder that others use stays as it is.
+func TestOnlyAnEmptyFolderBecomesAVault(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"lock/": "", "work": "of others"})
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(Config{Folder: dir})
+	if err == nil || !strings.Contains(err.Error(), "choose an empty folder") {
+		t.Errorf("error %v", err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o755 || len(content(t, dir)) != 2 {
+		t.Errorf("%v, %v, %v", info.Mode(), content(t, dir), err)
+	}
+	disk := t.TempDir()
+	write(t, disk, map[string]string{"lost+found/": ""})
+	s := opened(t, disk, 0)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, disk, map[string]string{"note": "of a person"})
+	opened(t, disk, 0)
+}
+
+// What a failed Save has put is said.
+func TestAFailedSaveTellsWhatItPut(t *testing.T) {
+	folder, _ := guest(t)
+	put, err := Save(t.Context(), folder, Part{Checkpoint: "j1c1", Guest: "j1g0"}, refusing{opened(t, t.TempDir(), 0)})
+	if err == nil || put.NewBytes < 4<<20 || put.Manifest != "" {
+		t.Errorf("%+v, %v", put, err)
+	}
 }

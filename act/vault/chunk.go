@@ -191,6 +191,9 @@ func (s *Store) PutChunk(_ context.Context, p Part, d fleet.Digest, packed []byt
 		return fmt.Errorf("put a chunk: %w", said(err, s.dir))
 	}
 	if _, here := s.sizes[d]; !here { // two may have written it
+		if err := s.whole(d, size); err != nil { // and one of them removed it
+			return fmt.Errorf("put a chunk: %w", err)
+		}
 		s.sizes[d] = size
 		s.used += size
 		s.unsynced[d] = true
@@ -198,6 +201,17 @@ func (s *Store) PutChunk(_ context.Context, p Part, d fleet.Digest, packed []byt
 	s.pinLocked(p, d)
 	if err := s.removedLocked(p); err != nil { // meanwhile
 		return errors.Join(err, s.abandonLocked(p))
+	}
+	return nil
+}
+
+// whole reports an error if a chunk's file is not as it was put: somebody, or a broken disk, took or cut it.
+func (s *Store) whole(d fleet.Digest, size int64) error {
+	switch info, err := os.Lstat(s.chunkPath(d)); {
+	case err != nil:
+		return fmt.Errorf("chunk %s is lost: %w", d, err)
+	case !info.Mode().IsRegular() || info.Size() != size:
+		return fmt.Errorf("chunk %s has %d bytes on disk, and had %d", d, info.Size(), size)
 	}
 	return nil
 }
@@ -342,6 +356,9 @@ func (s *Store) claim(p Part, text []byte, m Manifest) (done bool, err error) {
 			return false, fmt.Errorf("put a manifest: chunk %s is not here", d)
 		}
 		s.pinLocked(p, d)
+		if err := s.whole(d, s.sizes[d]); err != nil { // the next try puts it
+			return false, errors.Join(fmt.Errorf("put a manifest: %w", err), s.dropChunkLocked(d))
+		}
 	}
 	return false, s.roomLocked(int64(len(text)))
 }

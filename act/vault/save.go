@@ -48,7 +48,7 @@ const (
 )
 
 // Save puts all files of a folder as a part into to. It reads them and changes nothing there. After an
-// error the part may be there unfinished: Save again, or abandon it.
+// error the part may be there unfinished, and NewBytes of it: Save again, or abandon it.
 func Save(ctx context.Context, folder string, p Part, to Chunks) (Put, error) {
 	if err := checkPart(p); err != nil {
 		return Put{}, err
@@ -77,17 +77,17 @@ func Save(ctx context.Context, folder string, p Part, to Chunks) (Put, error) {
 		err = failed // the other follows from it
 	}
 	if err != nil {
-		return Put{}, fmt.Errorf("save %s for checkpoint %s: %w", p.Guest, p.Checkpoint, err)
+		return Put{NewBytes: w.added.Load()}, fmt.Errorf("save %s for checkpoint %s: %w", p.Guest, p.Checkpoint, err)
 	}
 	if err := m.check(); err != nil {
-		return Put{}, fmt.Errorf("save %s for checkpoint %s: %w", p.Guest, p.Checkpoint, err)
+		return Put{NewBytes: w.added.Load()}, fmt.Errorf("save %s for checkpoint %s: %w", p.Guest, p.Checkpoint, err)
 	}
 	text, err := m.Text()
 	if err == nil {
 		err = to.PutManifest(ctx, p, text)
 	}
 	if err != nil {
-		return Put{}, fmt.Errorf("save %s for checkpoint %s: %w", p.Guest, p.Checkpoint, err)
+		return Put{NewBytes: w.added.Load()}, fmt.Errorf("save %s for checkpoint %s: %w", p.Guest, p.Checkpoint, err)
 	}
 	return Put{Manifest: DigestOf(text), Bytes: m.Bytes(), NewBytes: w.added.Load() + int64(len(text))}, nil
 }

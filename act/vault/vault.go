@@ -108,12 +108,15 @@ func Open(c Config) (_ *Store, err error) {
 		dir: dir, quota: c.Quota, sizes: map[fleet.Digest]int64{}, unsynced: map[fleet.Digest]bool{}, uses: map[fleet.Digest]int{},
 		kept: map[Part]keptPart{}, pinned: map[Part]map[fleet.Digest]bool{}, taken: map[Part]int64{}, broken: map[Part]error{},
 	}
+	if err := fit(dir); err != nil {
+		return nil, err
+	}
 	for _, d := range []string{"", chunksFolder, manifestsFolder, puttingFolder} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, fmt.Errorf("make the vault: %w", said(err, dir))
 		}
 	}
-	if err := os.Chmod(dir, 0o700); err != nil { // it may have been there
+	if err := os.Chmod(dir, 0o700); err != nil { // it may have been there, empty
 		return nil, fmt.Errorf("make the vault: %w", err)
 	}
 	if err := s.lockFolder(); err != nil {
@@ -130,6 +133,31 @@ func Open(c Config) (_ *Store, err error) {
 		}
 	}
 	return s, nil
+}
+
+// fit refuses a folder that has other things than a vault: its mode would change, and others use it.
+func fit(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("make the vault: %w", err)
+	}
+	has := map[string]bool{}
+	for _, e := range entries {
+		has[e.Name()] = true
+	}
+	if has[chunksFolder] && has[manifestsFolder] {
+		return nil // it is one
+	}
+	for _, known := range []string{chunksFolder, manifestsFolder, puttingFolder, lockFile, "lost+found"} {
+		delete(has, known)
+	}
+	for odd := range has {
+		return fmt.Errorf("the folder %s has %s and is no vault: choose an empty folder", dir, odd)
+	}
+	return nil
 }
 
 // lockFolder takes the lock, so that no other process removes what this one is about to use.
