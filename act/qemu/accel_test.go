@@ -150,28 +150,40 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-// A module that is loaded later than the agent starts, as while a machine boots, is noticed.
+// A module that is loaded later than the agent starts, as while a machine boots, is noticed, also within the trial; so is that its
+// device gets another owner afterwards.
 func TestDeviceThatComesLater(t *testing.T) {
 	device := filepath.Join(t.TempDir(), "kvm")
-	d, done := &Driver{}, make(chan struct{})
-	go d.onceThere(t.Context(), device, time.Millisecond, func() { close(done) })
+	d, tried := &Driver{}, make(chan string)
+	d.setAbility(Ability{Accelerator: Emulation, device: noDevice})
+	ctx, cancel := context.WithCancel(t.Context())
+	watch := func() {
+		d.whenever(ctx, device, time.Millisecond, func() bool { tried <- deviceAccess(device); return false })
+		close(tried)
+	}
+	go watch()
 	select {
-	case <-done:
+	case <-tried:
 		t.Fatal("it is not there yet")
 	case <-time.After(20 * time.Millisecond):
 	}
 	if err := os.WriteFile(device, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Until(t, 20*time.Second, "the device is noticed", func() bool {
-		select {
-		case <-done:
-			return true
-		default:
-			return false
+	<-tried
+	if err := os.Chmod(device, 0o660); err != nil {
+		t.Fatal(err)
+	}
+	for access := range tried {
+		if access == deviceAccess(device) {
+			break
 		}
-	})
-	ctx, cancel := context.WithCancel(t.Context())
+	}
 	cancel()
-	d.onceThere(ctx, filepath.Join(t.TempDir(), "none"), time.Hour, func() { t.Error("there is none") })
+	for range tried { // until it ends
+		t.Error("nothing has changed")
+	}
+
+	// It came while hardware virtualization was being tried.
+	d.whenever(t.Context(), device, time.Hour, func() bool { return true })
 }

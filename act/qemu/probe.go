@@ -21,8 +21,9 @@ type Ability struct {
 	Saves       bool   `json:"saves,omitempty"`        // guests can be written while they run
 	NoSaving    string `json:"no_saving,omitempty"`    // why not, for people
 
-	unsure bool // hardware virtualization did not answer in time
-	tries  int  // of it
+	unsure bool   // hardware virtualization did not answer in time
+	tries  int    // of it
+	device string // of hardware virtualization, as it was before it was tried
 }
 
 // remembered is an Ability with the conditions that it holds for.
@@ -80,7 +81,8 @@ func (d *Driver) probe(ctx context.Context) (Ability, error) {
 	if note.Load(d.probeFile(), &before) == nil {
 		now.Ability = before.Ability
 		if now == before && (before.Ability.Saves || before.Ability.NoSaving != "") { // else an earlier Pagurus probed
-			return before.Ability, nil
+			now.Ability.device = now.Device
+			return now.Ability, nil
 		}
 	}
 	found, err := findAccelerator(ctx, d.trial(hardwareLimits))
@@ -105,7 +107,7 @@ func (d *Driver) trial(limits []time.Duration) acceleratorTrial {
 // keepAbility completes an ability by what was found, and keeps it if that was an answer.
 func (d *Driver) keepAbility(now remembered, found acceleration) (Ability, error) {
 	a := &now.Ability
-	a.Accelerator, a.Trouble = found.Accelerator, found.Trouble
+	a.Accelerator, a.Trouble, a.device = found.Accelerator, found.Trouble, now.Device
 	if found.Unsure { // the next start tries again, and this driver later
 		a.unsure, a.tries = true, a.tries+found.Tries
 		a.Trouble = fmt.Sprintf("%s (tries: %d)", found.Trouble, a.tries)

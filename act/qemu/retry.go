@@ -12,7 +12,7 @@ import (
 // since a trial takes a CPU.
 var retryPauses = []time.Duration{2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 32 * time.Minute, time.Hour}
 
-// deviceEvery is how often it is looked for the device of hardware virtualization, where there is none.
+// deviceEvery is how often a driver that emulates looks whether the device of hardware virtualization is another one.
 const deviceEvery = 10 * time.Second
 
 // emptyEvery is how often a driver that may change its accelerator looks whether guests
@@ -56,32 +56,37 @@ func (d *Driver) agree() error {
 			better = &found
 		}
 	}
-	late := found.Accelerator == Emulation && deviceAccess(kvmDevice) == noDevice
-	if better == nil && !found.unsure && !late {
+	if better == nil && !found.unsure && found.Accelerator != Emulation {
 		return nil
 	}
 	return d.guests.Go(func() {}, func() {
-		if better != nil {
+		switch {
+		case better != nil:
 			d.change(d.life, *better, emptyEvery)
-			return
+		case found.unsure:
+			d.tryWith(d.life, retryPauses, emptyEvery, d.longTrial)
+		default:
+			d.whenever(d.life, kvmDevice, deviceEvery, func() bool {
+				d.tryWith(d.life, append([]time.Duration{0}, retryPauses...), emptyEvery, d.longTrial)
+				return d.able().Accelerator == Hardware
+			})
 		}
-		if late {
-			d.onceThere(d.life, kvmDevice, deviceEvery, func() { d.tryWith(d.life, append([]time.Duration{0}, retryPauses...), emptyEvery, d.longTrial) })
-			return
-		}
-		d.tryWith(d.life, retryPauses, emptyEvery, d.longTrial)
 	})
 }
 
-// onceThere does something when a device is there. While a machine boots its modules are loaded beside the agent's start, and
-// an administrator may load one at any time.
-func (d *Driver) onceThere(ctx context.Context, device string, every time.Duration, do func()) {
-	for deviceAccess(device) == noDevice {
-		if pause.For(ctx, every) != nil {
+// whenever does something each time a device has become another one than it was when hardware virtualization was tried, until that
+// says true. While a machine boots its modules are loaded, and their devices get their owners, beside the agent's start and its
+// trial; an administrator may load one at any time.
+func (d *Driver) whenever(ctx context.Context, device string, every time.Duration, do func() bool) {
+	for was := d.able().device; ; {
+		now := deviceAccess(device)
+		if now != was && do() {
+			return
+		}
+		if was = now; pause.For(ctx, every) != nil {
 			return
 		}
 	}
-	do()
 }
 
 func (d *Driver) longTrial() acceleratorTrial { return d.trial([]time.Duration{coldLimit}) }
