@@ -77,10 +77,16 @@ func (p Pagurus) Witness(ctx context.Context) error {
 }
 
 // Commit names the commit of the source tree that one stands in, for what is run from
-// there; empty where there is none.
+// there, with "-dirty" where files differ from it, other than what measurements write; empty
+// where there is none.
 func Commit() string {
-	out, _ := exec.Command("git", "describe", "--always", "--dirty").Output()
-	return strings.TrimSpace(string(out))
+	out, _ := exec.Command("git", "describe", "--always").Output()
+	differ, _ := exec.Command("git", "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)docs/figures").Output()
+	commit := strings.TrimSpace(string(out))
+	if len(differ) > 0 && commit != "" {
+		commit += "-dirty"
+	}
+	return commit
 }
 
 // Pause waits, unless ctx ends before: then it says why.

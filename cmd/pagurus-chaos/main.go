@@ -37,12 +37,15 @@ const (
 
 func main() {
 	c := &chaos{news: make(chan struct{}), checker: newChecker()}
-	var of, only, out, logs string
+	var of, only string
+	var to outputs
 	flag.StringVar(&of, "kind", string(fleet.VM), "kind of the guests: vm or container")
 	flag.IntVar(&c.faults, "faults", 1000, "how many faults")
 	flag.Uint64Var(&c.seed, "seed", uint64(time.Now().UnixNano()), "the same seed gives the same plan of faults (default: from the clock)")
-	flag.StringVar(&out, "report", "dist/chaos.json", "where the report goes: every fault, and what became of the move")
-	flag.StringVar(&logs, "logs", "dist/chaos-logs", "where the lab's logs go when something was found")
+	flag.StringVar(&to.report, "report", "dist/chaos.json", "where the report goes: every fault, and what became of the move")
+	flag.StringVar(&to.logs, "logs", "dist/chaos-logs", "where the lab's logs go when something was found")
+	flag.StringVar(&to.record, "record", "", "the `file` of all runs to which this one is added; its table is printed beside it (default: none)")
+	add := flag.String("add", "", "run nothing, but add the run of this `report` to the record")
 	c.limit = 2 * time.Hour
 	flag.Var(cli.Span(&c.limit), "duration", "no more faults after this `time`")
 	flag.StringVar(&only, "only", "", "only faults of these kinds, joined by commas: "+list(kinds(fleet.VM))+"; of containers "+list(kinds(fleet.Container)))
@@ -52,9 +55,12 @@ func main() {
 	flag.Parse()
 	flag.Visit(func(f *flag.Flag) { c.bounded = c.bounded || f.Name == "duration" })
 	err := c.start(fleet.Kind(of), only)
-	if err == nil {
+	switch {
+	case err == nil && *add != "":
+		err = addReport(*add, to.record)
+	case err == nil:
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err = c.all(ctx, out, logs)
+		err = c.all(ctx, to)
 		stop()
 	}
 	switch {
@@ -67,6 +73,9 @@ func main() {
 		os.Exit(exitWrong)
 	}
 }
+
+// outputs are the files and folders that a run writes.
+type outputs struct{ report, record, logs string }
 
 func list(all []kind) string {
 	var names []string
@@ -109,7 +118,7 @@ func (c *chaos) start(of fleet.Kind, only string) error {
 }
 
 // all is the whole run with its lab, which is removed in any case.
-func (c *chaos) all(ctx context.Context, out, logs string) (err error) {
+func (c *chaos) all(ctx context.Context, to outputs) (err error) {
 	if c.Program, err = drive.Beside(); err != nil {
 		return err
 	}
@@ -138,14 +147,14 @@ func (c *chaos) all(ctx context.Context, out, logs string) (err error) {
 	c.began = time.Now()
 	err = c.run(ctx)
 	if found := (wrongness{}); errors.As(err, &found) {
-		c.accuse(found, logs)
+		c.accuse(found, to.logs)
 		err = fmt.Errorf("seed %d, fault %d: %w", c.seed, c.injected(), err)
 	}
 	c.summary(os.Stdout)
 	if err == nil {
 		err = c.tooFew()
 	}
-	return errors.Join(err, c.keepRecord(out, err))
+	return errors.Join(err, c.keepReport(to.report, to.record, err))
 }
 
 // lab starts the lab, with its store on a disk that can be filled, and for containers the

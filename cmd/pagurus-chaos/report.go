@@ -21,10 +21,10 @@ import (
 	"pagurus/fleet"
 )
 
-// record is the record of a run: enough to examine and repeat it later.
-type record struct {
+// report is what a run says: enough to examine and repeat it later.
+type report struct {
 	Seed   uint64        `json:"seed"`
-	Kind   fleet.Kind    `json:"kind"` // of the guests
+	Kind   string        `json:"kind"` // of the run
 	Commit string        `json:"commit"`
 	Began  time.Time     `json:"began"`
 	Took   time.Duration `json:"took_ns"`
@@ -33,19 +33,23 @@ type record struct {
 	Faults []*injection  `json:"faults"`
 }
 
-// keepRecord writes the record.
-func (c *chaos) keepRecord(file string, wrong error) error {
+// keepReport writes the report, and adds the run to the record.
+func (c *chaos) keepReport(file, record string, wrong error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := record{Seed: c.seed, Kind: c.kind, Commit: drive.Commit(), Began: c.began, Took: time.Since(c.began), Counts: c.checker.tally, Faults: c.injections}
+	r := report{Seed: c.seed, Kind: string(c.kind), Commit: drive.Commit(), Began: c.began, Took: time.Since(c.began), Counts: c.checker.tally, Faults: c.injections}
 	if wrong != nil {
 		r.Wrong = wrong.Error()
 	}
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
-		return fmt.Errorf("keeping the record: %w", err)
+		return fmt.Errorf("keeping the report: %w", err)
 	}
-	return bench.Whole(file, append(text, '\n'))
+	err = bench.Whole(file, append(text, '\n'))
+	if record != "" && len(r.Faults) > 0 {
+		err = errors.Join(err, addTo(record, entryOf(r)))
+	}
+	return err
 }
 
 // injected is the number of injected faults.
@@ -61,8 +65,8 @@ const (
 	logEvery  = 15 * time.Second
 )
 
-// report shows the progress.
-func (c *chaos) report(ctx context.Context) {
+// progress shows how far the run is.
+func (c *chaos) progress(ctx context.Context) {
 	every, begin, end := logEvery, "", "\n"
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		every, begin, end = showEvery, "\r\x1b[K", ""

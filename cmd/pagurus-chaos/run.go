@@ -75,7 +75,7 @@ func (c *chaos) run(outer context.Context) (err error) {
 	}
 	var parts sync.WaitGroup
 	for _, part := range []func(context.Context){
-		func(context.Context) { c.followSnapshots(snapshots) }, c.checkEnds, c.watchProcesses, c.watchOver, c.renew, c.moveOn, c.report,
+		func(context.Context) { c.followSnapshots(snapshots) }, c.checkEnds, c.watchProcesses, c.watchOver, c.renew, c.moveOn, c.progress,
 	} {
 		parts.Go(func() { part(ctx) })
 	}

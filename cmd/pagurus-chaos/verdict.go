@@ -53,6 +53,7 @@ type tally struct {
 	Doubled   int `json:"guests_doubled"`
 	Jobs      int `json:"jobs_right"`
 	JobsDead  int `json:"jobs_ended_with_a_killed_guest"`
+	Again     int `json:"jobs_begun_again,omitempty"`
 	Refused   int `json:"jobs_never_started_on_unfit_hosts,omitempty"`
 	Wrong     int `json:"jobs_wrong"`
 }
