@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"pagurus/act/container/transfer"
+	"pagurus/act/host/written"
 	"pagurus/fleet"
 	"pagurus/internal/note"
 )
@@ -38,8 +39,7 @@ type about struct {
 	Bytes     int64             `json:"bytes"` // of its state
 	Sum       uint32            `json:"sum"`
 	Stop      time.Duration     `json:"stop_ns"`
-	Written   []writtenFile     `json:"written,omitempty"` // job's files that were open for writing
-	Amiss     []string          `json:"amiss,omitempty"`   // what will not be as it was at the cut, for people
+	written.Cut
 }
 
 // describe says what can be said before a guest is cut.

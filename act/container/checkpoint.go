@@ -12,6 +12,7 @@ import (
 	"pagurus/act/container/memory"
 	"pagurus/act/container/port"
 	"pagurus/act/container/sandbox"
+	"pagurus/act/container/thaw"
 	"pagurus/act/container/transfer"
 	"pagurus/act/host"
 	"pagurus/fleet"
@@ -34,6 +35,7 @@ type saving struct {
 	queue *port.FrameQueue // holds the frames for a suspended guest; nil: none
 	about about
 	limit *time.Timer   // lets the guest run if it is not told to continue; nil: it was not cut
+	guard *thaw.Guard   // likewise, if this process cannot; nil: nothing is suspended, or this process lets it run
 	done  chan struct{} // closed when the folder has all, or never will; nil: the guest has not continued
 }
 
@@ -211,6 +213,9 @@ func (s *saving) free() {
 	if s.limit != nil {
 		s.limit.Stop()
 	}
+	if s.guard != nil {
+		s.guard.Leave()
+	}
 	if s.done != nil { // the rest is being written, which ends now, and frees it
 		s.out.Close()
 		return
@@ -277,8 +282,22 @@ func (d *Driver) cutSaving(ctx context.Context, g *guest) error {
 	return nil
 }
 
-// cutHold is how long a guest stays suspended without being told to continue. Only tests change it.
-var cutHold = fleet.CutHold
+// cutHold is how long a guest stays suspended without being told to continue; guardHold is how long
+// it stays so if this process does nothing, which is longer. Only tests change them.
+var (
+	cutHold   = fleet.CutHold
+	guardHold = fleet.CutHold + cutLimit + time.Second
+)
+
+// ownCut makes sure that only this process lets a cut guest run. false: it ran on by itself.
+func (s *saving) ownCut() bool {
+	if s == nil || s.guard == nil {
+		return true
+	}
+	guard := s.guard
+	s.guard = nil
+	return guard.Claim()
+}
 
 // expire lets a guest run that was cut too long ago.
 func (d *Driver) expire(g *guest, of *saving) {
@@ -328,14 +347,30 @@ func (d *Driver) cutNow(ctx context.Context, g *guest, s *saving) error {
 	if err := sandbox.NewMemory(images); err != nil {
 		return err
 	}
+	if err := d.guardCut(g, s); err != nil {
+		return err
+	}
 	point := dumpPoint{guest: g, out: s.out, images: images, limit: cutLimit, stays: true, lead: func(away bool) error { return d.holdFrames(g, s, away) }}
 	if err := d.dumpSuspended(ctx, point); err != nil {
 		return err
 	}
 	r := g.Remembered()
-	s.about.noteFiles(r.Process.PID, r.Folders)
+	s.about.NoteFiles(r.Process.PID, r.writable())
 	s.out.Stage("files")
 	return nil
+}
+
+// guardCut starts the process that lets a guest run on if this one dies while the guest is suspended.
+func (d *Driver) guardCut(g *guest, s *saving) error {
+	freezer, err := d.config.Cgroups.Freezer(g.ID)
+	if err != nil {
+		return err
+	}
+	r := g.Remembered()
+	return d.atHost(func() (err error) {
+		s.guard, err = thaw.Watch(thaw.Cut{PID: r.Process.PID, Freezer: freezer, Port: r.Port, Criu: d.criu, Limit: guardHold})
+		return err
+	})
 }
 
 // holdFrames holds the frames for a guest, which from then on is only recorded in memory, or undoes
@@ -401,6 +436,7 @@ func (d *Driver) disarm(g *guest) error {
 // call it again.
 func (d *Driver) void(g *guest, s *saving, cause error) error {
 	c := g.Remembered().Copy
+	s.ownCut() // it runs from here on, whoever lets it
 	if c != nil && c.Suspended {
 		if err := d.thaw(g); err != nil {
 			s.free()

@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/act/cgroup"
 	"pagurus/act/container"
+	agenthost "pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
 	"pagurus/serve/agent/drivertest"
@@ -375,5 +377,65 @@ func TestRestoreRefused(t *testing.T) {
 	}
 	if err := j.drivers[0].Restore(t.Context(), j.tasks[0], folder); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCutWithoutAgent: a guest whose agent was killed, or hangs, while the guest is cut runs on although no other agent
+// comes; what its host had held of its frames is let through. What ran on by itself is no checkpoint.
+func TestCutWithoutAgent(t *testing.T) {
+	w := newWorld(t)
+	tk := task("j1g0")
+	defer w.sweep(t, tk.Guest.ID)
+	d := w.open(t, 0)
+	if err := d.Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	drivertest.Healthy(t, d, tk.Guest.ID)
+	groups, err := cgroup.Open(w.hosts[0].Group, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := groups.Freezer(tk.Guest.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := func() bool { frozen, err := agenthost.Freezer(folder).Frozen(); return err == nil && !frozen }
+	for _, point := range []string{"container.switch.after-freeze", "container.cut.after-dump"} {
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s := tk
+		s.Listen = t.TempDir()
+		if code := w.apart(t, 0, savingVerb, s, point+"=kill"); code != stepKilled {
+			t.Fatalf("%s: it exited with %d", point, code)
+		}
+		began := time.Now()
+		until(t, runs)
+		held := func() bool {
+			return strings.Contains(w.hosts[0].net.Run("tc", "filter", "show", "dev", subnet.TapName(0), "egress"), "pref")
+		}
+		until(t, func() bool { return !held() })
+		t.Logf("%s: it ran on %s after its agent was gone", point, time.Since(began).Round(time.Millisecond))
+		d = w.reopen(t, 0)
+		drivertest.Healthy(t, d, tk.Guest.ID)
+		if err := d.Disarm(t.Context(), tk.Guest.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	defer func() { d.Close() }()
+
+	defer container.HoldByGuards(100 * time.Millisecond)()
+	into := t.TempDir()
+	err = errors.Join(d.Arm(t.Context(), tk.Guest.ID, into), d.Cut(t.Context(), tk.Guest.ID))
+	if err == nil {
+		until(t, runs)
+		err = d.Continue(t.Context(), tk.Guest.ID)
+	}
+	if err == nil || !strings.Contains(err.Error(), "ran on by itself") {
+		t.Errorf("a guest whose agent was late is said to have been suspended all the time: %v", err)
+	}
+	drivertest.Healthy(t, d, tk.Guest.ID)
+	if left, err := os.ReadDir(into); err != nil || len(left) > 0 {
+		t.Errorf("left in the folder: %v, %v", left, err)
 	}
 }

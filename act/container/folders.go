@@ -15,6 +15,7 @@ import (
 	"pagurus/act/container/kernelstate"
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/transfer"
+	"pagurus/act/host/written"
 	"pagurus/fleet"
 )
 
@@ -124,6 +125,14 @@ func (r record) jobFolders() (all []criu.JobFolder) {
 	}
 	for _, f := range r.Folders {
 		all = append(all, criu.JobFolder{At: f.At, Remote: f.Remote, Crosses: slices.Contains(crosses, f.At)})
+	}
+	return all
+}
+
+// writable are the directories in which a guest may have files open for writing.
+func (r record) writable() (all []written.Folder) {
+	for _, f := range r.Folders {
+		all = append(all, written.Folder{At: f.At, From: f.From, ReadOnly: f.ReadOnly, Remote: f.Remote})
 	}
 	return all
 }

@@ -9,6 +9,7 @@ import (
 
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/transfer"
+	"pagurus/act/host/written"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -34,7 +35,7 @@ func (d *Driver) restore(ctx context.Context, t fleet.Task, folder string) error
 	if err != nil {
 		return err
 	}
-	if err := in.replay(a, state, ownerOf(t)); err != nil {
+	if err := in.replay(a, state, written.Owner{UID: t.Job.Spec.UID, GID: t.Job.Spec.GID, Groups: t.Job.Spec.Groups}); err != nil {
 		return err
 	}
 	if err := fault.Point("container.restore.after-build"); err != nil {
@@ -84,7 +85,7 @@ func (d *Driver) makePlace(ctx context.Context, t fleet.Task, prepare func(*reco
 }
 
 // replay makes a target's guest from a checkpoint.
-func (t *target) replay(a about, state *os.File, user owner) error {
+func (t *target) replay(a about, state *os.File, user written.Owner) error {
 	lacks, err := t.needs(a.Agent)
 	if err != nil {
 		return err
@@ -104,7 +105,7 @@ func (t *target) replay(a about, state *os.File, user owner) error {
 	if in.Agent != nil {
 		return errors.New("the checkpoint is damaged: it does not have the guest agent")
 	}
-	if err := a.cutBack(t.guest.Remembered().Folders, user); err != nil {
+	if err := a.Back(t.guest.Remembered().writable(), user); err != nil {
 		return err
 	}
 	return t.build(in, restoring)

@@ -46,8 +46,12 @@ func (d *Driver) continueCut(g *guest) error {
 		return errors.Join(errors.New("it was not cut"), g.keepSaving(s))
 	}
 	s.limit.Stop()
+	if !s.ownCut() {
+		err := fmt.Errorf("it ran on by itself after %s", guardHold)
+		return errors.Join(err, d.void(g, s, err))
+	}
 	r := g.Remembered()
-	s.about.noteGrowth(r.Process.PID, r.Folders)
+	s.about.NoteGrowth(r.Process.PID, r.writable())
 	if err := d.thaw(g); err != nil {
 		return errors.Join(err, g.keepSaving(s))
 	}
@@ -117,7 +121,7 @@ func (d *Driver) writeRest(g *guest, s *saving, folder string) (saved fleet.Save
 		return saved, err
 	}
 	r := g.Remembered()
-	if err := errors.Join(g.writeFiles(g.life, writeLimit), s.about.syncFiles(r.Folders)); err != nil {
+	if err := errors.Join(g.writeFiles(g.life, writeLimit), s.about.Sync(r.writable())); err != nil {
 		return saved, err
 	}
 	if s.about.Bytes, s.about.Sum, err = s.tape.Sync(); err != nil {

@@ -1,4 +1,4 @@
-package container
+package written
 
 import (
 	"errors"
@@ -40,7 +40,7 @@ func TestOnlyTheUsersFilesAreCut(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "closed"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	folders := []folder{{At: "/job", From: dir}, {At: "/read", From: dir, ReadOnly: true}}
+	folders := []Folder{{At: "/job", From: dir}, {At: "/read", From: dir, ReadOnly: true}}
 	for _, c := range []struct {
 		at, name string
 		groups   []uint32
@@ -67,8 +67,7 @@ func TestOnlyTheUsersFilesAreCut(t *testing.T) {
 		if err = errors.Join(err, was.Close()); err != nil {
 			t.Fatal(err)
 		}
-		a := about{Written: []writtenFile{{At: c.at, Name: c.name, Inode: st.Ino, Bytes: 4}}}
-		err = a.cutBack(folders, owner{user, user, c.groups})
+		err = Cut{Files: []File{{At: c.at, Name: c.name, Inode: st.Ino, Bytes: 4}}}.Back(folders, Owner{user, user, c.groups})
 		info, _ := os.Stat(file)
 		if (err == nil) != c.cut || (info.Size() == 4) != c.cut {
 			t.Errorf("%s%s, groups %v: %d bytes, %v", c.at, c.name, c.groups, info.Size(), err)

@@ -1,4 +1,11 @@
-package container
+// Package written keeps a job's files as they were at a checkpoint, as far as that can be done without copies: it notes
+// which files guests had open for writing and how long they were, and cuts off later what was written behind their
+// ends since.
+//
+// It knows processes and directories, not guests or how they are written. Names come from whoever made the checkpoint,
+// and are followed with the rights of the job's user only. The tests use files of several users, and package
+// container's a real job.
+package written
 
 import (
 	"cmp"
@@ -13,53 +20,68 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/host"
-	"pagurus/fleet"
 	"pagurus/internal/thread"
 )
 
-// writtenFile is a job's file that a guest had open for writing at its cut. What is written
-// behind its end afterwards is cut off when the guest is restored.
-type writtenFile struct {
+// Folder is a directory of a job on this host.
+type Folder struct {
+	At       string // its path in guests
+	From     string // its path here
+	ReadOnly bool
+	Remote   bool // another host serves it
+}
+
+// File is a job's file that a guest had open for writing at its cut. What is written behind its end
+// afterwards is cut off when the guest is restored.
+type File struct {
 	At    string `json:"at"`   // the job's directory
 	Name  string `json:"name"` // from there
 	Inode uint64 `json:"inode"`
-	Bytes int64  `json:"bytes"`
+	Bytes int64  `json:"bytes"`          // when the guest continued: all guests of the job were suspended
+	Grew  int64  `json:"grew,omitempty"` // so much of that came after this guest's own cut, and is of others
 }
 
-// noteFiles notes the files that a suspended guest has open for writing.
-func (a *about) noteFiles(pid int, folders []folder) {
-	a.Written, a.Amiss = nil, nil
-	eachWritten(pid, folders, func(f writtenFile, odd string) {
-		if at := slices.IndexFunc(a.Written, f.same); at < 0 {
-			a.Written = append(a.Written, f)
+// Cut is what is known of a job's files at a guest's cut.
+type Cut struct {
+	Files []File   `json:"written,omitempty"` // that were open for writing
+	Amiss []string `json:"amiss,omitempty"`   // what will not be as it was at the cut, for people
+}
+
+// NoteFiles notes the files that a suspended guest, with this first process, has open for writing.
+func (c *Cut) NoteFiles(pid int, folders []Folder) {
+	c.Files, c.Amiss = nil, nil
+	eachWritten(pid, folders, func(f File, odd string) {
+		if at := slices.IndexFunc(c.Files, f.same); at < 0 {
+			c.Files = append(c.Files, f)
 		}
-		if odd != "" && !slices.Contains(a.Amiss, odd) {
-			a.Amiss = append(a.Amiss, odd)
+		if odd != "" && !slices.Contains(c.Amiss, odd) {
+			c.Amiss = append(c.Amiss, odd)
 		}
 	})
 }
 
-// noteGrowth notes those that have grown since, before the guest continues. Another guest has
-// written to them. The one of these guests that was cut last saw their length at the cut.
-func (a *about) noteGrowth(pid int, folders []folder) {
-	if len(a.Written) == 0 {
+// NoteGrowth notes those that have grown since, before the guest continues. Another guest has
+// written to them. The one of these guests that continues first sees their length at the cut.
+func (c *Cut) NoteGrowth(pid int, folders []Folder) {
+	if len(c.Files) == 0 {
 		return
 	}
-	eachWritten(pid, folders, func(f writtenFile, _ string) {
-		at := slices.IndexFunc(a.Written, f.same)
-		if at < 0 || a.Written[at].Bytes == f.Bytes {
+	eachWritten(pid, folders, func(f File, _ string) {
+		at := slices.IndexFunc(c.Files, f.same)
+		if at < 0 || c.Files[at].Bytes >= f.Bytes {
 			return
 		}
-		a.Written[at].Bytes = max(f.Bytes, a.Written[at].Bytes)
-		a.Amiss = append(a.Amiss, fmt.Sprintf("%s%s is written by others, too, and may keep what they wrote after the checkpoint", f.At, f.Name))
+		c.Files[at].Grew += f.Bytes - c.Files[at].Bytes
+		c.Files[at].Bytes = f.Bytes
+		c.Amiss = append(c.Amiss, fmt.Sprintf("%s%s is written by others, too, and may keep what they wrote after the checkpoint", f.At, f.Name))
 	})
 }
 
-func (f writtenFile) same(other writtenFile) bool { return f.At == other.At && f.Name == other.Name }
+func (f File) same(other File) bool { return f.At == other.At && f.Name == other.Name }
 
 // eachWritten calls f for each job's file that a guest's processes can write to. odd says, for
 // people, why such a file will not be as it was at the cut; it is empty if only its end moves.
-func eachWritten(pid int, folders []folder, f func(file writtenFile, odd string)) {
+func eachWritten(pid int, folders []Folder, f func(file File, odd string)) {
 	if len(folders) == 0 {
 		return
 	}
@@ -101,7 +123,7 @@ func mapName(text string) string {
 }
 
 // jobFile reports what regular file of the job's directories a link in /proc leads to.
-func jobFile(link string, folders []folder) (file writtenFile, ours bool) {
+func jobFile(link string, folders []Folder) (file File, ours bool) {
 	name, err := os.Readlink(link)
 	if err != nil {
 		return file, false
@@ -112,7 +134,7 @@ func jobFile(link string, folders []folder) (file writtenFile, ours bool) {
 		if !below || f.ReadOnly || len(at) < len(file.At) {
 			continue
 		}
-		file, ours = writtenFile{At: f.At, Name: "/" + rest}, true
+		file, ours = File{At: f.At, Name: "/" + rest}, true
 	}
 	var st unix.Statx_t
 	if !ours || unix.Statx(unix.AT_FDCWD, link, unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink == 0 {
@@ -136,33 +158,29 @@ func opened(path string) (flags int, position int64) {
 	return flags, position
 }
 
-// owner is the user whose files a job's directories are.
-type owner struct {
-	uid, gid uint32
-	groups   []uint32
-}
-
-func ownerOf(t fleet.Task) owner {
-	return owner{t.Job.Spec.UID, t.Job.Spec.GID, t.Job.Spec.Groups}
+// Owner is the user whose files a job's directories are.
+type Owner struct {
+	UID, GID uint32
+	Groups   []uint32
 }
 
 // reachToCut opens such a file for writing, if the job's user may write it: its name was told by
 // the host that made the checkpoint, whose owner may have chosen it. A file of the user's own may
 // be read-only by now. A network file system judges by itself.
-func (f writtenFile) reachToCut(folders []folder, user owner) (*os.File, error) {
-	if slices.ContainsFunc(folders, func(mine folder) bool { return mine.At == f.At && mine.ReadOnly }) {
+func (f File) reachToCut(folders []Folder, user Owner) (*os.File, error) {
+	if slices.ContainsFunc(folders, func(mine Folder) bool { return mine.At == f.At && mine.ReadOnly }) {
 		return nil, fmt.Errorf("%s%s: the job may not write there", f.At, f.Name)
 	}
-	if slices.ContainsFunc(folders, func(mine folder) bool { return mine.At == f.At && mine.Remote }) {
+	if slices.ContainsFunc(folders, func(mine Folder) bool { return mine.At == f.At && mine.Remote }) {
 		return f.reach(folders, unix.O_RDWR)
 	}
 	var found *os.File
-	err := thread.As(user.uid, user.gid, user.groups, func() (err error) {
+	err := thread.As(user.UID, user.GID, user.Groups, func() (err error) {
 		if found, err = f.reach(folders, unix.O_PATH); err != nil {
 			return err
 		}
 		var st unix.Stat_t
-		if err := unix.Fstat(int(found.Fd()), &st); err != nil || st.Uid == user.uid {
+		if err := unix.Fstat(int(found.Fd()), &st); err != nil || st.Uid == user.UID {
 			return err
 		}
 		if err := unix.Faccessat(int(found.Fd()), "", unix.W_OK, unix.AT_EACCESS|unix.AT_EMPTY_PATH); err != nil {
@@ -181,8 +199,8 @@ func (f writtenFile) reachToCut(folders []folder, user owner) (*os.File, error) 
 
 // reach opens such a file on this host. Neither it nor a folder above it may be a link, which a
 // job's user could have made.
-func (f writtenFile) reach(folders []folder, flags uint64) (*os.File, error) {
-	at := slices.IndexFunc(folders, func(mine folder) bool { return mine.At == f.At })
+func (f File) reach(folders []Folder, flags uint64) (*os.File, error) {
+	at := slices.IndexFunc(folders, func(mine Folder) bool { return mine.At == f.At })
 	if at < 0 {
 		return nil, fmt.Errorf("%s is not a directory of the job", f.At)
 	}
@@ -208,12 +226,12 @@ func (f writtenFile) reach(folders []folder, flags uint64) (*os.File, error) {
 	return file, nil
 }
 
-// syncFiles writes the files of this host to their disk that a guest had open for writing: a
+// Sync writes the files of this host to their disk that a guest had open for writing: a
 // checkpoint is useless without what they had at the cut.
-func (a about) syncFiles(folders []folder) error {
-	for _, w := range a.Written {
-		if slices.ContainsFunc(folders, func(f folder) bool { return f.At == w.At && f.Remote }) {
-			continue // writeFiles has done it
+func (c Cut) Sync(folders []Folder) error {
+	for _, w := range c.Files {
+		if slices.ContainsFunc(folders, func(f Folder) bool { return f.At == w.At && f.Remote }) {
+			continue // its client has done it, or does
 		}
 		f, err := w.reach(folders, unix.O_RDONLY)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -229,8 +247,9 @@ func (a about) syncFiles(folders []folder) error {
 	return nil
 }
 
-// cutBack makes the files as long as they were at the cut. One that is shorter cannot be made so.
-func (a about) cutBack(folders []folder, user owner) error {
+// Back makes the files as long as they were at the cut. One that is shorter cannot be made so. After
+// an error because of what one of them is now, none is changed.
+func (c Cut) Back(folders []Folder, user Owner) error {
 	var long []*os.File
 	defer func() {
 		for _, f := range long {
@@ -238,7 +257,7 @@ func (a about) cutBack(folders []folder, user owner) error {
 		}
 	}()
 	var sizes []int64
-	for _, w := range a.Written { // all are examined before one is changed
+	for _, w := range c.Files { // all are examined before one is changed
 		f, err := w.reachToCut(folders, user)
 		if err != nil {
 			return fmt.Errorf("make the job's files as they were: %w", err)
@@ -251,12 +270,12 @@ func (a about) cutBack(folders []folder, user owner) error {
 		switch {
 		case st.Ino != w.Inode:
 			return fmt.Errorf("%s%s is another file than at the checkpoint: somebody replaced it", w.At, w.Name)
-		case st.Size < w.Bytes:
-			return fmt.Errorf("%s%s has %d bytes and had %d at the checkpoint: what is missing cannot be had", w.At, w.Name, st.Size, w.Bytes)
+		case st.Size < w.Bytes-w.Grew: // another guest may have cut off what it wrote
+			return fmt.Errorf("%s%s has %d bytes and had %d at the checkpoint: what is missing cannot be had", w.At, w.Name, st.Size, w.Bytes-w.Grew)
 		}
 	}
 	for i, f := range long {
-		if info, err := f.Stat(); err == nil && info.Size() == sizes[i] {
+		if info, err := f.Stat(); err == nil && info.Size() <= sizes[i] {
 			continue
 		}
 		if err := f.Truncate(sizes[i]); err != nil {
