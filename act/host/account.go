@@ -14,7 +14,7 @@ import (
 type Account struct {
 	name     string
 	UID, GID uint32
-	groups   []uint32 // the group that may use /dev/kvm
+	device   string // of hardware virtualization
 }
 
 // FindAccount finds an account by its name.
@@ -34,20 +34,18 @@ func FindAccount(name string) (Account, error) {
 	if uid == 0 {
 		return Account{}, fmt.Errorf("guests may not run as root; name another user than %s", name)
 	}
-	a := Account{name: name, UID: uint32(uid), GID: uint32(gid)}
-	var st unix.Stat_t
-	if unix.Stat("/dev/kvm", &st) == nil && st.Gid != 0 {
-		a.groups = []uint32{st.Gid}
-	}
-	return a, nil
+	return Account{name: name, UID: uint32(uid), GID: uint32(gid), device: "/dev/kvm"}, nil
 }
 
-// Attributes makes a child independent: own session, unprivileged, no terminal.
+// Attributes makes a child independent: own session, unprivileged, no terminal. It is in the group that may use hardware
+// virtualization, as that is now: while a machine boots, the device may come after the agent.
 func (a Account) Attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{
-		Setsid:     true,
-		Credential: &syscall.Credential{Uid: a.UID, Gid: a.GID, Groups: a.groups},
+	who := syscall.Credential{Uid: a.UID, Gid: a.GID}
+	var st unix.Stat_t
+	if unix.Stat(a.device, &st) == nil && st.Gid != 0 {
+		who.Groups = []uint32{st.Gid}
 	}
+	return &syscall.SysProcAttr{Setsid: true, Credential: &who}
 }
 
 // ProcessesIn returns the processes whose working directory is dir, whatever they call it, and that is
