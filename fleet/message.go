@@ -196,6 +196,7 @@ type Report struct {
 	Traces  []Trace    `json:"traces,omitempty"`   // of Stop: the traces of the guest's ranks, for later queries
 	AtFault bool       `json:"at_fault,omitempty"` // the host is the cause of Failed, and another may do better
 	Kept    *KeptState `json:"kept,omitempty"`     // of Save
+	Seen    uint64     `json:"seen,omitempty"`     // the generation of the guest that the host has seen, if the order was refused because it is of an older one
 	Remains *Remains   `json:"remains,omitempty"`  // of Watch and Start, if the guest ended by itself; of Stop, if it had too little memory
 }
 

@@ -39,6 +39,9 @@ func (d *draft) report(r fleet.Report) error {
 	if d.rebooted(r) {
 		r.Cause, r.AtFault = fmt.Sprintf("%s was rebooted", r.Order.Host), true
 	}
+	if d.overtaken(r) {
+		return nil
+	}
 	if r.Order.Checkpoint != "" && r.Order.Verb != fleet.Restore {
 		return d.reportCheckpoint(r)
 	}

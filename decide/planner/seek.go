@@ -252,6 +252,39 @@ func (d *draft) attached(host fleet.HostID) {
 	d.endRestore()
 }
 
+// overtaken has a guest sought of which a host has seen a newer generation than the store knows, and all that
+// move with it. Generations are committed before any order has them, so the store was put back from a copy
+// without `pagurus restore`, which has all guests sought. Otherwise every order for it is refused as too old,
+// without end. It reports whether it did.
+func (d *draft) overtaken(r fleet.Report) bool {
+	g, known := d.Guests.Find(r.Order.Guest)
+	if !known || r.Outcome != fleet.Failed || g.State.Ended() || g.State == fleet.GuestSought || r.Order.Born != g.Born {
+		return false
+	}
+	m := d.Migrations.At(g.Migration)
+	takesPart := r.Order.Host == g.Home || g.Migration != "" && (r.Order.Host == m.From || r.Order.Host == m.To)
+	if newest := max(g.Gen, m.Gen); !takesPart || r.Seen <= newest || r.Seen-newest > mostAhead {
+		return false
+	}
+	lost := []fleet.Guest{g}
+	if v, moves := d.Moves.Find(m.Move); moves {
+		for _, m := range d.membersOf(v) {
+			if other := d.Guests.At(m.Guest); other.ID != g.ID && other.Migration == m.ID && !m.Phase.Ended() {
+				lost = append(lost, other)
+			}
+			d.Migrations.Put(m.ID, lifecycle.Interrupt(m, d.at, "the cluster's state is older than what hosts have done: it was put back from a copy"))
+		}
+		if v, ended := lifecycle.Conclude(v, d.membersOf(v), d.at); ended {
+			d.Moves.Put(v.ID, v)
+		}
+	}
+	for _, g := range lost {
+		d.Guests.Put(g.ID, lifecycle.Seek(g, d.at))
+		d.unaligned = append(d.unaligned, g.Job)
+	}
+	return true
+}
+
 // endRestore ends what follows a restore when nothing is sought any more and every host has said
 // what it runs. From then on hosts are asked for nothing but their guests: a name that the cluster
 // does not know is one that it has forgotten.

@@ -222,6 +222,9 @@ func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 		return r, true
 	}
 	if w.refused[o] {
+		if seen := w.saw[o.Host][o.Guest]; o.Gen < seen {
+			r.Seen = seen
+		}
 		return no("refused before")
 	}
 	if o.Checkpoint != "" {
@@ -231,6 +234,7 @@ func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 		return r, false
 	}
 	if o.Gen < w.saw[o.Host][o.Guest] {
+		r.Seen = w.saw[o.Host][o.Guest]
 		return no("too old")
 	}
 	w.saw[o.Host][o.Guest] = o.Gen

@@ -125,3 +125,21 @@ func TestLeaseIsAskedForAndRenewed(t *testing.T) {
 		}
 	})
 }
+
+// An order of an older generation is refused, and says what the host has seen: a controller whose store was put back
+// from a copy learns so that it is old.
+func TestAnOrderOfAnOlderGenerationSaysWhatWasSeen(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.do(task(fleet.Start, 3))
+		for range 2 {
+			old := task(fleet.Watch, 2)
+			r.send(old)
+			if rep := r.expect(old.Order, fleet.Failed); rep.Seen != 3 {
+				t.Errorf("it is %+v", rep)
+			}
+		}
+		if r.d.guest("j1g0") == nil {
+			t.Error("the guest is gone")
+		}
+	})
+}

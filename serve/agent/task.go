@@ -152,7 +152,7 @@ func (a *Agent) acceptTask(t fleet.Task) {
 	gen := generation(t)
 	fresh := gen > s.entry.LastGen
 	if gen < s.entry.LastGen {
-		a.postLocked(fleet.Report{Order: o, Outcome: fleet.Failed, Cause: fmt.Sprintf(
+		a.postLocked(fleet.Report{Order: o, Outcome: fleet.Failed, Seen: s.entry.LastGen, Cause: fmt.Sprintf(
 			"the order is of generation %d of guest %s, host %s has seen %d", gen, s.guest, a.Host, s.entry.LastGen)})
 		return
 	}
