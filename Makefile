@@ -100,7 +100,7 @@ bench-owner: setup build
 fuzz:
 	scripts/fuzz $(FUZZ)
 
-## chaos: a thousand faults while guests move: make chaos CHAOS="--faults 50 --seed 7"
+## chaos: a thousand faults while guests move: make chaos CHAOS="--kind hosts --hosts 4 --faults 50 --seed 7"
 chaos: setup build
 	scripts/chaos $(CHAOS)
 

@@ -31,9 +31,13 @@ type service struct {
 }
 
 // services finds the lab's daemons.
-func services(hosts int) (map[string]*service, error) {
-	all := map[string]*service{head: {d: daemon.Daemon{Name: "the controller",
-		PIDFile: filepath.Join(labRun, "controller.pid"), LogFile: filepath.Join(labLogs, "controller.log")}}}
+func services(hosts, controllers int) (map[string]*service, error) {
+	all := map[string]*service{}
+	for n := 1; n <= controllers; n++ {
+		name := controllerOf(n)
+		all[name] = &service{d: daemon.Daemon{Name: "the lab's " + name,
+			PIDFile: filepath.Join(labRun, name+".pid"), LogFile: filepath.Join(labLogs, name+".log")}}
+	}
 	for n := 1; n <= hosts; n++ {
 		name := fmt.Sprintf("host%d", n)
 		all[name] = &service{d: daemon.Daemon{Name: "the agent of " + name, Namespace: daemon.Namespace(namespaceOf + name),

@@ -335,7 +335,7 @@ const diskGrace = 10 * time.Second
 // completely.
 func (c *chaos) fillDisk(ctx context.Context, f fault) error {
 	c.mu.Lock()
-	c.disk = time.Now().Add(f.Lasts + diskGrace)
+	c.disk, c.full = time.Now().Add(f.Lasts+diskGrace), head
 	c.mu.Unlock()
 	rest := int64(nearlyFull)
 	if f.Pick%2 == 0 {

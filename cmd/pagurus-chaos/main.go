@@ -1,13 +1,14 @@
 // Command pagurus-chaos injects faults into a lab on this machine while guests move in it.
-// It kills agents, the controller, QEMU, containers and CRIU. It cuts, slows and degrades
-// links, exhausts memory and disks, takes CRIU away, cancels moves and repeats requests,
+// With --kind hosts it cuts the power of whole hosts, and kills, suspends and rolls back three
+// controllers with their store, while jobs go on from checkpoints: see whole. Otherwise it
+// kills agents, the controller, QEMU, containers and CRIU. It cuts, slows and degrades links, exhausts memory and disks, takes CRIU away, cancels moves and repeats requests,
 // each in a phase that a plan chooses. Meanwhile it checks from outside, by the processes
 // and the jobs' results, whether a guest was lost or ran twice. `make chaos` runs it. The
 // same seed gives the same plan. It exits with 1 when it has found something.
 //
 // It must not know any internals: it sees only what the controller tells every client and
-// what the kernel shows. Plan and verdicts are tested without a lab; the rest by a short run
-// in the system ring.
+// what the kernel shows. What all runs injected and found is kept: see record. Plan and
+// verdicts are tested without a lab; the rest by a short run in the system ring.
 package main
 
 import (
@@ -30,6 +31,9 @@ import (
 	"pagurus/show/demo"
 )
 
+// hostsKind is a run in which hosts and controllers fail; see whole.
+const hostsKind = "hosts"
+
 const (
 	exitWrong       = 1
 	exitInterrupted = 130
@@ -39,7 +43,7 @@ func main() {
 	c := &chaos{news: make(chan struct{}), checker: newChecker()}
 	var of, only string
 	var to outputs
-	flag.StringVar(&of, "kind", string(fleet.VM), "kind of the guests: vm or container")
+	flag.StringVar(&of, "kind", string(fleet.VM), "kind of the guests: vm or container; or hosts: containers, while hosts, controllers and the links between them fail")
 	flag.IntVar(&c.faults, "faults", 1000, "how many faults")
 	flag.Uint64Var(&c.seed, "seed", uint64(time.Now().UnixNano()), "the same seed gives the same plan of faults (default: from the clock)")
 	flag.StringVar(&to.report, "report", "dist/chaos.json", "where the report goes: every fault, and what became of the move")
@@ -48,13 +52,13 @@ func main() {
 	add := flag.String("add", "", "run nothing, but add the run of this `report` to the record")
 	c.limit = 2 * time.Hour
 	flag.Var(cli.Span(&c.limit), "duration", "no more faults after this `time`")
-	flag.StringVar(&only, "only", "", "only faults of these kinds, joined by commas: "+list(kinds(fleet.VM))+"; of containers "+list(kinds(fleet.Container)))
+	flag.StringVar(&only, "only", "", "only faults of these kinds, joined by commas: "+list(kinds(fleet.VM))+"; of containers "+list(kinds(fleet.Container))+"; of hosts "+list(wholeKinds()))
 	flag.IntVar(&c.hosts, "hosts", 3, "hosts of the lab")
 	flag.IntVar(&c.seconds, "seconds", 30, "how long each job computes")
 	flag.StringVar(&c.memory, "mem", "192M", "memory of each guest")
 	flag.Parse()
 	flag.Visit(func(f *flag.Flag) { c.bounded = c.bounded || f.Name == "duration" })
-	err := c.start(fleet.Kind(of), only)
+	err := c.start(of, only)
 	switch {
 	case err == nil && *add != "":
 		err = addReport(*add, to.record)
@@ -86,22 +90,27 @@ func list(all []kind) string {
 }
 
 // start checks the options.
-func (c *chaos) start(of fleet.Kind, only string) error {
+func (c *chaos) start(of, only string) error {
+	c.kind = fleet.Kind(of)
+	all := kinds(c.kind)
 	switch of {
-	case fleet.VM:
+	case string(fleet.VM):
 		c.mechanism = vmMechanism
-	case fleet.Container:
+	case string(fleet.Container):
 		c.mechanism = containerMechanism
+	case hostsKind:
+		c.mechanism, c.kind, c.whole, all = containerMechanism, fleet.Container, newWhole(c.seconds), wholeKinds()
+		c.checker.whole = c.whole
 	default:
-		return fmt.Errorf("there is no kind of guest %q; there are %s and %s", of, fleet.VM, fleet.Container)
+		return fmt.Errorf("there is no kind of run %q; there are %s, %s and %s", of, fleet.VM, fleet.Container, hostsKind)
 	}
 	if _, err := cli.ParseBytes(c.memory); err != nil {
 		return fmt.Errorf("--mem: %w", err)
 	}
-	c.kind, c.checker.twice.ran = of, c.ran
+	c.of, c.checker.twice.ran = of, c.ran
 	for name := range strings.FieldsFuncSeq(only, func(r rune) bool { return r == ',' }) {
-		if !slices.Contains(kinds(of), kind(name)) {
-			return fmt.Errorf("there is no kind of fault %q; there are %s", name, list(kinds(of)))
+		if !slices.Contains(all, kind(name)) {
+			return fmt.Errorf("there is no kind of fault %q; there are %s", name, list(all))
 		}
 		c.only = append(c.only, kind(name))
 	}
@@ -160,6 +169,9 @@ func (c *chaos) all(ctx context.Context, to outputs) (err error) {
 // lab starts the lab, with its store on a disk that can be filled, and for containers the
 // agents' important folders, too.
 func (c *chaos) lab(ctx context.Context) error {
+	if c.whole != nil {
+		return c.wholeLab(ctx)
+	}
 	if err := store.mount(); err != nil {
 		return err
 	}
@@ -172,10 +184,15 @@ func (c *chaos) lab(ctx context.Context) error {
 			}
 		}
 	}
+	return c.raise(ctx)
+}
+
+// raise starts the lab, whose daemons wait at fault points, and connects to it.
+func (c *chaos) raise(ctx context.Context, flags ...string) error {
 	if err := os.Setenv(faultpoint.Environment, c.naps(0)); err != nil {
 		return err
 	}
-	_, err := c.Type(ctx, "lab", "up", "--hosts", fmt.Sprint(c.hosts))
+	_, err := c.Type(ctx, append([]string{"lab", "up", "--hosts", fmt.Sprint(c.hosts)}, flags...)...)
 	if e := os.Unsetenv(faultpoint.Environment); err == nil {
 		err = e
 	}

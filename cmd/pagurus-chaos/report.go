@@ -37,7 +37,7 @@ type report struct {
 func (c *chaos) keepReport(file, record string, wrong error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := report{Seed: c.seed, Kind: string(c.kind), Commit: drive.Commit(), Began: c.began, Took: time.Since(c.began), Counts: c.checker.tally, Faults: c.injections}
+	r := report{Seed: c.seed, Kind: c.of, Commit: drive.Commit(), Began: c.began, Took: time.Since(c.began), Counts: c.checker.tally, Faults: c.injections}
 	if wrong != nil {
 		r.Wrong = wrong.Error()
 	}
@@ -85,6 +85,9 @@ func (c *chaos) line() string {
 	if n := len(c.injections); n > 0 {
 		k := c.injections[n-1]
 		last = fmt.Sprintf("%s in %s of %s", k.Kind, k.Phase, k.Migration)
+		if c.whole != nil {
+			last = strings.TrimSpace(fmt.Sprintf("%s %s", k.Kind, k.Host))
+		}
 	}
 	return fmt.Sprintf("%5.0f s  %d of %d faults (%s)  migrations: %d finished, %d failed, %d cancelled  guests: %d started, %d killed, %d lost, %d doubled  jobs: %d right",
 		time.Since(c.began).Seconds(), len(c.injections), c.faults, last, t.Finished, t.Aborted+t.MovesLost, t.Cancelled, t.Started, t.Killed, t.Lost, t.Doubled, t.Jobs)
@@ -125,6 +128,10 @@ func (c *chaos) summary(w io.Writer) {
 		at := place(k.Hit)
 		by[k.Kind][at]++
 		sum[at]++
+	}
+	if c.whole != nil {
+		c.wholeSummary(w)
+		return
 	}
 	fmt.Fprintf(w, "%-14s %5s", "FAULT", "ALL")
 	columns := append(slices.Clone(phases), other)

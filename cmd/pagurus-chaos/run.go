@@ -17,7 +17,9 @@ import (
 type chaos struct {
 	seed   uint64
 	faults int
+	of     string     // the kind of run
 	kind   fleet.Kind // of the guests
+	whole  *whole     // in a run of hosts
 	mechanism
 	only    []kind
 	limit   time.Duration // of the part with faults
@@ -38,7 +40,8 @@ type chaos struct {
 	news       chan struct{} // closed and replaced with every snapshot
 	checker    *checker
 	injections []*injection
-	disk       time.Time // until when a full disk may explain the controller's end
+	disk       time.Time // until when a full disk may explain a controller's end
+	full       string    // that controller
 	draining   bool      // nothing new is started
 	asked      int       // requests made, for their IDs
 
@@ -66,7 +69,11 @@ func (c *chaos) run(outer context.Context) (err error) {
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
 	c.stop = stop
-	if c.services, err = services(c.hosts); err != nil {
+	controllers := 1
+	if c.whole != nil {
+		controllers = wholeControllers
+	}
+	if c.services, err = services(c.hosts, controllers); err != nil {
 		return err
 	}
 	snapshots, err := c.client.Watch(ctx)
@@ -75,11 +82,15 @@ func (c *chaos) run(outer context.Context) (err error) {
 	}
 	var parts sync.WaitGroup
 	for _, part := range []func(context.Context){
-		func(context.Context) { c.followSnapshots(snapshots) }, c.checkEnds, c.watchProcesses, c.watchOver, c.renew, c.moveOn, c.progress,
+		func(context.Context) { c.followSnapshots(snapshots) }, c.checkEnds, c.watchProcesses, c.watchOver, c.renew, c.moveOn, c.progress, c.saveOften,
 	} {
 		parts.Go(func() { part(ctx) })
 	}
-	err = c.injectAll(ctx)
+	if c.whole == nil {
+		err = c.injectAll(ctx)
+	} else {
+		err = c.injectWhole(ctx)
+	}
 	c.mu.Lock()
 	c.draining = true
 	c.mu.Unlock()
@@ -98,6 +109,9 @@ func (c *chaos) run(outer context.Context) (err error) {
 func (c *chaos) followSnapshots(snapshots <-chan fleet.Snapshot) {
 	for s := range snapshots {
 		c.mu.Lock()
+		if c.whole != nil {
+			c.whole.noteSilence(c.heard, time.Now())
+		}
 		c.last, c.heard = s, time.Now()
 		close(c.news)
 		c.news = make(chan struct{})
@@ -116,14 +130,33 @@ func (c *chaos) followSnapshots(snapshots <-chan fleet.Snapshot) {
 // filled, but never for long.
 const silentLimit = 90 * time.Second
 
+// quiet counts how long the controller has not been heard. A machine so busy that this process
+// stands still has the controller stand still, too: of each pause only a second counts.
+type quiet struct {
+	heard, looked time.Time
+	so            time.Duration
+}
+
+// noteHeard gives how long the controller has been silent by now.
+func (q *quiet) noteHeard(heard, now time.Time) time.Duration {
+	if !heard.Equal(q.heard) {
+		q.so = 0
+	} else if !heard.IsZero() {
+		q.so += min(now.Sub(q.looked), time.Second)
+	}
+	q.heard, q.looked = heard, now
+	return q.so
+}
+
 // checkEnds judges ended jobs, and a silent controller.
 func (c *chaos) checkEnds(ctx context.Context) {
+	var q quiet
 	for drive.Pause(ctx, 2*scanEvery) == nil {
 		c.mu.Lock()
-		silent := !c.heard.IsZero() && time.Since(c.heard) > silentLimit
+		silent := q.noteHeard(c.heard, time.Now())
 		ended := c.checker.ended(c.last)
 		c.mu.Unlock()
-		if silent {
+		if silent > silentLimit {
 			c.wrong(fmt.Sprintf("the controller has not been heard from for %s", silentLimit))
 		}
 		for _, j := range ended {
@@ -161,7 +194,14 @@ const scanEvery = 100 * time.Millisecond
 
 // watchProcesses watches the processes.
 func (c *chaos) watchProcesses(ctx context.Context) {
+	var last time.Time
 	for drive.Pause(ctx, scanEvery) == nil {
+		if now := time.Now(); c.whole != nil {
+			c.mu.Lock()
+			c.whole.stand(last, now)
+			c.mu.Unlock()
+			last = now
+		}
 		all, err := c.copies()
 		if err != nil {
 			continue // a process ended during the scan
@@ -187,8 +227,9 @@ func (c *chaos) watchOver(ctx context.Context) {
 				c.wrong(err.Error())
 			}
 			c.mu.Lock()
-			may := name == head && time.Now().Before(c.disk)
+			may := name == c.full && time.Now().Before(c.disk)
 			c.mu.Unlock()
+			may = may || c.whole != nil && strings.HasPrefix(name, head) && c.whole.mayEnd(ended)
 			if ended != nil && !may {
 				c.wrong("it was not killed, and " + ended.Error())
 			}
@@ -209,8 +250,12 @@ func (c *chaos) renew(ctx context.Context) {
 			}
 			// A failure while the controller is away is tried again; a job that was started
 			// all the same is in the next snapshot.
-			_, _ = c.Type(ctx, "run", "--detach", "--no-trace", "-n", fmt.Sprint(slot.ranks), "--guests", fmt.Sprint(slot.guests), "--cpus", "1",
-				"--mem", c.memory, "--kind", string(c.kind), "--image", "openmpi", "--", "./witness", fmt.Sprint(c.seconds), "4", "4000")
+			command := []string{"run", "--detach", "--no-trace", "-n", fmt.Sprint(slot.ranks), "--guests", fmt.Sprint(slot.guests), "--cpus", "1",
+				"--mem", c.memory, "--kind", string(c.kind), "--image", "openmpi", "--", "./witness", fmt.Sprint(c.seconds), "4", "4000"}
+			if c.whole != nil {
+				command = c.whole.command(c, slot.ranks, slot.guests)
+			}
+			_, _ = c.Type(ctx, command...)
 			_ = drive.Pause(ctx, 5*scanEvery)
 		}
 	}

@@ -31,6 +31,8 @@ type checker struct {
 	moves    map[fleet.MigrationID]string
 	unfit    map[fleet.HostID]bool // had no room or no CRIU for a while, so that guests could not start there
 
+	whole *whole // in a run of hosts: other guests may be lost, and jobs end otherwise
+
 	tally tally
 }
 
@@ -54,8 +56,13 @@ type tally struct {
 	Jobs      int `json:"jobs_right"`
 	JobsDead  int `json:"jobs_ended_with_a_killed_guest"`
 	Again     int `json:"jobs_begun_again,omitempty"`
-	Refused   int `json:"jobs_never_started_on_unfit_hosts,omitempty"`
-	Wrong     int `json:"jobs_wrong"`
+
+	FromCheckpoint       int `json:"jobs_begun_again_at_a_checkpoint,omitempty"`
+	RightAfterCheckpoint int `json:"jobs_right_after_a_checkpoint,omitempty"`
+	GivenUp              int `json:"jobs_given_up_after_a_rollback,omitempty"`
+
+	Refused int `json:"jobs_never_started_on_unfit_hosts,omitempty"`
+	Wrong   int `json:"jobs_wrong"`
 }
 
 func newChecker() *checker {
@@ -94,6 +101,9 @@ func (c *checker) checkSnapshot(s fleet.Snapshot) []string {
 	}
 	for _, v := range s.Moves {
 		limit := moveLimit
+		if c.whole != nil {
+			limit = expectedLossLimit
+		}
 		for _, id := range v.Migrations {
 			if by, undecided := c.expectedLossOf(s.Jobs[s.Migrations[id].Job]); undecided || by > 0 {
 				limit = expectedLossLimit
@@ -103,8 +113,11 @@ func (c *checker) checkSnapshot(s fleet.Snapshot) []string {
 			wrong = append(wrong, fmt.Sprintf("move %s has not ended after %s: %s", v.ID, s.At.Sub(v.Begun).Round(time.Second), phasesOf(s, v)))
 		}
 	}
+	if c.whole != nil {
+		wrong = append(wrong, c.whole.losses(s, &c.tally, time.Now())...)
+	}
 	for _, g := range s.Guests {
-		if g.State != fleet.GuestLost || c.checked[g.Job] {
+		if g.State != fleet.GuestLost || c.checked[g.Job] || c.whole != nil {
 			continue
 		}
 		if by, undecided := c.expectedLossOf(s.Jobs[g.Job]); by == 0 && !undecided {
@@ -129,6 +142,10 @@ func phasesOf(s fleet.Snapshot, v fleet.Move) string {
 func (c *checker) present(s fleet.Snapshot, all []copyOf, total func(copyOf) time.Duration, now time.Time) []string {
 	wrong := c.twice.noteScan(all, total)
 	c.tally.Doubled += len(wrong)
+	limit := absentLimit
+	if c.whole != nil {
+		limit = explains
+	}
 	here := map[fleet.GuestID]bool{}
 	for _, p := range all {
 		here[p.guest] = true
@@ -142,7 +159,7 @@ func (c *checker) present(s fleet.Snapshot, all []copyOf, total func(copyOf) tim
 		since, known := c.absent[id]
 		if !known {
 			c.absent[id] = now
-		} else if now.Sub(since) > absentLimit && s.At.Sub(since) > absentLimit {
+		} else if now.Sub(since) > limit && s.At.Sub(since) > limit {
 			c.tally.Lost++
 			wrong = append(wrong, fmt.Sprintf("guest %s is %s on %s, and no host has a process of it", id, g.State, g.Home))
 		}
@@ -176,6 +193,9 @@ func (c *checker) unstarted(cause string) bool {
 // checkJob compares a job's end and output with the expected ones. Empty: it is right.
 func (c *checker) checkJob(j fleet.Job, output string) string {
 	c.checked[j.ID] = true
+	if c.whole != nil {
+		return c.whole.judge(j, output, &c.tally)
+	}
 	// Other guests' last output may come by mpirun after rank 0's.
 	right := slices.Contains(strings.Split(output, "\n"), "OK") && !strings.Contains(output, "WRONG")
 	good := j.Result == fleet.JobFinished && j.Exit != nil && j.Exit.Code == 0 && right

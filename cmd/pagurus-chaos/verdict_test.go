@@ -160,6 +160,23 @@ func TestAJobIsNotJudgedWhileAFaultIsUnderWay(t *testing.T) {
 	}
 }
 
+// A controller is silent for as long as this process could have heard it.
+func TestSilence(t *testing.T) {
+	var q quiet
+	at := time.Now()
+	for i, want := range []time.Duration{0, 500 * time.Millisecond, time.Second} {
+		if got := q.noteHeard(at, at.Add(time.Duration(i)*500*time.Millisecond)); got != want {
+			t.Errorf("look %d: %s", i, got)
+		}
+	}
+	if got := q.noteHeard(at, at.Add(time.Hour)); got != 2*time.Second {
+		t.Errorf("after a standstill of an hour: %s", got)
+	}
+	if got := q.noteHeard(at.Add(time.Hour), at.Add(2*time.Hour)); got != 0 {
+		t.Errorf("it was heard: %s", got)
+	}
+}
+
 func TestExcusesAreTakenBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		source  bool

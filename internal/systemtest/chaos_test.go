@@ -17,7 +17,8 @@ const chaosLimit = 5 * time.Minute
 
 // A short run of faults while guests of each kind move. No guest is lost or runs twice, the
 // lab is removed, and the report names every fault. make chaos is the long run. With these
-// seeds the faults are of all kinds and planned for all phases. But no container is killed
+// seeds the faults are of all kinds and planned for all phases; in the run of hosts they are of ten kinds, with a rollback of
+// the store, and none is longer than a lease. But no container is killed
 // during its switch, after which the hosts that may have it are asked for minutes. Machines
 // have the memory size of other tests, for which there is a snapshot.
 func TestChaos(t *testing.T) {
@@ -37,14 +38,15 @@ func TestChaos(t *testing.T) {
 		memory string
 		faults int
 		seed   uint64
-	}{{"vm", "512M", 13, 284}, {"container", "192M", 18, 11468}} {
+		more   []string
+	}{{"vm", "512M", 13, 284, nil}, {"container", "192M", 18, 11468, nil}, {"hosts", "192M", 10, 263696, []string{"--hosts", "4"}}} {
 		t.Run(c.kind, func(t *testing.T) {
 			report := filepath.Join(t.TempDir(), "chaos.json")
 			// A fault that never finds its phase would be waited for without end.
 			ctx, cancel := context.WithTimeout(t.Context(), chaosLimit)
 			defer cancel()
-			run := exec.CommandContext(ctx, program, "--kind", c.kind, "--mem", c.memory, "--faults", fmt.Sprint(c.faults), "--seed", fmt.Sprint(c.seed), "--seconds", "10",
-				"--report", report, "--logs", t.TempDir())
+			run := exec.CommandContext(ctx, program, append(c.more, "--kind", c.kind, "--mem", c.memory, "--faults", fmt.Sprint(c.faults), "--seed", fmt.Sprint(c.seed), "--seconds", "10",
+				"--report", report, "--logs", t.TempDir())...)
 			run.Cancel, run.WaitDelay = func() error { return run.Process.Signal(os.Interrupt) }, time.Minute
 			run.Dir = root
 			out, err := run.CombinedOutput()
@@ -54,7 +56,7 @@ func TestChaos(t *testing.T) {
 			}
 			for _, want := range []string{
 				fmt.Sprintf(`(?m)^seed %d: %d faults$`, c.seed, c.faults), fmt.Sprintf(`(?m)^%d faults in .*, seed %d$`, c.faults, c.seed),
-				`(?m)^guests: .* 0 lost, 0 doubled$`,
+				`(?m)^guests: .* 0 lost( without a fault)?, 0 doubled$`,
 			} {
 				if !regexp.MustCompile(want).Match(out) {
 					t.Errorf("it does not say %q", want)
@@ -67,7 +69,7 @@ func TestChaos(t *testing.T) {
 			var record struct {
 				Seed   uint64
 				Kind   string
-				Faults []struct{ Kind, Phase, Hit string }
+				Faults []struct{ Kind string }
 			}
 			if err := json.Unmarshal(text, &record); err != nil || record.Seed != c.seed || record.Kind != c.kind || len(record.Faults) != c.faults {
 				t.Errorf("the report has seed %d, %q and %d faults, %v", record.Seed, record.Kind, len(record.Faults), err)

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+func TestAPlanOfHostsFollowsFromTheSeed(t *testing.T) {
+	seen := map[kind]int{}
+	long := 0
+	for n := 1; n <= 1000; n++ {
+		f := plannedWhole(7, n, nil)
+		if f != plannedWhole(7, n, nil) || f == plannedWhole(8, n, nil) {
+			t.Fatalf("fault %d is %+v", n, f)
+		}
+		s := wholeShareOf(f.Kind)
+		if f.Number != n || f.After >= mostApart || f.Lasts < s.least || f.Lasts >= max(s.most, s.long) {
+			t.Errorf("fault %d is %+v", n, f)
+		}
+		seen[f.Kind]++
+		if f.Lasts > wholeLease {
+			long++
+		}
+		if only := plannedWhole(7, n, []kind{rollback, hostsCut}); only.Kind != rollback && only.Kind != hostsCut {
+			t.Errorf("fault %d is %+v", n, only)
+		}
+	}
+	if len(seen) != len(wholeShares) || long < 20 || long > 150 {
+		t.Errorf("%d kinds, %d longer than a lease: %v", len(seen), long, seen)
+	}
+}
+
+// Two faults of a class are not under way at once, a rollback is alone, and is not overtaken.
+func TestWhichFaultMayCome(t *testing.T) {
+	waiting := []fault{{Kind: hostPower}, {Kind: leaderKilled}, {Kind: rollback}, {Kind: linkSlow}}
+	for name, c := range map[string]struct {
+		busy []class
+		skip int
+		want int
+	}{
+		"nothing is under way":     {nil, 0, 0},
+		"a host is away":           {[]class{ofHosts}, 0, 1},
+		"a controller, too":        {[]class{ofHosts, ofControllers}, 0, -1},
+		"a rollback waits":         {[]class{ofHosts}, 2, -1},
+		"a rollback may come":      {nil, 2, 0},
+		"a rollback is under way":  {[]class{ofAll}, 0, -1},
+		"a link after a rollback":  {nil, 3, 0},
+		"a link during a rollback": {[]class{ofAll}, 3, -1},
+	} {
+		busy := map[class]bool{}
+		for _, b := range c.busy {
+			busy[b] = true
+		}
+		if got := ready(waiting[c.skip:], busy); got != c.want {
+			t.Errorf("%s: %d", name, got)
+		}
+	}
+}
+
+func TestJobsOfHostsAreJudged(t *testing.T) {
+	at := time.Now()
+	w := newWhole(10)
+	right := w.right(2)
+	cut := right[:strings.LastIndexByte(right[:len(right)/2], '\n')]
+	lines := strings.Split(right, "\n")
+	twice := strings.Join(slices.Insert(slices.Clone(lines), 3, lines[3]), "\n")
+	short := strings.Join(slices.Delete(slices.Clone(lines), 3, 4), "\n")
+	for name, c := range map[string]struct {
+		job    fleet.Job
+		output string
+		back   bool
+		says   string
+		count  tally
+	}{
+		"good":                        {ended(fleet.JobFinished, 0, ""), right, false, "", tally{Jobs: 1, RightAfterCheckpoint: 1}},
+		"a line twice":                {ended(fleet.JobFinished, 0, ""), twice, false, "line 5 of", tally{Wrong: 1}},
+		"a line too few":              {ended(fleet.JobFinished, 0, ""), short, false, "line 4 of", tally{Wrong: 1}},
+		"cut short":                   {ended(fleet.JobFinished, 0, ""), cut, false, "good end", tally{Lost: 1}},
+		"another code":                {ended(fleet.JobFinished, 1, ""), right, false, "good end", tally{Lost: 1}},
+		"failed":                      {ended(fleet.JobFailed, 1, "guest j1g0 ended"), cut, false, "guest j1g0 ended", tally{Lost: 1}},
+		"failed after a rollback":     {ended(fleet.JobFailed, 1, "guest j1g0 ended"), cut, true, "good end", tally{Lost: 1}},
+		"given up after a rollback":   {ended(fleet.JobFailed, 1, "the cluster's state was restored from a backup of then, and no host runs it"), cut, true, "", tally{GivenUp: 1}},
+		"given up without a rollback": {ended(fleet.JobFailed, 1, "the cluster's state was restored from a backup of then"), cut, false, "good end", tally{Lost: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newChecker()
+			k.whole = w
+			w.born["j1"], w.back, w.from["j1"] = at, nil, true
+			if c.back {
+				w.back = []time.Time{at.Add(time.Minute)}
+			}
+			c.job.Spec.Ranks = 2
+			if verdict := k.checkJob(c.job, c.output); (verdict == "") != (c.says == "") || !strings.Contains(verdict, c.says) {
+				t.Errorf("it says %q", verdict)
+			}
+			if k.tally != c.count {
+				t.Errorf("counted %+v", k.tally)
+			}
+		})
+	}
+}
+
+// A job that begins again does so because of a fault of a host that had a guest of it.
+func TestLossesAreExplained(t *testing.T) {
+	at := time.Now()
+	again := func(incarnation int, from fleet.CheckpointID) fleet.Snapshot {
+		s := fleet.NewSnapshot()
+		s.Jobs["j1"] = fleet.Job{ID: "j1", Incarnation: incarnation, From: from}
+		s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", Job: "j1", Home: "host1", Migration: "m1"}
+		s.Migrations["m1"] = fleet.Migration{ID: "m1", From: "host1", To: "host2"}
+		return s
+	}
+	w, counts := newWhole(1), tally{}
+	if wrong := w.losses(again(0, ""), &counts, at); len(wrong) > 0 {
+		t.Errorf("it begins: %q", wrong)
+	}
+	w.strike("host1", at)
+	for range 2 {
+		if wrong := w.losses(again(1, "j1c1"), &counts, at.Add(explains/2)); len(wrong) > 0 {
+			t.Errorf("its host was hit: %q", wrong)
+		}
+	}
+	if wrong := w.losses(again(2, ""), &counts, at.Add(2*explains)); len(wrong) != 1 {
+		t.Errorf("long after: %q", wrong)
+	}
+	w.strike("host10", at.Add(2*explains))
+	if wrong := w.losses(again(3, ""), &counts, at.Add(2*explains)); len(wrong) != 1 {
+		t.Errorf("another host was hit: %q", wrong)
+	}
+	w.strike("host2", at.Add(2*explains))
+	if wrong := w.losses(again(4, ""), &counts, at.Add(2*explains)); len(wrong) != 0 {
+		t.Errorf("the target of its move was hit: %q", wrong)
+	}
+	w.strike("", at.Add(9*explains))
+	if wrong := w.losses(again(5, ""), &counts, at.Add(9*explains)); len(wrong) != 0 {
+		t.Errorf("all hosts were hit: %q", wrong)
+	}
+	if counts != (tally{Again: 5, FromCheckpoint: 1, Lost: 2}) {
+		t.Errorf("counted %+v", counts)
+	}
+}
+
+// A short silence of the controllers explains no loss, one as long as a lease does.
+func TestSilenceOfAllControllers(t *testing.T) {
+	w, at := newWhole(1), time.Now()
+	w.noteSilence(time.Time{}, at)
+	w.noteSilence(at, at.Add(wholeLease/2))
+	if w.explained(nil, at) {
+		t.Error("another leads soon, and that is taken for a loss of all hosts")
+	}
+	if w.noteSilence(at, at.Add(wholeLease)); !w.explained(nil, at.Add(wholeLease)) {
+		t.Error("all leases are over, and that is not seen")
+	}
+}
+
+// A machine that stands still, as a container that is frozen, is a fault of all hosts.
+func TestTheMachineStoodStill(t *testing.T) {
+	w, at := newWhole(1), time.Now()
+	w.stand(time.Time{}, at)
+	w.stand(at, at.Add(time.Second))
+	if w.explained(nil, at) {
+		t.Error("a short pause is taken for a fault")
+	}
+	if w.stand(at, at.Add(time.Minute)); !w.explained(nil, at.Add(time.Minute)) {
+		t.Error("a long pause is not seen")
+	}
+}
