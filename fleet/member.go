@@ -65,7 +65,7 @@ type Enrolment struct {
 	Key     string  `json:"key"`
 	Host    HostID  `json:"host,omitempty"`    // that joins; empty: a person logs in
 	Machine string  `json:"machine,omitempty"` // of a host
-	Foreign bool    `json:"foreign,omitempty"` // it says that it is the controller's machine and calls from another; set by the controller
+	Foreign bool    `json:"foreign,omitempty"` // it says that it is a controller's machine and calls from another; set by the controller
 	Address string  `json:"address,omitempty"` // of a host that wants to use another than the one it calls from
 
 	Controller string `json:"controller,omitempty"` // what a controller that joins is called

@@ -27,6 +27,7 @@ type Peer struct {
 	Listen    string // HOST:PORT for the other members
 	Advertise string // HOST:PORT at which they call this one
 	Serves    string // HOST:PORT at which the member's controller is called: a note for other members
+	Machine   string // the identity of its machine: a note for other members
 	Files     PeerFiles
 	Join      string // what Admit has given, at the first start of a member that joins; later it is not read
 }
@@ -69,6 +70,7 @@ type Member struct {
 	Name    string // empty: it has never started
 	Peer    string // HOST:PORT
 	Serves  string // HOST:PORT of its controller; empty: not yet known
+	Machine string // the identity of its machine; empty: not yet known
 	Learner bool   // it has no vote yet
 }
 
@@ -123,7 +125,9 @@ func (s *Store) takePart(ctx context.Context) error {
 			case m.Learner:
 				_, err = s.client.MemberPromote(ctx, me)
 			default:
-				return nil
+				if _, err = s.client.Put(ctx, machineKey(me), p.Machine); err == nil {
+					return nil
+				}
 			}
 		}
 		if cause := s.member.fault.cause(); cause != nil {
@@ -158,8 +162,21 @@ func (s *Store) Members(ctx context.Context) ([]Member, error) {
 	if err != nil {
 		return nil, s.explained(ctx, "reading who the controllers are", err)
 	}
-	return listed(got), nil
+	out := listed(got)
+	noted, err := s.client.Get(ctx, machines, clientv3.WithPrefix(), clientv3.WithSerializable())
+	if err != nil {
+		return nil, s.explained(ctx, "reading which machines the controllers are", err)
+	}
+	for _, kv := range noted.Kvs {
+		if i := slices.IndexFunc(out, func(m Member) bool { return machineKey(m.ID) == string(kv.Key) }); i >= 0 { // else it was removed
+			out[i].Machine = string(kv.Value)
+		}
+	}
+	return out, nil
 }
+
+// machineKey is where a member's machine is noted.
+func machineKey(member uint64) string { return fmt.Sprintf("%s%x", machines, member) }
 
 func listed(got *clientv3.MemberListResponse) (out []Member) {
 	if got == nil {
@@ -248,12 +265,11 @@ func (s *Store) Remove(ctx context.Context, id uint64) error {
 		_, err = s.client.MemberRemove(ctx, id)
 	}
 	switch {
-	case errors.Is(err, rpctypes.ErrMemberNotFound):
+	case err == nil, errors.Is(err, rpctypes.ErrMemberNotFound):
+		_, _ = s.client.Delete(ctx, machineKey(id)) // nobody reads that of one who is no member
 		return nil
 	case errors.Is(err, rpctypes.ErrMemberNotEnoughStarted), unhealthy(err):
 		return errors.New("without that one most controllers would be away, and nothing could be changed: start those that are away, or remove them first")
-	case err != nil:
-		return s.explained(ctx, "removing a controller", err)
 	}
-	return nil
+	return s.explained(ctx, "removing a controller", err)
 }

@@ -100,7 +100,7 @@ func newTrio(t *testing.T, ctx context.Context) *trio {
 	for i := range out.configs {
 		at := freePort(t)
 		out.configs[i] = EmbedConfig{Dir: t.TempDir(), Peer: Peer{
-			Name: fmt.Sprint("c", i+1), Listen: at, Advertise: at, Serves: fmt.Sprint("192.0.2.", i+1, ":7461"), Files: a.files(t, peerName),
+			Name: fmt.Sprint("c", i+1), Listen: at, Advertise: at, Serves: fmt.Sprint("192.0.2.", i+1, ":7461"), Machine: fmt.Sprint("m", i+1), Files: a.files(t, peerName),
 		}}
 	}
 	t.Cleanup(func() {
@@ -174,7 +174,7 @@ func TestThreeMembers(t *testing.T) {
 		t.Fatalf("%v, %v", members, err)
 	}
 	for i, m := range members {
-		if want := c.configs[i].Peer; m.Name != want.Name || m.Peer != want.Advertise || m.Serves != want.Serves || m.Learner {
+		if want := c.configs[i].Peer; m.Name != want.Name || m.Peer != want.Advertise || m.Serves != want.Serves || m.Machine != want.Machine || m.Learner {
 			t.Errorf("member %+v is not %+v", m, want)
 		}
 	}

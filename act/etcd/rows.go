@@ -20,6 +20,7 @@ const (
 	guardKey   = root + "revision" // written by every transaction; its modification revision is the snapshot's
 	clusterKey = root + "cluster"
 	leaders    = "/pagurus/leaders/"
+	machines   = "/pagurus/machines/" // of the members' controllers, by member
 )
 
 // format is the guard's value. A higher number means that a newer Pagurus has used the

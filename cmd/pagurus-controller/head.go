@@ -58,6 +58,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	peer, err := seatOf(f)
+	peer.Machine = here
 	if err == nil && peer.Listen != "" {
 		err = certify(ctx, f, peer.Name, authority, log)
 	}

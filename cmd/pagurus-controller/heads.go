@@ -85,6 +85,7 @@ type heads struct {
 	authority *identity.Authority
 	leads     <-chan struct{} // closed when this one does
 	known     atomic.Pointer[[]string]
+	machines  atomic.Pointer[[]string]
 	others    atomic.Pointer[[]controller.Other]
 	log       *slog.Logger
 }
@@ -94,7 +95,7 @@ func (h *heads) passing() *wire.Passing {
 	host, _, _ := net.SplitHostPort(h.peer.Serves)
 	return &wire.Passing{
 		Calling: h.authority.Calling(h.peer.Name), IsController: func(c *x509.Certificate) bool { return h.authority.IsController(c, time.Now()) }, Serves: host,
-		Known: h.addresses,
+		Known: h.addresses, Machines: func() []string { return loaded(&h.machines) },
 		Leads: func(ctx context.Context) (string, bool) {
 			if h.leading() {
 				return "", true
@@ -123,9 +124,12 @@ func (h *heads) watch(ctx context.Context) {
 	clients := map[string]*wire.Client{}
 	for {
 		if members, err := h.store.Members(ctx); err == nil {
-			var known []string
+			var known, machines []string
 			others := []controller.Other{}
 			for _, m := range members {
+				if m.Machine != "" {
+					machines = append(machines, m.Machine)
+				}
 				if m.Serves == "" {
 					continue
 				}
@@ -140,6 +144,7 @@ func (h *heads) watch(ctx context.Context) {
 			}
 			slices.Sort(known)
 			h.known.Store(&known)
+			h.machines.Store(&machines)
 			h.others.Store(&others)
 		}
 		if pause.For(ctx, knownEvery) != nil {
@@ -197,16 +202,14 @@ func (h *heads) Remove(ctx context.Context, name string) error {
 }
 
 // list gives the other controllers.
-func (h *heads) list() []controller.Other {
-	if all := h.others.Load(); all != nil {
-		return *all
-	}
-	return nil
-}
+func (h *heads) list() []controller.Other { return loaded(&h.others) }
 
 // addresses are where all controllers are called.
-func (h *heads) addresses() []string {
-	if all := h.known.Load(); all != nil {
+func (h *heads) addresses() []string { return loaded(&h.known) }
+
+// loaded is the list that is there; nil: none is yet.
+func loaded[T any](list *atomic.Pointer[[]T]) []T {
+	if all := list.Load(); all != nil {
 		return *all
 	}
 	return nil

@@ -199,7 +199,7 @@ func (d *draft) enrolHost(e fleet.Enrolment, t fleet.JoinToken) (reason string) 
 		return fmt.Sprintf("there is a host %s already; join under another name with --%s, or, if it is this machine after a new installation, remove it first with `pagurus host rm %s`", id, fleet.HostFlag, id)
 	}
 	if e.Foreign && !t.SameID {
-		return "the controller's own machine has this machine identity: if this is a copy of its disk, run `rm /etc/machine-id && systemd-machine-id-setup` here and join again"
+		return "a controller's own machine has this machine identity: if this is that machine, join by its own controller, at 127.0.0.1; if this is a copy of its disk, run `rm /etc/machine-id && systemd-machine-id-setup` here and join again"
 	}
 	if reason := fleet.RefusedAddress(e.Address); e.Address != "" && reason != "" {
 		return reason

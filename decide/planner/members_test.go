@@ -88,7 +88,7 @@ func TestHostsEnrol(t *testing.T) {
 	m.enrol("node", with(func(e *fleet.Enrolment) { e.Key = "" }), "no key")
 	m.enrol("node", with(func(e *fleet.Enrolment) { e.Machine = "" }), "systemd-machine-id-setup")
 	m.enrol("no de", one, "cannot be the name of a host")
-	m.enrol("node", with(func(e *fleet.Enrolment) { e.Foreign = true }), "the controller's own machine")
+	m.enrol("node", with(func(e *fleet.Enrolment) { e.Foreign = true }), "a controller's own machine")
 	m.enrol("", one, "use it with `pagurus join`")
 	m.s.Hosts["first"] = fleet.Host{ID: "first", Address: "10.0.0.1"}
 	m.enrol("node", with(func(e *fleet.Enrolment) { e.Address = "10.0.0.1" }), "host first has the address")

@@ -104,13 +104,23 @@ func (a *addresses) learn(said string) {
 	_ = identity.SaveControllers(a.folder, told) // a folder that cannot be written: they are learned again
 }
 
-// turn has the next connection go to another controller, if there are several.
-func (c *Client) turn(err error) {
+// turn has the next connection go to another controller, if there are several, after a request that began when
+// one was current. If another request has turned meanwhile, or a connection that failed, the one that is current now was
+// not asked yet.
+func (c *Client) turn(asked string, err error) {
 	if c.addresses == nil || !c.addresses.several() || !errors.Is(err, ErrNoController) {
 		return
 	}
-	c.addresses.after(c.addresses.current())
+	c.addresses.after(asked)
 	c.http.CloseIdleConnections()
+}
+
+// asked is the address that is called first now; empty: it does not change.
+func (c *Client) asked() string {
+	if c.addresses == nil {
+		return ""
+	}
+	return c.addresses.current()
 }
 
 // untilOneLeads repeats a request while no controller leads, if there are several. A request may be
@@ -118,11 +128,12 @@ func (c *Client) turn(err error) {
 func (c *Client) untilOneLeads(ctx context.Context, request func() (*http.Response, error)) (*http.Response, error) {
 	began, pause := time.Now(), firstPause
 	for {
+		asked := c.asked()
 		r, err := request()
 		if err == nil {
 			return r, nil
 		}
-		c.turn(err)
+		c.turn(asked, err)
 		if c.addresses == nil || !c.addresses.several() && !c.told(err) || !errors.Is(err, ErrNoController) || time.Since(began) > failover {
 			return nil, err
 		}

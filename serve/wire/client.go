@@ -352,6 +352,7 @@ func (c *Client) connect(ctx context.Context, path string) (*websocket.Conn, err
 	defer cancel()
 	o := &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: http.Header{}}
 	c.authorize(o.HTTPHeader)
+	asked := c.asked()
 	conn, r, err := websocket.Dial(ctx, c.base+path, o)
 	if r != nil {
 		if err := c.hears(path, r.Header); err != nil {
@@ -366,12 +367,12 @@ func (c *Client) connect(ctx context.Context, path string) (*websocket.Conn, err
 	}
 	if r != nil && r.StatusCode != http.StatusSwitchingProtocols {
 		err := c.problem(r)
-		c.turn(err)
+		c.turn(asked, err)
 		return nil, err
 	}
 	c.http.CloseIdleConnections() // they may be as dead, from an address that is gone
 	err = c.explained(err)
-	c.turn(err)
+	c.turn(asked, err)
 	return nil, err
 }
 

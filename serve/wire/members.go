@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -102,9 +103,7 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) error {
 	if len(j.Controller) > nameBytes || len(j.Peer) > nameBytes || len(j.Host) > nameBytes || len(j.Machine) > nameBytes || len(j.Address) > nameBytes {
 		return &Error{http.StatusBadRequest, fmt.Sprintf("the name, the machine identity and the address of a host have at most %d bytes each", nameBytes)}
 	}
-	// The controller's machine serves the files of jobs: only itself may claim to be it.
-	foreign := j.Host != "" && j.Machine == s.Machine && !fromHere(r)
-	joined, err := s.Members.Join(r.Context(), token, j, foreign)
+	joined, err := s.Members.Join(r.Context(), token, j, s.feigns(r, j))
 	s.record(Peer{From: hostOf(r.RemoteAddr)}, fleet.AuditRecord{Did: "join", On: who(j, joined) + " by token " + token.ID}, err)
 	if err == nil && j.Controller != "" {
 		err = s.admitHead(r.Context(), j, &joined)
@@ -126,6 +125,22 @@ func who(j Joining, joined Joined) string {
 		return "user " + string(joined.User)
 	}
 	return "a user"
+}
+
+// feigns reports whether what joins as a host says that it is the machine of a controller, and is another. The files
+// of jobs that are submitted at a controller are on its machine: only that may claim to be it, by its own controller.
+func (s *server) feigns(r *http.Request, j Joining) bool {
+	machine, here := s.Machine, false
+	if p, passedOn := r.Context().Value(passedKey{}).(passed); passedOn {
+		machine, here = p.Machine, p.Here
+	} else {
+		here = fromHere(r)
+	}
+	heads := []string{s.Machine}
+	if s.Passing != nil && s.Passing.Machines != nil {
+		heads = append(heads, s.Passing.Machines()...)
+	}
+	return j.Host != "" && slices.Contains(heads, j.Machine) && !(here && machine == j.Machine)
 }
 
 // fromHere reports whether a request comes from this machine: from loopback, or from the

@@ -34,6 +34,8 @@ type Passing struct {
 	Serves string
 	// Known are the addresses of all controllers.
 	Known func() []string
+	// Machines are the identities of all controllers' machines, as ServeConfig.Machine.
+	Machines func() []string
 }
 
 const (
@@ -51,8 +53,12 @@ type passed struct {
 	Shown   []byte        `json:"shown,omitempty"`   // certificate, DER
 	Local   *fleet.Caller `json:"local,omitempty"`   // whom the kernel named on its socket
 	Groups  []uint32      `json:"groups,omitempty"`  // of Local
-	Machine string        `json:"machine,omitempty"` // of the socket
+	Machine string        `json:"machine,omitempty"` // of that controller
+	Here    bool          `json:"here,omitempty"`    // it was made on that machine
 }
+
+// passedKey is where a request's context has what the controller saw that passed it on.
+type passedKey struct{}
 
 // nobodyLeads is the answer while the controllers elect one.
 var nobodyLeads = &Error{NotLeading, "no controller leads at the moment: most of them are away, or one is being chosen; try again in a few seconds"}
@@ -114,11 +120,12 @@ func (s *server) passes(next http.Handler) http.Handler {
 
 // callerOf says how this controller knows who calls.
 func (s *server) callerOf(r *http.Request) passed {
-	var p passed
+	p := passed{Machine: s.Machine, Here: true}
 	if c, ok := r.Context().Value(connectionKey{}).(*counted); ok && c.id != nil {
-		p.Local, p.Groups, p.Machine = &c.id.Caller, c.id.Groups, s.Machine
+		p.Local, p.Groups = &c.id.Caller, c.id.Groups
 		return p
 	}
+	p.Here = fromHere(r)
 	p.From = hostOf(r.RemoteAddr)
 	if ip := net.ParseIP(p.From); ip != nil && ip.IsLoopback() { // which means another machine where it is told
 		p.From = s.Passing.Serves
@@ -144,6 +151,7 @@ func (s *server) believed(r *http.Request, said string) *http.Request {
 	if err = errors.Join(err, json.Unmarshal(text, &p)); err != nil {
 		return refused()
 	}
+	r = r.WithContext(context.WithValue(r.Context(), passedKey{}, p))
 	if p.Local != nil {
 		id := &Peer{Caller: *p.Local, Groups: p.Groups, Machine: p.Machine}
 		out := r.Clone(context.WithValue(r.Context(), connectionKey{}, &counted{id: id}))

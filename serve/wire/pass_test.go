@@ -31,6 +31,7 @@ func two(t *testing.T) (leads, other *served, nobody *atomic.Bool) {
 			Calling: leads.authority.Calling("c"), Serves: "127.0.0.9",
 			IsController: func(c *x509.Certificate) bool { return leads.authority.IsController(c, time.Now()) },
 			Known:        func() []string { return []string{leads.addr, other.addr} },
+			Machines:     func() []string { return []string{"here", "there", "away"} },
 			Leads: func(context.Context) (string, bool) {
 				if nobody.Load() {
 					return "", false
@@ -160,5 +161,41 @@ func TestNextAddress(t *testing.T) {
 	again := dialed(t, Config{Address: other.addr, Credentials: ada.addresses.folder}) // another process
 	if s, err := again.Snapshot(ctx); err != nil || s.Revision != 5 {
 		t.Fatalf("%+v, %v", s, err)
+	}
+}
+
+// TestTurnSkipsNobody: requests that fail side by side turn to the next controller once, and to each in turn.
+func TestTurnSkipsNobody(t *testing.T) {
+	c := &Client{http: &http.Client{}, addresses: &addresses{own: "a", all: []string{"a", "b", "c"}}}
+	first, second := c.asked(), c.asked()
+	c.turn(first, ErrNoController)
+	c.turn(second, ErrNoController)
+	if at := c.asked(); at != "b" {
+		t.Errorf("after two that asked a it asks %s", at)
+	}
+	c.addresses.after("b") // no connection was made
+	c.turn("b", ErrNoController)
+	if at := c.asked(); at != "c" {
+		t.Errorf("after a connection that failed it asks %s", at)
+	}
+}
+
+// TestNobodyFeignsAController: no host joins as the machine of any controller, but by that controller itself.
+func TestNobodyFeignsAController(t *testing.T) {
+	leads, other, _ := two(t)
+	for _, c := range []struct {
+		by      *served
+		machine string
+		foreign bool
+	}{
+		{leads, "here", false}, {leads, "there", true}, {leads, "away", true}, {leads, "elsewhere", false},
+		{other, "here", true}, {other, "there", false}, {other, "away", true}, {other, "elsewhere", false},
+	} {
+		leads.joins = nil
+		folder := filepath.Join(t.TempDir(), "host")
+		_, err := Enrol(limited(t), c.by.addr, leads.authority.NewToken().String(), folder, Joining{Host: "h", Machine: c.machine})
+		if err != nil || !slices.Equal(leads.joins, []bool{c.foreign}) || len(other.joins) > 0 {
+			t.Errorf("%s by the controller of %s: foreign %v, %v", c.machine, c.by.machine, leads.joins, err)
+		}
 	}
 }
