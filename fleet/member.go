@@ -55,6 +55,7 @@ type JoinToken struct {
 	Site    string    `json:"site,omitempty"`         // of hosts that join by it; empty: they name theirs
 	SameID  bool      `json:"same_machine,omitempty"` // hosts of one machine may join by it: a lab
 	Since   time.Time `json:"since"`
+	Keys    []string  `json:"keys,omitempty"` // of the controllers that joined by it
 }
 
 // Enrolment is what a machine or a person says that joins by a token. The controller sets
@@ -69,4 +70,5 @@ type Enrolment struct {
 	Address string  `json:"address,omitempty"` // of a host that wants to use another than the one it calls from
 
 	Controller string `json:"controller,omitempty"` // what a controller that joins is called
+	NotLetIn   bool   `json:"not_let_in,omitempty"` // the others did not take it: it keeps its use of the token
 }

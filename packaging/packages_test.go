@@ -130,7 +130,11 @@ func checkUnits(t *testing.T, files map[string]string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"Type=notify", "KillMode=process", "Delegate=yes", "Restart=on-failure", "WatchdogSec="} {
+		wanted := []string{"Type=notify", "KillMode=process", "Delegate=yes", "Restart=on-failure", "WatchdogSec="}
+		if name == roles.ControllerProgram {
+			wanted = append(wanted, fmt.Sprint("RestartPreventExitStatus=", roles.ExitRemoved, "\n"))
+		}
+		for _, want := range wanted {
 			if !bytes.Contains(text, []byte("\n"+want)) {
 				t.Errorf("%s.service has no %s", name, want)
 			}
@@ -209,9 +213,10 @@ pagurus-agent --version
 pagurus-controller --version
 systemd-analyze verify --man=no /usr/lib/systemd/system/pagurus-agent.service /usr/lib/systemd/system/pagurus-controller.service
 dpkg --install /pagurus.deb /controller.deb # an upgrade
-mkdir -p /var/lib/pagurus/etcd /var/lib/pagurus/images /etc/pagurus/conf.d /etc/systemd/system/pagurus-agent.service.d /var/lib/pagurus/audit /var/lib/pagurus/before-restore-1 /var/lib/pagurus/restoring-2
+mkdir -p /var/lib/pagurus/etcd /var/lib/pagurus/images /etc/pagurus/conf.d /etc/systemd/system/pagurus-agent.service.d /var/lib/pagurus/audit /var/lib/pagurus/before-restore-1 /var/lib/pagurus/restoring-2 /var/lib/pagurus/joining /var/lib/pagurus/removed-3
 touch /var/lib/pagurus/etcd/store /var/lib/pagurus/authority.key /run/pagurus/agent.lock /etc/pagurus/conf.d/10-cluster.toml
 touch /var/lib/pagurus/before-restore-1/authority.key /var/lib/pagurus/restoring-2/authority.key /var/lib/pagurus/restored.json /var/lib/pagurus/audit/2026-11.jsonl
+touch /var/lib/pagurus/spool.term /var/lib/pagurus/controller.json /var/lib/pagurus/controller.removed /var/lib/pagurus/peer.crt /var/lib/pagurus/peer.key
 # A head that becomes an ordinary host keeps no secret of the cluster, and can be a new head.
 dpkg --purge pagurus-controller
 left=$(ls /var/lib/pagurus; ls /etc/pagurus/conf.d 2>/dev/null || :)

@@ -31,6 +31,9 @@ else
   # What makes this machine a head; other hosts' settings may stay beside it.
   drop /etc/pagurus/conf.d/10-cluster.toml
   drop /var/lib/pagurus/etcd /var/lib/pagurus/spool /var/lib/pagurus/audit /var/lib/pagurus/authority.crt /var/lib/pagurus/authority.key
+  # Of a controller among several.
+  drop /var/lib/pagurus/spool.term /var/lib/pagurus/controller.json /var/lib/pagurus/controller.removed /var/lib/pagurus/peer.crt /var/lib/pagurus/peer.key
+  drop /var/lib/pagurus/joining /var/lib/pagurus/removed-*
   # A restore keeps what it replaced, with its keys.
   drop /var/lib/pagurus/restored.json /var/lib/pagurus/before-restore-* /var/lib/pagurus/restoring-*
   rm -f /run/pagurus/controller.sock /run/pagurus/controller.sock.lock

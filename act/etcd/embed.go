@@ -395,7 +395,7 @@ func (f *fault) cause() error {
 		return nil
 	}
 	if f.what == removed {
-		return errRemoved
+		return ErrRemoved
 	}
 	if f.noSpace() {
 		return fmt.Errorf("the disk that holds %s is full and the store has stopped: free some space, and the controller restarts by itself; running jobs go on (%s)", f.dir, f.what)
@@ -406,7 +406,7 @@ func (f *fault) cause() error {
 // broken reports whether etcd stopped where it would have ended the process, and cannot be stopped properly.
 func (f *fault) broken() bool {
 	cause := f.cause()
-	return cause != nil && !Removed(cause)
+	return cause != nil && !errors.Is(cause, ErrRemoved)
 }
 
 // noSpace reports whether the fault was a full disk. There must be a fault.

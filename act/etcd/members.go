@@ -50,16 +50,13 @@ const (
 	promoteEvery = 200 * time.Millisecond
 )
 
-var (
-	errAway    = errors.New("most of the controllers are away: start them; jobs go on meanwhile")
-	errRemoved = errors.New("this controller was removed from the cluster: empty its --state folder, and run `pagurus controller join` to take part again")
-)
+var errAway = errors.New("most of the controllers are away: start them; jobs go on meanwhile")
+
+// ErrRemoved: this member was removed from the cluster, for good.
+var ErrRemoved = errors.New("this controller was removed from the cluster: `pagurus controller join` makes it one again, and puts aside what it has")
 
 // removed is the fault of a member that is no longer one.
 const removed = "removed"
-
-// Removed reports whether an error says that this member was removed from the cluster.
-func Removed(err error) bool { return errors.Is(err, errRemoved) }
 
 // Away reports whether an error says that most members were away, which may pass.
 func Away(err error) bool { return errors.Is(err, errAway) || errors.Is(err, context.DeadlineExceeded) }

@@ -254,13 +254,13 @@ func TestMemberRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for ctx.Err() == nil {
-		if _, err := c.stores[2].Load(ctx); Removed(err) {
+		if _, err := c.stores[2].Load(ctx); errors.Is(err, ErrRemoved) {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	c.stop(2)
-	if s, err := Embed(ctx, c.configs[2]); !Removed(err) {
+	if s, err := Embed(ctx, c.configs[2]); !errors.Is(err, ErrRemoved) {
 		if err == nil {
 			s.Close()
 		}

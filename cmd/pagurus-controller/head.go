@@ -17,9 +17,11 @@ import (
 	"pagurus/act/machine"
 	"pagurus/cmd/roles"
 	"pagurus/decide/planner"
+	"pagurus/internal/note"
 	"pagurus/serve/controller"
 	"pagurus/serve/identity"
 	"pagurus/serve/wire"
+	"pagurus/show/cli"
 )
 
 // Here store and images meet the controller's interfaces.
@@ -40,6 +42,14 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Release()) }()
+	if _, err := os.Stat(filepath.Join(f.StateDir, roles.RemovedFile)); err == nil {
+		return forGood(f)
+	}
+	defer func() {
+		if errors.Is(err, etcd.ErrRemoved) {
+			err = forGood(f)
+		}
+	}()
 	here, err := machine.ID()
 	if err != nil {
 		return err
@@ -88,12 +98,19 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	saves := &saving{flags: f, store: store, images: images, authority: authority, state: c.Snapshot, log: log}
 	serving := wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Output: c.Output, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log}
 	if store.Several() {
-		h.leads = c.Ready()
+		h.leads, h.crowded = c.Ready(), c.Crowded
 		serving.Passing, serving.Heads, serving.Between = h.passing(), h, c.Between()
 		go h.watch(ctx)
 		go mirror(ctx, images, h, log)
 	}
 	return serve(ctx, stop, parts{f, store, c, serving, config.Alive})
+}
+
+// forGood is the end of a controller that was removed from its cluster. It may have been most of the cluster once, and must
+// not become one of its own.
+func forGood(f roles.Controller) error {
+	err := note.Write(filepath.Join(f.StateDir, roles.RemovedFile), nil, 0o600)
+	return cli.Exit{Code: roles.ExitRemoved, Err: errors.Join(etcd.ErrRemoved, err)}
 }
 
 // parts are what runs together.

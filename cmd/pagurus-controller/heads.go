@@ -83,7 +83,8 @@ type heads struct {
 	store     *etcd.Store
 	peer      etcd.Peer
 	authority *identity.Authority
-	leads     <-chan struct{} // closed when this one does
+	leads     <-chan struct{}          // closed when this one does
+	crowded   func() map[string]string // which others have no room for copies, and why
 	known     atomic.Pointer[[]string]
 	machines  atomic.Pointer[[]string]
 	others    atomic.Pointer[[]controller.Other]
@@ -163,10 +164,11 @@ func (h *heads) List(ctx context.Context) ([]wire.Head, error) {
 	if err != nil {
 		return nil, err
 	}
+	full := h.crowded()
 	out := make([]wire.Head, 0, len(members))
 	for _, m := range members {
 		at := slices.IndexFunc(candidates, func(c etcd.Candidate) bool { return c.Member == m.ID })
-		out = append(out, wire.Head{Name: m.Name, Address: m.Serves, Peer: m.Peer, Leads: at == 0, Up: at >= 0, Joining: m.Learner})
+		out = append(out, wire.Head{Name: m.Name, Address: m.Serves, Peer: m.Peer, Leads: at == 0, Up: at >= 0, Joining: m.Learner, Trouble: full[m.Name]})
 	}
 	return out, nil
 }

@@ -42,7 +42,7 @@ func (p *placing) place(ctx context.Context) (err error) {
 			err = errors.Join(err, p.undo())
 		}
 	}()
-	for _, name := range stateFiles() {
+	for _, name := range append(stateFiles(), roles.RemovedFile) {
 		if err := p.aside(filepath.Join(state, name), name); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,16 +70,40 @@ start it with --peer ADDRESS:PORT.`,
 func joinControllers(ctx context.Context, address, token, state string, seat roles.Seat) error {
 	ctx, stop := context.WithTimeout(ctx, joinLimit)
 	defer stop()
-	if _, err := os.Stat(filepath.Join(state, "etcd", "data")); err == nil {
-		return fmt.Errorf("%s has the store of a controller already: empty it first, or give another --state folder", state)
+	removed := filepath.Join(state, roles.RemovedFile)
+	_, was := os.Stat(removed)
+	if _, err := os.Stat(filepath.Join(state, "etcd", "data")); err == nil && was != nil {
+		return fmt.Errorf("%s has the store of a controller already: give another --state folder; if that controller was removed from its cluster, start it once, and it will say so, then join again", state)
 	}
 	joined, err := wire.EnrolController(ctx, address, token, state, wire.Joining{Controller: seat.Name, Peer: seat.Peer})
 	if err != nil {
 		return err
 	}
+	if was == nil {
+		if err := putAside(state); err != nil {
+			return err
+		}
+	}
 	seat.Store = joined.Store
 	if err := note.Replace(filepath.Join(state, roles.SeatFile), seat); err != nil {
 		return fmt.Errorf("keeping the place among the controllers: %w", err)
+	}
+	if err := os.Remove(removed); err != nil && !errors.Is(err, fs.ErrNotExist) { // last: until then the controller does not start
+		return fmt.Errorf("joining: %w", err)
+	}
+	return nil
+}
+
+// putAside moves the store, and the copies of output, of a controller that was removed into a folder beside.
+func putAside(state string) error {
+	to := filepath.Join(state, "removed-"+time.Now().UTC().Format("20060102-150405"))
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return fmt.Errorf("putting aside what a removed controller had: %w", err)
+	}
+	for _, name := range []string{"etcd", "spool", "spool.term"} {
+		if err := os.Rename(filepath.Join(state, name), filepath.Join(to, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("putting aside what a removed controller had: %w", err)
+		}
 	}
 	return nil
 }
@@ -116,7 +141,13 @@ func listControllersCommand(std streams) *cobra.Command {
 				}
 				table.Rows = append(table.Rows, []string{dash(h.Name), state, dash(h.Address), dash(h.Peer)})
 			}
-			_, err = fmt.Fprint(std.out, table.Text())
+			text := table.Text()
+			for _, h := range list {
+				if h.Trouble != "" {
+					text += fmt.Sprintf("%s: %s\n", h.Name, h.Trouble)
+				}
+			}
+			_, err = fmt.Fprint(std.out, text)
 			return err
 		},
 	}

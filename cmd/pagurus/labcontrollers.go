@@ -92,7 +92,8 @@ func (l lab) otherControllers() (out []daemon.Daemon) {
 // seatControllers has the other controllers join the first one, and starts them.
 func (l lab) seatControllers(ctx context.Context) error {
 	for n := 2; n <= l.Controllers; n++ {
-		if _, err := os.Stat(filepath.Join(controllerState(n), roles.SeatFile)); err != nil {
+		_, unseated := os.Stat(filepath.Join(controllerState(n), roles.SeatFile))
+		if _, err := os.Stat(filepath.Join(controllerState(n), roles.RemovedFile)); err == nil || unseated != nil {
 			if err := l.seat(ctx, n); err != nil {
 				return err
 			}

@@ -82,6 +82,12 @@ type Seat struct {
 // SeatFile has a Seat.
 const SeatFile = "controller.json"
 
+// RemovedFile is in the state folder of a controller that was removed from its cluster.
+const RemovedFile = "controller.removed"
+
+// ExitRemoved is the exit status of a controller that was removed from its cluster: its service does not start it again.
+const ExitRemoved = 78
+
 // leastKept is the least time for which output is kept.
 const leastKept = 30 * time.Second
 

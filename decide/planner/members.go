@@ -165,7 +165,10 @@ func (d *draft) enrol(e fleet.Enrolment) (fleet.Answer, error) {
 	answer := fleet.Answer{User: t.User}
 	h, u := d.Hosts.At(e.Host), d.Users.At(t.User)
 	switch {
-	case t.Role == fleet.HostRole && h.Credential.Key == e.Key, slices.Contains(u.Keys, e.Key):
+	case e.NotLetIn:
+		d.returnUse(e, t)
+		return answer, nil
+	case t.Role == fleet.HostRole && h.Credential.Key == e.Key, slices.Contains(u.Keys, e.Key), slices.Contains(t.Keys, e.Key):
 		return answer, nil
 	case t.Uses < 1:
 		return turnAway("the token was used up; an administrator makes another with `pagurus token create`")
@@ -174,6 +177,7 @@ func (d *draft) enrol(e fleet.Enrolment) (fleet.Answer, error) {
 			return turnAway("%s", reason)
 		}
 	case t.Role == fleet.ControllerRole: // the store's members are those of record
+		t.Keys = append(slices.Clone(t.Keys), e.Key)
 	case u.ID == "":
 		return turnAway("user %s of this token was removed", t.User)
 	default:
@@ -184,6 +188,16 @@ func (d *draft) enrol(e fleet.Enrolment) (fleet.Answer, error) {
 	t.Uses--
 	d.Tokens.Put(t.ID, t)
 	return answer, nil
+}
+
+// returnUse makes it as if a controller had not shown the token.
+func (d *draft) returnUse(e fleet.Enrolment, t fleet.JoinToken) {
+	if !slices.Contains(t.Keys, e.Key) {
+		return
+	}
+	t.Uses++
+	t.Keys = slices.DeleteFunc(slices.Clone(t.Keys), func(key string) bool { return key == e.Key })
+	d.Tokens.Put(t.ID, t)
 }
 
 // enrolHost writes down a host that joins, or says why it cannot.

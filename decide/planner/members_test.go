@@ -131,6 +131,36 @@ func TestHostsEnrol(t *testing.T) {
 	m.enrol("host3", fleet.Enrolment{Token: "lab", Hash: "h", Key: "k6", Machine: "m1"}, "does not know the token")
 }
 
+// A controller that the others do not take keeps its use of the token; one whose answer was lost asks again with its key.
+func TestControllersEnrol(t *testing.T) {
+	m := newMembers(t)
+	m.token(fleet.JoinToken{ID: "t", Hash: "h", Role: fleet.ControllerRole, Uses: 1, Expires: m.s.At.Add(time.Hour)}, "")
+	left := func(want int) {
+		t.Helper()
+		if n := m.s.Tokens["t"].Uses; n != want {
+			t.Errorf("%d uses are left, not %d", n, want)
+		}
+	}
+	one := fleet.Enrolment{Token: "t", Hash: "h", Key: "k1", Controller: "c2"}
+	two, gone := one, one
+	two.Key, gone.NotLetIn = "k2", true
+	m.enrol("node", fleet.Enrolment{Token: "t", Hash: "h", Key: "k1", Machine: "m"}, "use it with `pagurus controller join`")
+	m.enrol("", gone, "")
+	left(1)
+	m.enrol("", one, "")
+	m.enrol("", one, "")
+	left(0)
+	m.enrol("", two, "used up")
+	m.enrol("", gone, "")
+	m.enrol("", gone, "")
+	left(1)
+	m.enrol("", two, "")
+	left(0)
+	two.NotLetIn, two.Hash = true, "x"
+	m.enrol("", two, "does not know the token")
+	left(0)
+}
+
 func TestUsersEnrol(t *testing.T) {
 	m := newMembers(t)
 	hour := m.s.At.Add(time.Hour)

@@ -119,9 +119,9 @@ func New(c Config) *Controller {
 		Config: c, spool: newSpool(c.Spool), events: make(chan func(context.Context), queue), ready: make(chan struct{}),
 		over: make(chan struct{}), hosts: map[fleet.HostID]*host{}, rekeyed: rekeyed{},
 	}
-	out.stash = &stash{dir: c.Spool}
+	out.stash = &stash{dir: c.Spool, reserve: c.Reserve}
 	if c.Others != nil {
-		out.spool.copies = &copies{term: c.Term, others: c.Others, log: c.Log, at: map[*stream]map[string]*copied{}}
+		out.spool.copies = &copies{term: c.Term, others: c.Others, log: c.Log, at: map[*stream]map[string]*copied{}, full: map[string]string{}}
 	}
 	if out.Alive == nil {
 		out.Alive = func() {}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,8 +47,9 @@ type copies struct {
 	others func() []Other
 	log    *slog.Logger
 
-	mu sync.Mutex
-	at map[*stream]map[string]*copied
+	mu   sync.Mutex
+	at   map[*stream]map[string]*copied
+	full map[string]string // why controllers keep no more, by name
 }
 
 // copied is one copy.
@@ -127,6 +127,9 @@ func (c *copies) followStream(o Other, st *stream, k *copied) {
 		st.mu.Unlock()
 		if err == nil {
 			err = c.sendPiece(o, st, k, at, p)
+		}
+		if err != nil || len(p.Data) > 0 {
+			c.noteRoom(o.Name, err)
 		}
 		if err != nil {
 			c.log.Debug("a controller does not keep a copy now", "controller", o.Name, "job", st.job, "cause", err)
@@ -265,6 +268,9 @@ func (st *stream) spread(ctx context.Context, end int64) (int64, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for (st.safe() < end || st.ended && !st.agreedOver) && !st.gone && st.wait(ctx) {
+	}
+	if st.safe() < end {
+		st.all.lacksCopies(st.job, st.copies.crowded())
 	}
 	if st.ended && !st.agreedOver && !st.gone {
 		return 0, &wire.Error{Status: wire.NotLeading, Reason: "most controllers do not have the end of the stream yet: try again"}
@@ -439,48 +445,4 @@ func (c *Controller) countCopies() {
 		})
 	}
 	active.Wait()
-}
-
-// tend brings up controllers that were away, until ctx ends.
-func (c *Controller) tend(ctx context.Context) {
-	for turn := 0; ; turn++ {
-		for _, st := range c.spool.all() {
-			st.mu.Lock()
-			err := st.findStored()
-			there := st.size > 0 || st.ended
-			st.mu.Unlock()
-			if err == nil && there {
-				c.spool.copies.bringUp(st)
-			}
-		}
-		if turn%tidyEvery == 0 {
-			jobs := slices.Collect(maps.Keys(c.current.Load().Jobs))
-			for _, o := range c.Others() {
-				asking, stop := context.WithTimeout(ctx, copyLimit)
-				_, _ = o.Client.Held(asking, c.Term(), jobs) // asked again
-				stop()
-			}
-		}
-		if pause.For(ctx, tendEvery) != nil {
-			return
-		}
-	}
-}
-
-// all are the streams of all jobs that have any file.
-func (s *spool) all() (out []*stream) {
-	s.mu.Lock()
-	jobs := slices.Collect(maps.Keys(s.jobs))
-	s.mu.Unlock()
-	for _, job := range jobs {
-		for _, name := range append(outputs(), fleet.Stdin) {
-			if _, err := os.Stat(filepath.Join(s.dir, string(job), name)); err != nil {
-				continue
-			}
-			if st, err := s.stream(job, name); err == nil {
-				out = append(out, st)
-			}
-		}
-	}
-	return out
 }

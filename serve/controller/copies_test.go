@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -250,5 +251,45 @@ func TestNotesAreCopied(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(dirs[0], "j1", fleet.Stdout)); err != nil || string(text) != "before again" {
 		t.Fatalf("the other one has %q, %v", text, err)
+	}
+}
+
+// TestCopiesLeaveRoom: another controller keeps no copies where its store would lack room. While most have room output counts;
+// else the program waits, and everybody is told for which controllers.
+func TestCopiesLeaveRoom(t *testing.T) {
+	a, err := identity.OpenAuthority(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := startCopier(t, a, filepath.Join(t.TempDir(), "spool"), ""), startCopier(t, a, t.TempDir(), "")
+	leaves := func(k *copier, reserve int64) {
+		k.stash.mu.Lock()
+		defer k.stash.mu.Unlock()
+		k.stash.reserve = reserve
+	}
+	leaves(one, 1<<60)
+	c := leaderOf(t, a, t.TempDir(), 5, one, two)
+	if err := c.spool.open(map[fleet.JobID]fleet.Job{"j1": {ID: "j1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if end := spreading(t, c, 0, "one, ", 20*time.Second); end != 5 {
+		t.Fatalf("%d bytes count", end)
+	}
+	leaves(two, 1<<60)
+	if end := spreading(t, c, 5, "two", 2*time.Second); end != 5 {
+		t.Fatalf("with no room at two of three %d bytes count", end)
+	}
+	if full := c.Crowded(); full["k0"] != noRoom.Reason || full["k1"] != noRoom.Reason {
+		t.Errorf("no room: %v", full)
+	}
+	if why := c.spool.room.crowded(time.Now())["j1"]; !strings.Contains(why, "controller k0: its disk has no room") || !strings.Contains(why, "controller k1") {
+		t.Errorf("the job waits: %q", why)
+	}
+	leaves(two, 0)
+	if end := spreading(t, c, 5, "two", 20*time.Second); end != 8 {
+		t.Fatalf("%d bytes count", end)
+	}
+	if full := c.Crowded(); full["k1"] != "" {
+		t.Errorf("no room: %v", full)
 	}
 }

@@ -95,19 +95,10 @@ func (m Members) Join(ctx context.Context, t identity.Token, j wire.Joining, for
 	e := fleet.Enrolment{
 		Token: fleet.TokenID(t.ID), Hash: t.Hash(), Key: key, Host: j.Host, Machine: j.Machine, Foreign: foreign, Address: j.Address, Controller: j.Controller,
 	}
-	var answer fleet.Answer
-	var failure error
 	site, cluster := "", ""
-	err = m.c.do(ctx, func(ctx context.Context) {
-		site, cluster = m.c.snap().Tokens[e.Token].Site, m.c.snap().Cluster.ID
-		answer, failure = m.c.step(ctx, fleet.Observation{At: now(), Enrolment: &e})
-		m.c.noteStoreError(failure)
-	})
+	answer, err := m.enrol(ctx, e, func(s fleet.Snapshot) { site, cluster = s.Tokens[e.Token].Site, s.Cluster.ID })
 	if err != nil {
-		return wire.Joined{}, notLeading
-	}
-	if failure != nil {
-		return wire.Joined{}, answerable(failure)
+		return wire.Joined{}, err
 	}
 	if j.Controller != "" { // it makes its own certificates
 		secret, err := m.c.Authority.Secret()
@@ -126,6 +117,31 @@ func (m Members) Join(ctx context.Context, t identity.Token, j wire.Joining, for
 		User: answer.User, Site: site, Cluster: cluster, At: now(),
 		Certificate: string(certificate), Authority: string(m.c.Authority.Certificate()),
 	}, nil
+}
+
+// enrol has the planner decide about who joins; before is called with the state in which it does.
+func (m Members) enrol(ctx context.Context, e fleet.Enrolment, before func(fleet.Snapshot)) (answer fleet.Answer, err error) {
+	var failure error
+	err = m.c.do(ctx, func(ctx context.Context) {
+		before(m.c.snap())
+		answer, failure = m.c.step(ctx, fleet.Observation{At: now(), Enrolment: &e})
+		m.c.noteStoreError(failure)
+	})
+	if err != nil {
+		return answer, notLeading
+	}
+	return answer, answerable(failure)
+}
+
+// NotLetIn gives a controller that the others did not take its use of the token back.
+func (m Members) NotLetIn(ctx context.Context, t identity.Token, j wire.Joining) error {
+	key, err := identity.RequestKey([]byte(j.Request))
+	if err != nil {
+		return err
+	}
+	e := fleet.Enrolment{Token: fleet.TokenID(t.ID), Hash: t.Hash(), Key: key, Controller: j.Controller, NotLetIn: true}
+	_, err = m.enrol(ctx, e, func(fleet.Snapshot) {})
+	return err
 }
 
 // Renew makes a certificate for the same key.

@@ -45,6 +45,9 @@ type keeping struct {
 	needs  int64     // what was refused last
 	waits  string    // why; empty: nothing is refused
 	waited time.Time // when it was refused
+
+	lacks   string    // why most controllers do not have it; empty: they have, or are slow
+	lacksAt time.Time // when that was seen
 }
 
 func newRoom(dir string) *room {
@@ -72,11 +75,17 @@ func (r *room) count(k *keeping, by int64) {
 
 // free is what the disk has beyond the reserve.
 func (r *room) free() (int64, error) {
+	free, err := freeIn(r.dir)
+	return free - r.reserve, err
+}
+
+// freeIn is how many bytes the disk of a folder has.
+func freeIn(dir string) (int64, error) {
 	var disk unix.Statfs_t
-	if err := unix.Statfs(r.dir, &disk); err != nil {
-		return 0, fmt.Errorf("checking the space left in %s: %w", r.dir, err)
+	if err := unix.Statfs(dir, &disk); err != nil {
+		return 0, fmt.Errorf("checking the space left in %s: %w", dir, err)
 	}
-	return int64(disk.Bavail)*disk.Bsize - r.reserve, nil
+	return int64(disk.Bavail) * disk.Bsize, nil
 }
 
 // takeRoom makes room for bytes of a job, or says why there is none.
@@ -137,7 +146,16 @@ func (r *room) rest(job fleet.JobID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k := r.jobs[job]; k != nil {
-		k.needs, k.waits = 0, ""
+		k.needs, k.waits, k.lacks = 0, "", ""
+	}
+}
+
+// lacksCopies notes why most controllers do not get what a job has written; empty: they have it.
+func (r *room) lacksCopies(job fleet.JobID, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k := r.jobs[job]; k != nil {
+		k.lacks, k.lacksAt = why, time.Now()
 	}
 }
 
@@ -157,13 +175,17 @@ func (r *room) crowded(now time.Time) map[fleet.JobID]string {
 	defer r.mu.Unlock()
 	var out map[fleet.JobID]string
 	for id, k := range r.jobs {
-		if k.waits == "" || now.Sub(k.waited) > waitsFor {
-			continue
+		why := k.waits
+		if why == "" || now.Sub(k.waited) > waitsFor {
+			why = k.lacks
+			if why == "" || now.Sub(k.lacksAt) > waitsFor {
+				continue
+			}
 		}
 		if out == nil {
 			out = map[fleet.JobID]string{}
 		}
-		out[id] = k.waits
+		out[id] = why
 	}
 	return out
 }

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"pagurus/fleet"
 	"pagurus/internal/note"
 	"pagurus/serve/wire"
@@ -29,7 +31,8 @@ const youngFolder = time.Minute
 
 // stash is the copies in a folder. Its methods may be called side by side.
 type stash struct {
-	dir string
+	dir     string
+	reserve int64 // bytes that copies leave free on the disk, for the store and others
 
 	mu    sync.Mutex
 	term  int64 // the highest in which anything was asked
@@ -142,7 +145,32 @@ func (s *stash) KeepPiece(term int64, at wire.Place, p wire.Piece) (int64, error
 			return 0, err
 		}
 	}
-	return s.keepPiece(at, p)
+	if err := s.roomFor(int64(len(p.Data))); err != nil {
+		return 0, err
+	}
+	end, err := s.keepPiece(at, p)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return 0, noRoom
+	}
+	return end, err
+}
+
+// noRoom is the answer of a controller that keeps no more copies.
+var noRoom = &wire.Error{Status: http.StatusInsufficientStorage, Reason: "its disk has no room for copies of output beside what its store needs: free some space there"}
+
+// roomFor refuses bytes that would take what is free for others.
+func (s *stash) roomFor(bytes int64) error {
+	if bytes == 0 {
+		return nil
+	}
+	free, err := freeIn(s.dir)
+	if errors.Is(err, fs.ErrNotExist) { // it is made for the first one
+		free, err = freeIn(filepath.Dir(s.dir))
+	}
+	if err == nil && free-s.reserve < bytes {
+		return noRoom
+	}
+	return err
 }
 
 func (s *stash) keepPiece(at wire.Place, p wire.Piece) (end int64, err error) {

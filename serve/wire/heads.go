@@ -3,12 +3,12 @@ package wire
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 
 	"pagurus/fleet"
 	"pagurus/serve/identity"
@@ -24,6 +24,7 @@ type Head struct {
 	Leads   bool   `json:"leads,omitempty"`
 	Up      bool   `json:"up"`                // it leads, or could
 	Joining bool   `json:"joining,omitempty"` // it does not yet have all of the store
+	Trouble string `json:"trouble,omitempty"` // why it keeps no copies of output, for people
 }
 
 // Heads are the cluster's controllers.
@@ -91,7 +92,7 @@ func (c *Client) RemoveHead(ctx context.Context, name string) error {
 }
 
 // EnrolController shows a token to the controller at address, and keeps the cluster's authority in the state folder of
-// a new controller. It returns what that one's store has to know of the others. After a failure it may be called again.
+// a new controller. It returns what that one's store has to know of the others. After a failure it may be called again, and goes on with the same key, which costs the token no other use.
 func EnrolController(ctx context.Context, address, token, state string, j Joining) (joined Joined, err error) {
 	t, err := identity.ParseToken(token)
 	if err != nil {
@@ -100,11 +101,7 @@ func EnrolController(ctx context.Context, address, token, state string, j Joinin
 	if err := os.MkdirAll(state, 0o755); err != nil {
 		return joined, fmt.Errorf("joining: %w", err)
 	}
-	folder, err := os.MkdirTemp(state, "joining-")
-	if err != nil {
-		return joined, fmt.Errorf("joining: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	folder := filepath.Join(state, "joining")
 	c := joining(address, t)
 	defer c.http.CloseIdleConnections()
 	if err := c.meet(ctx); err != nil {
@@ -121,7 +118,10 @@ func EnrolController(ctx context.Context, address, token, state string, j Joinin
 	if joined.Store == "" || joined.Secret == "" {
 		return joined, &Error{http.StatusNotImplemented, "the controller there does not let others join: upgrade it"}
 	}
-	return joined, identity.SaveAuthority(state, []byte(joined.Authority), []byte(joined.Secret))
+	if err := identity.SaveAuthority(state, []byte(joined.Authority), []byte(joined.Secret)); err != nil {
+		return joined, err
+	}
+	return joined, os.RemoveAll(folder)
 }
 
 // understood decodes what a controller asks another.

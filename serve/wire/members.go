@@ -38,6 +38,8 @@ type Members interface {
 	Local(Peer) Peer
 	// Join lets in whoever shows a token.
 	Join(ctx context.Context, t identity.Token, j Joining, foreign bool) (Joined, error)
+	// NotLetIn takes a Join of a controller back, which then did not get a place among the others.
+	NotLetIn(ctx context.Context, t identity.Token, j Joining) error
 	// Renew makes a certificate for the key that the peer has shown.
 	Renew(context.Context, Peer, []byte) (Renewed, error)
 }
@@ -104,10 +106,12 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) error {
 		return &Error{http.StatusBadRequest, fmt.Sprintf("the name, the machine identity and the address of a host have at most %d bytes each", nameBytes)}
 	}
 	joined, err := s.Members.Join(r.Context(), token, j, s.feigns(r, j))
-	s.record(Peer{From: hostOf(r.RemoteAddr)}, fleet.AuditRecord{Did: "join", On: who(j, joined) + " by token " + token.ID}, err)
 	if err == nil && j.Controller != "" {
-		err = s.admitHead(r.Context(), j, &joined)
+		if err = s.admitHead(r.Context(), j, &joined); err != nil {
+			err = errors.Join(err, s.Members.NotLetIn(context.WithoutCancel(r.Context()), token, j))
+		}
 	}
+	s.record(Peer{From: hostOf(r.RemoteAddr)}, fleet.AuditRecord{Did: "join", On: who(j, joined) + " by token " + token.ID}, err)
 	if err != nil {
 		return err
 	}

@@ -199,3 +199,21 @@ func TestNobodyFeignsAController(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedJoinOfAController: one that gets no place is counted as if it had not shown its token, and tries again with the same key.
+func TestFailedJoinOfAController(t *testing.T) {
+	leads, other, _ := two(t)
+	state, token := t.TempDir(), leads.authority.NewToken().String()
+	for _, by := range []*served{leads, other} {
+		_, err := EnrolController(limited(t), by.addr, token, state, Joining{Controller: "c3", Peer: "192.0.2.3:7463"})
+		says(t, "no controller lets another in", err, "--peer")
+	}
+	if n := len(leads.notLetIn); n != 2 || len(other.notLetIn) > 0 {
+		t.Fatalf("%d were not let in", n)
+	}
+	first, err := identity.RequestKey([]byte(leads.notLetIn[0]))
+	second, again := identity.RequestKey([]byte(leads.notLetIn[1]))
+	if err != nil || again != nil || first != second {
+		t.Errorf("keys %s, %s: %v, %v", first, second, err, again)
+	}
+}

@@ -129,7 +129,8 @@ type served struct {
 	ahead        time.Duration // what its clock is ahead of others
 	backup       Backup
 	audit        Audit
-	joins        []bool // of each that joined, whether it claims this machine from elsewhere
+	joins        []bool   // of each that joined, whether it claims this machine from elsewhere
+	notLetIn     []string // requests of controllers that got no place
 	seen         seen
 	passing      *Passing // nil: it is the only controller
 	machine      string   // empty: here
@@ -391,6 +392,11 @@ func (s *served) Join(_ context.Context, _ identity.Token, j Joining, foreign bo
 	s.joins = append(s.joins, foreign)
 	c, err := s.authority.Sign([]byte(j.Request), identity.Subject{Role: identity.Host, Name: string(j.Host)}, time.Now())
 	return Joined{Certificate: string(c), Authority: string(s.authority.Certificate()), At: time.Now().Add(s.ahead)}, err
+}
+
+func (s *served) NotLetIn(_ context.Context, _ identity.Token, j Joining) error {
+	s.notLetIn = append(s.notLetIn, j.Request)
+	return nil
 }
 
 func (s *served) Renew(_ context.Context, p Peer, request []byte) (Renewed, error) {
