@@ -278,6 +278,18 @@ func TestMemberRemoved(t *testing.T) {
 	c.configs[2].Peer.Join = join
 	c.start(ctx, 2)
 	c.jobs(ctx, 2, 1)
+
+	away := c.stores[1].Self() // it is removed while it is away
+	c.stop(1)
+	if err := c.stores[0].Remove(ctx, away); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Embed(ctx, c.configs[1]); !errors.Is(err, ErrRemoved) {
+		if err == nil {
+			s.Close()
+		}
+		t.Fatalf("one that was removed while it was away starts: %v", err)
+	}
 }
 
 // TestStrangerAmongPeers: who has another certificate of the same authority, as a host has, is not a member.
