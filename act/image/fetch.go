@@ -20,6 +20,18 @@ func Files() []string { return []string{LabelFile, KernelFile, ModulesFile, Root
 // existing ones.
 func (s *Store) FetchWith(fetch Fetch) { s.fetch = fetch }
 
+// FetchingWith is the same store, whose Ensure fetches by fetch.
+func (s *Store) FetchingWith(fetch Fetch) *Store { return &Store{dir: s.dir, fetch: fetch} }
+
+// FreeBytes is how much the disk has on which the images are.
+func (s *Store) FreeBytes() (int64, error) {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(s.dir, &disk); err != nil {
+		return 0, fmt.Errorf("checking the space left for images in %s: %w", s.dir, err)
+	}
+	return int64(disk.Bavail) * disk.Bsize, nil
+}
+
 // Ensure makes the image's files present and returns their folder. Fetched files are
 // checked against the digest before they become visible. After an error nothing
 // incomplete is left.

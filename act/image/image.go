@@ -249,6 +249,26 @@ func (s *Store) Remember(img fleet.Image) (missing bool, err error) {
 	return err == nil && !s.Has(img.Digest), err
 }
 
+// Supersede gives an image its name, in the place of one that was built before it, which is replaced then. One that was built later,
+// or is the same, keeps the name.
+func (s *Store) Supersede(img fleet.Image) (replaced bool, err error) {
+	if err := errors.Join(checkName(img.Name), checkDigest(img.Digest)); err != nil {
+		return false, err
+	}
+	err = s.exclusively(func() error {
+		there, err := s.named(img.Name)
+		switch {
+		case errors.Is(err, ErrUnknown):
+			return s.rename(img)
+		case err != nil || there.Digest == img.Digest || !there.Built.Before(img.Built):
+			return err
+		}
+		replaced = true
+		return s.rename(img)
+	})
+	return replaced && err == nil, err
+}
+
 func (s *Store) namePath(name string) string {
 	return filepath.Join(s.dir, "names", name+".json")
 }

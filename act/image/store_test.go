@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"pagurus/fleet"
 )
@@ -292,6 +293,31 @@ func TestANameWithoutFilesSaysSo(t *testing.T) {
 	}
 	if all, err := s.List(); err != nil || len(all) != 1 {
 		t.Errorf("listed: %v %v", all, err)
+	}
+}
+
+// A name goes to the image that was built later, whichever came first.
+func TestLaterImageHasTheName(t *testing.T) {
+	s := openStore(t)
+	old, other := put(t, s, "name", "old"), put(t, s, "other", "new")
+	other.Name, other.Built = "name", old.Built.Add(time.Second)
+	for _, c := range []struct {
+		img      fleet.Image
+		replaced bool
+	}{{old, false}, {other, true}, {other, false}, {old, false}} {
+		if replaced, err := s.Supersede(c.img); err != nil || replaced != c.replaced {
+			t.Errorf("%+v: %v, %v", c.img, replaced, err)
+		}
+	}
+	if now, err := s.Find("name"); err != nil || now.Digest != other.Digest {
+		t.Errorf("it is %+v, %v", now, err)
+	}
+	other.Name = "more"
+	if replaced, err := s.Supersede(other); err != nil || replaced {
+		t.Errorf("a name that nobody has: %v, %v", replaced, err)
+	}
+	if free, err := s.FreeBytes(); err != nil || free <= 0 {
+		t.Errorf("%d, %v", free, err)
 	}
 }
 

@@ -91,8 +91,9 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	defer func() { err = errors.Join(err, kept.Close()) }()
 	h := &heads{store: store, peer: peer, authority: authority, log: log}
 	config := controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Limits: f.Output, Planner: planner.Planner{KeepJobs: f.Output.Keep}, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log}
+	m := &mirror{images: images, others: h.list, leading: h.leading, load: store.Load, reserve: spoolReserve, said: map[string]string{}, log: log}
 	if store.Several() {
-		config.Term, config.Others = store.Term, h.list
+		config.Term, config.Others, config.SeekImage = store.Term, h.list, m.seek
 	}
 	c := controller.New(config)
 	saves := &saving{flags: f, store: store, images: images, authority: authority, state: c.Snapshot, log: log}
@@ -101,7 +102,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 		h.leads, h.crowded = c.Ready(), c.Crowded
 		serving.Passing, serving.Heads, serving.Between = h.passing(), h, c.Between()
 		go h.watch(ctx)
-		go mirror(ctx, images, h, log)
+		go m.run(ctx)
 	}
 	return serve(ctx, stop, parts{f, store, c, serving, config.Alive})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, er
 	}
 	q.Traffic = nil // the controller observes it
 	if q.Verb == fleet.Submit && q.Spec != nil {
-		image, err := c.image(q.Spec.Image)
+		image, err := c.image(ctx, q.Spec.Image)
 		if err != nil {
 			return fleet.Answer{}, err
 		}
@@ -66,9 +67,36 @@ func answerable(err error) error {
 	return err
 }
 
+// These bound the wait for an image of another controller. Who asks for a name waits a little longer; an agent asks again for a file.
+const (
+	seekLimit  = 20 * time.Second
+	fetchLimit = 10 * time.Minute
+)
+
+// seek fetches an image from another controller, of a digest or of a name. After a failure it is not here.
+func (c *Controller) seek(ctx context.Context, name string, d fleet.Digest) bool {
+	if c.SeekImage == nil {
+		return false
+	}
+	limit := fetchLimit
+	if name != "" {
+		limit = seekLimit
+	}
+	ctx, stop := context.WithTimeout(ctx, limit)
+	defer stop()
+	err := c.SeekImage(ctx, name, d)
+	if err != nil {
+		c.Log.Debug("an image is not at another controller", "image", name, "digest", d, "cause", err)
+	}
+	return err == nil
+}
+
 // image finds an image by the name in a job.
-func (c *Controller) image(name string) (fleet.Image, error) {
+func (c *Controller) image(ctx context.Context, name string) (fleet.Image, error) {
 	image, err := c.Images.Find(name)
+	if err != nil && c.seek(ctx, name, "") { // it was built beside another controller just now
+		image, err = c.Images.Find(name)
+	}
 	if err == nil {
 		return image, nil
 	}
@@ -160,9 +188,18 @@ func (c *Controller) Explain(ctx context.Context, about wire.About) ([]string, e
 	return lines, answerable(err)
 }
 
-// ImageFile gives the path of a file of an image.
+// ImageFile gives the path of a file of an image. One that a job needs and that this controller never had is fetched from another.
 func (c *Controller) ImageFile(d fleet.Digest, file string) (string, error) {
-	return filepath.Join(c.Images.Folder(d), file), nil
+	folder := c.Images.Folder(d)
+	if _, err := os.Stat(folder); err != nil && c.SeekImage != nil {
+		for _, j := range c.current.Load().Jobs {
+			if j.Digest == d && j.State != fleet.JobEnded {
+				c.seek(context.Background(), "", d)
+				break
+			}
+		}
+	}
+	return filepath.Join(folder, file), nil
 }
 
 // owned gives a job if the caller may access it.

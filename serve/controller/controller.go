@@ -57,9 +57,10 @@ type Config struct {
 	Limits     fleet.OutputLimits
 
 	// These are of a controller among several; nil: it is the only one. Term is a higher number for each that
-	// leads, Others are the other ones.
-	Term   func() int64
-	Others func() []Other
+	// leads, Others are the other ones, SeekImage fetches an image from them: of a digest, or else a new one of a name.
+	Term      func() int64
+	Others    func() []Other
+	SeekImage func(ctx context.Context, name string, digest fleet.Digest) error
 
 	Alive func() // called by the main loop, first when it leads; may be nil
 	Log   *slog.Logger
