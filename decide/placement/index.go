@@ -31,7 +31,8 @@ type entry struct {
 	class *queue // the queue of its class; nil: not looked up yet
 	place int    // in the queue
 	score float64
-	tight bool // see Index.tight
+	free  int64 // as the queue counts it
+	tight bool  // see Index.tight
 }
 
 // class is everything that distinguishes hosts for placement, except what they have
@@ -139,6 +140,7 @@ func (x *Index) Forget(id fleet.HostID) {
 	}
 	e := &x.entries[i]
 	if e.queue != nil {
+		e.queue.sizes.drop(e.free)
 		e.queue.remove(x, i)
 	}
 	x.leave(id, e.host.Facts.Machine)
@@ -226,9 +228,15 @@ func (x *Index) requeueHost(i int) {
 	if able {
 		q = e.class
 	}
-	score := 0.0
+	score, free := 0.0, e.host.Facts.Capacity.MemoryBytes-e.held.bytes
 	if able {
-		score = x.policy.Score(e.host, e.host.Facts.Capacity.MemoryBytes-e.held.bytes, e.held.cpus)
+		score = x.policy.Score(e.host, free, e.held.cpus)
+	}
+	if e.queue != nil {
+		e.queue.sizes.drop(e.free)
+	}
+	if e.free = free; q != nil {
+		q.sizes.add(free)
 	}
 	switch {
 	case q == e.queue && score == e.score:
@@ -247,7 +255,10 @@ func (x *Index) requeueHost(i int) {
 
 // queue is a heap of hosts, best first, equals by name. It contains all that is compared,
 // because looking that up elsewhere would be most of the work.
-type queue struct{ positions []position }
+type queue struct {
+	positions []position
+	sizes     sizes
+}
 
 type position struct {
 	score float64
@@ -370,6 +381,11 @@ func (x *Index) Check(s fleet.Snapshot) string {
 		}
 		if b.queue != nil && (b.queue.positions[b.place].slot != j || x.classes[classOf(b.host)] != b.queue) {
 			return fmt.Sprintf("%s stands in the wrong place", id)
+		}
+	}
+	for c, q := range anew.classes {
+		if was := x.classes[c]; was == nil || q.sizes != was.sizes {
+			return fmt.Sprintf("hosts of %+v are counted wrongly by what they have free", c)
 		}
 	}
 	if !maps.Equal(anew.sites, x.sites) {

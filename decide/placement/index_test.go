@@ -79,6 +79,9 @@ func TestIndexIsKept(t *testing.T) {
 				if found != (len(all) > 0) || found && !reflect.DeepEqual(best, all[0]) {
 					t.Fatalf("best is %+v of %+v", best, all)
 				}
+				if found && v.Full(ask) {
+					t.Fatalf("%+v is full", best)
+				}
 			},
 		})
 	})
@@ -103,4 +106,26 @@ func TestLongestIdlePrefersTheLongIdle(t *testing.T) {
 	if want := []fleet.HostID{"unowned", "week", "day", "hour"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
+}
+
+// What the counts say that is free is never less than what is, and hardly more.
+func TestSizes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s sizes
+		all := rapid.SliceOfN(rapid.Int64Range(-5, 1<<62), 1, 9).Draw(t, "free")
+		for i := range all {
+			all[i] >>= rapid.IntRange(0, 60).Draw(t, "smaller")
+			s.add(all[i])
+		}
+		for len(all) > 0 {
+			if most, is := s.most(), max(slices.Max(all), 0); most < is || most > is+is/8+8 {
+				t.Fatalf("most %d, is %d", most, is)
+			}
+			s.drop(all[0])
+			all = all[1:]
+		}
+		if s != (sizes{}) {
+			t.Fatalf("left: %+v", s)
+		}
+	})
 }

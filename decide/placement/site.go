@@ -125,7 +125,7 @@ func (c *census) count() {
 	}
 	for class, q := range c.v.index.classes {
 		able, has := class.abilities(c.suit.ask.Kind)
-		if class.site == "" || unable(able, has, c.suit.ask) != "" {
+		if class.site == "" || q.sizes.most() < c.suit.ask.Need.MemoryBytes || unable(able, has, c.suit.ask) != "" {
 			continue
 		}
 		left := len(c.asks)

@@ -201,6 +201,9 @@ func (v *Survey) best(s suit) (*entry, float64) {
 		}
 	} else {
 		for c, q := range v.index.classes {
+			if q.sizes.most() < s.ask.Need.MemoryBytes {
+				continue
+			}
 			if able, has := c.abilities(s.ask.Kind); unable(able, has, s.ask) != "" || s.only != "" && able.Accelerator != s.only || s.site != "" && c.site != s.site {
 				continue
 			}
@@ -217,6 +220,32 @@ func (v *Survey) best(s suit) (*entry, float64) {
 		}
 	}
 	return best, score
+}
+
+// Full reports whether no host that could be chosen has so much memory free that one guest would have room.
+func (v *Survey) Full(a Ask) bool {
+	enough := func(e *entry) bool {
+		return e.host.Facts.Capacity.MemoryBytes-e.held.bytes >= a.Need.MemoryBytes
+	}
+	for _, id := range a.Only {
+		if enough(v.at(id)) {
+			return false
+		}
+	}
+	if len(a.Only) > 0 {
+		return true
+	}
+	for _, q := range v.index.classes {
+		if len(q.positions) > 0 && q.sizes.most() >= a.Need.MemoryBytes {
+			return false
+		}
+	}
+	for _, e := range v.over {
+		if enough(e) {
+			return false
+		}
+	}
+	return true
 }
 
 func (v *Survey) score(e *entry, a Ask) float64 {

@@ -107,9 +107,12 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 		ids = d.candidates(a)
 	}
 	if !q.isFull(j.Spec) {
-		chosen, stuck := d.find(q, j, a)
-		if stuck < 0 && d.beginJob(q, j, chosen) {
-			return
+		stuck := 0 // as would be found, if no host has memory for one guest
+		if !d.room().Full(a) {
+			var chosen []placement.Choice
+			if chosen, stuck = d.find(q, j, a); stuck < 0 && d.beginJob(q, j, chosen) {
+				return
+			}
 		}
 		if stuck == 0 && len(a.Only)+len(a.Except) == 0 && a.Restores == nil {
 			q.full = append(q.full, j.Spec)

@@ -294,6 +294,12 @@ func (w *world) fair(t *rapid.T) {
 	if _, stuck := d.find(new(queueing), first, d.wanting(first)); stuck < 0 {
 		t.Fatalf("%s waits and fits: %+v", first.ID, w.s.Jobs)
 	}
+	for i := range l.Waiting() { // what is known at once is what a search finds
+		j := d.Jobs.At(l.WaitingAt(i))
+		if _, stuck := d.find(new(queueing), j, d.wanting(j)); d.room().Full(d.wanting(j)) && stuck != 0 {
+			t.Fatalf("%s has room for guests up to %d of hosts that are full", j.ID, stuck)
+		}
+	}
 	q := d.dequeue()
 	for i := range l.Waiting() {
 		id := l.WaitingAt(i)

@@ -134,11 +134,12 @@ type change struct {
 
 // earliest is the first time at which the hosts together have room for all guests of a job.
 func (p *Plan) earliest(a Ask, ids []fleet.HostID) (time.Duration, bool) {
-	var changes []change
+	changes, turns := make([]change, 0, 4*len(ids)), make([]time.Duration, 0, 32)
 	for _, id := range ids {
-		before := 0
-		for _, at := range p.hosts[id].turns(a.Lasts) {
-			if n := p.hosts[id].slots(at, a); n != before {
+		t, before := p.hosts[id], 0
+		turns = t.turns(turns[:0], a.Lasts)
+		for _, at := range turns {
+			if n := t.slots(at, a); n != before {
 				changes = append(changes, change{at, n - before})
 				before = n
 			}
@@ -163,10 +164,9 @@ func (t timeline) slots(at time.Duration, a Ask) int {
 	return int(max(t.least(at, a.Lasts), 0) / a.Bytes)
 }
 
-// turns are the times of beginning at which the least free memory may become another one, in order: the
+// turns appends the times of beginning at which the least free memory may become another one, in order: the
 // steps, and those just so long before a step that it is no longer after the end.
-func (t timeline) turns(lasts time.Duration) []time.Duration {
-	out := make([]time.Duration, 0, 2*len(t))
+func (t timeline) turns(out []time.Duration, lasts time.Duration) []time.Duration {
 	for _, s := range t {
 		out = append(out, s.at)
 		if before := s.at - lasts + 1; before > 0 {
