@@ -60,6 +60,9 @@ type Host struct {
 	Boot   string    `json:"boot,omitempty"`  // last Facts.Boot; stored, so that a reboot is noticed
 	Booted time.Time `json:"booted,omitzero"` // when it was first heard after a reboot; nothing that ran there before does now
 
+	Losses []time.Time `json:"losses,omitempty"` // when it was lost while it took guests, the oldest first; package health decides
+	Lost   bool        `json:"lost,omitempty"`   // it has not been heard since it was gone
+
 	Lease time.Duration `json:"lease_ns,omitempty"` // no lease that its agent may have is longer; 0: it may have none, and is never gone
 
 	Policy   OwnerPolicy `json:"policy,omitzero"`     // what its owner agreed to

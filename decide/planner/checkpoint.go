@@ -8,11 +8,13 @@ package planner
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
 
 	"pagurus/decide/desired"
+	"pagurus/decide/health"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -23,9 +25,6 @@ const (
 	mostPinned = 8
 	// mostListed is how many of a job's checkpoints are listed that have failed or were removed.
 	mostListed = 10
-	// hostFails is how often a host is expected to fail, or to be taken away from a running job without time to
-	// leave. It is a guess for borrowed machines: nothing counts such losses yet.
-	hostFails = 3 * 24 * time.Hour
 	// The interval that a job's plan leaves to the planner is within these.
 	shortestInterval = 2 * time.Minute
 	longestInterval  = 12 * time.Hour
@@ -433,9 +432,24 @@ func (d *draft) often(j fleet.Job) time.Duration {
 	for _, id := range desired.GuestIDs(j) {
 		homes[d.Guests.At(id).Home] = true
 	}
-	loses := hostFails.Seconds() / float64(max(len(homes), 1))
-	best := time.Duration(math.Sqrt(2*costs.Seconds()*loses) * float64(time.Second))
+	best := time.Duration(math.Sqrt(2*costs.Seconds()*loses(d.base.Hosts, homes, d.at).Seconds()) * float64(time.Second))
 	return min(max(best-costs, shortestInterval), longestInterval)
+}
+
+// loses is how much time passes between two losses of any of some hosts.
+func loses(all map[fleet.HostID]fleet.Host, some map[fleet.HostID]bool, at time.Time) time.Duration {
+	record := health.Record{}
+	for _, h := range all {
+		record = record.Plus(health.RecordOf(h, at))
+	}
+	rate := 0.0
+	for _, id := range slices.Sorted(maps.Keys(some)) { // sums depend on the order
+		rate += 1 / health.Between(health.RecordOf(all[id], at), record).Seconds()
+	}
+	if rate == 0 {
+		return health.Expected
+	}
+	return time.Duration(1 / rate * float64(time.Second))
 }
 
 func orZero(plan *fleet.CheckpointPlan) time.Duration {

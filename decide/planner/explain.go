@@ -365,6 +365,7 @@ func (e *explainer) host(h fleet.Host) []string {
 	out = append(out, owners.ExplainVacating(h, e.s.Cluster.Rules, e.s.At)...)
 	out = append(out, owners.Explain(state.NewIndex(e.s, e.p.Policy), h)...)
 	out = append(out, unwell(h)...)
+	out = append(out, e.losses(h)...)
 	for _, t := range h.Facts.Troubles {
 		say("Trouble: %s.", strings.TrimSuffix(t, "."))
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"pagurus/decide/health"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -36,6 +37,9 @@ func (d *draft) endGone() {
 	gone := d.goneHosts()
 	for _, id := range gone {
 		cause := whyGone(d.base, id, d.at)
+		if h, changed := health.Gone(d.Hosts.At(id), d.at); changed {
+			d.Hosts.Put(id, h)
+		}
 		for _, guest := range d.l.GuestsAt(id) {
 			if g, changed := lifecycle.GuestGone(d.Guests.At(guest), cause, d.at); changed {
 				d.Guests.Put(guest, g)
@@ -77,9 +81,15 @@ func (d *draft) lostWith(g fleet.Guest, host fleet.HostID) {
 	d.Jobs.Put(j.ID, j)
 }
 
-// goneHosts returns the hosts that are gone and may have had something, sorted by ID.
+// goneHosts returns the hosts that are gone and may have had something, sorted by ID. Of those that were gone and are heard
+// it notes that.
 func (d *draft) goneHosts() (out []fleet.HostID) {
 	for id, h := range d.base.Hosts {
+		if h.Lost && placement.Heard(h, d.at) {
+			h, _ = health.Back(d.Hosts.At(id))
+			d.Hosts.Put(id, h)
+			continue
+		}
 		if h.Lease > 0 && d.at.Sub(h.Facts.SeenAt).Abs() > h.Lease && d.base.Gone(id, d.at) {
 			out = append(out, id)
 		}

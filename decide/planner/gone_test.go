@@ -62,6 +62,22 @@ func TestHostGoneForGood(t *testing.T) {
 	if len(w.guests["host2"]) != 0 || len(Pending(w.s)) != 0 {
 		t.Errorf("left: %v, %v", w.guests["host2"], Pending(w.s))
 	}
+	w.tick(time.Hour)
+	if h := w.s.Hosts["host1"]; !h.Lost || len(h.Losses) != 1 || len(w.s.Hosts["host2"].Losses) != 0 {
+		t.Errorf("its loss is not counted once: %+v", h)
+	}
+	lines, err := w.p.Explain(w.s, Subject{Host: "host1"})
+	if says := strings.Join(lines, " "); err != nil || !strings.Contains(says, "It was lost with what ran there once") {
+		t.Error(says, err)
+	}
+	w.boots("host1", "another")
+	w.reconnect("host1")
+	w.tick(time.Second)
+	if h := w.s.Hosts["host1"]; h.Lost || len(h.Losses) != 1 {
+		t.Errorf("it is back: %+v", h)
+	}
+	w.power("host1")
+	w.tick(2 * aLease)
 	w.must(fleet.Request{Verb: fleet.Forget, Host: "host1"})
 }
 

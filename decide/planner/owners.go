@@ -36,6 +36,7 @@ func (d *draft) evaluateOwners() {
 		}
 		if h.Facts.Boot != "" && h.Facts.Boot != h.Boot {
 			if h.Boot != "" {
+				h = health.Rebooted(h, d.at)
 				h.Booted = d.at
 			}
 			h.Boot, changed = h.Facts.Boot, true

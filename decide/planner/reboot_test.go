@@ -30,7 +30,7 @@ func TestRebootIsTheReason(t *testing.T) {
 				t.Errorf("job: %+v", job)
 			}
 			w.tick(time.Second)
-			if h := w.s.Hosts["host1"]; boot == "second" && (h.Boot != "second" || h.Booted.IsZero()) {
+			if h := w.s.Hosts["host1"]; boot == "second" && (h.Boot != "second" || h.Booted.IsZero() || len(h.Losses) != 1) {
 				t.Errorf("the reboot is not stored: %+v", h)
 			}
 			again := w.must(submission(1)).Job

@@ -21,6 +21,26 @@ func whyDraining(h fleet.Host) string {
 	return owners.WhyVacating(h)
 }
 
+// losses explains how often a host was lost, and what follows from that.
+func (e *explainer) losses(h fleet.Host) []string {
+	recent := h.RecentLosses(e.s.At)
+	if len(recent) == 0 {
+		return nil
+	}
+	record := health.Record{}
+	for _, other := range e.s.Hosts {
+		record = record.Plus(health.RecordOf(other, e.s.At))
+	}
+	times := "once"
+	if n := len(recent); n > 1 {
+		times = fmt.Sprintf("%d times", n)
+	}
+	ago := fleet.ShortDuration(max(e.s.At.Sub(recent[len(recent)-1]), 0).Round(time.Second))
+	between := fleet.ShortDuration(health.Between(health.RecordOf(h, e.s.At), record).Round(time.Minute))
+	return []string{fmt.Sprintf("It was lost with what ran there %s in the last %d days, the last time %s ago. Checkpoints at intervals that the planner chooses are made as if it were lost each %s.",
+		times, int(fleet.LossWindow/(24*time.Hour)), ago, between)}
+}
+
 // unwell explains a host's signs of failing.
 func unwell(h fleet.Host) (out []string) {
 	if h.Facts.Health == nil {

@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"pagurus/fleet"
 )
@@ -55,6 +56,11 @@ func (c Cluster) HealthTable() Table {
 			if s.Says != "" {
 				t.Notes = append(t.Notes, fmt.Sprintf("the check of %s says: %s", u.Host, cell(s.Says)))
 			}
+		}
+	}
+	for _, h := range c.Hosts {
+		if lost := h.RecentLosses(c.At); len(lost) > 0 {
+			t.Notes = append(t.Notes, fmt.Sprintf("%s was lost %s in %d days, last %s ago; see `pagurus explain %s`", h.ID, Count(len(lost), "time"), int(fleet.LossWindow/(24*time.Hour)), Age(c.At.Sub(lost[len(lost)-1])), h.ID))
 		}
 	}
 	for _, what := range order {

@@ -27,7 +27,7 @@ func TestHealthTable(t *testing.T) {
 	add(fleet.Host{ID: "warned", State: fleet.HostUp, Facts: said(fleet.HealthWarn, sign(fleet.MemoryFaults, "mc0", 1, "", true))})
 	add(fleet.Host{ID: "known", State: fleet.HostUp, Facts: said(fleet.HealthDrain, sign(fleet.DiskErrors, "sda", 12, "", true))})
 	add(fleet.Host{ID: "well", State: fleet.HostUp, Facts: said(fleet.HealthDrain)})
-	add(fleet.Host{ID: "old", State: fleet.HostUp})
+	add(fleet.Host{ID: "old", State: fleet.HostUp, Losses: []time.Time{noon.Add(-fleet.LossWindow - time.Hour), noon.Add(-49 * time.Hour), noon.Add(-3 * time.Hour)}})
 	s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", Job: "j1", State: fleet.GuestRunning, Home: "leaving"}
 	c := Read(s)
 	golden(t, "health", c.HealthTable().Text()+c.HostTable().Text()+none.Text())
