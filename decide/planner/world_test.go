@@ -51,7 +51,7 @@ func newWorld(t checker, hosts ...fleet.HostID) *world {
 		t: t, p: &Planner{}, s: fleet.NewSnapshot(), now: t0, silent: map[fleet.HostID]bool{}, cutAt: map[fleet.HostID]time.Time{},
 		guests: map[fleet.HostID]map[fleet.GuestID]fleet.RunState{}, whole: map[fleet.HostID]map[fleet.GuestID]bool{},
 		missing: map[fleet.GuestID]fleet.HostID{}, exited: map[fleet.JobID]bool{}, refused: map[fleet.Order]bool{},
-		saw: map[fleet.HostID]map[fleet.GuestID]uint64{}, points: points{guests: map[fleet.GuestID]string{}, vaults: map[string]fleet.HostID{}, dropped: map[string]bool{}},
+		saw: map[fleet.HostID]map[fleet.GuestID]uint64{}, points: points{guests: map[fleet.GuestID]string{}, vaults: map[string]fleet.HostID{}, dropped: map[string]bool{}, done: map[fleet.Order]fleet.Report{}},
 	}
 	w.s.At, w.s.LedSince = t0, t0
 	for _, id := range hosts {
@@ -347,21 +347,26 @@ func (w *world) together(orders []fleet.Order) {
 func (w *world) answerAll() {
 	w.t.Helper()
 	for range 10000 {
-		i := slices.IndexFunc(w.wire, func(o fleet.Order) bool {
-			if w.standsCut(o) {
-				return false
-			}
-			if o.Verb == fleet.Watch && w.guests[o.Host][o.Guest] == fleet.Running {
-				return false
-			}
-			return o.Verb != fleet.Run || w.exited[o.Job] || w.guests[o.Host][o.Guest] != fleet.Running
-		})
+		i := w.next()
 		if i < 0 {
 			return
 		}
 		w.answer(i)
 	}
 	w.t.Fatalf("never comes to rest: %v", w.wire)
+}
+
+// next is the first order on the wire that has an answer; -1: only standing orders are left.
+func (w *world) next() int {
+	return slices.IndexFunc(w.wire, func(o fleet.Order) bool {
+		if w.standsCut(o) {
+			return false
+		}
+		if o.Verb == fleet.Watch && w.guests[o.Host][o.Guest] == fleet.Running {
+			return false
+		}
+		return o.Verb != fleet.Run || w.exited[o.Job] || w.guests[o.Host][o.Guest] != fleet.Running
+	})
 }
 
 // tick advances time with a Tick every second; with -short after two minutes every ten.
