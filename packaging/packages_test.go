@@ -4,6 +4,7 @@ package packaging
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"

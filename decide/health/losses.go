@@ -58,7 +58,7 @@ type Record struct {
 func (r Record) Plus(o Record) Record { return Record{r.Losses + o.Losses, r.Seconds + o.Seconds} }
 
 // RecordOf is the record of one host.
-func RecordOf(h fleet.Host, at time.Time) Record {
+func RecordOf(h *fleet.Host, at time.Time) Record {
 	losses := h.RecentLosses(at)
 	from, to := h.Since, at
 	if joined := h.Credential.Joined; !joined.IsZero() && joined.Before(from) {

@@ -32,7 +32,7 @@ func TestLosses(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	h = Rebooted(h, dawn.Add(3*day))
-	if r := RecordOf(h, dawn.Add(5*day)); r != (Record{2, 5 * 24 * 3600}) {
+	if r := RecordOf(&h, dawn.Add(5*day)); r != (Record{2, 5 * 24 * 3600}) {
 		t.Errorf("%+v", r)
 	}
 	h.State = fleet.HostDraining
@@ -47,7 +47,7 @@ func TestLosses(t *testing.T) {
 	if len(h.Losses) != mostLosses {
 		t.Errorf("%d losses", len(h.Losses))
 	}
-	if h = Rebooted(h, dawn.Add(200*day)); len(h.Losses) != 1 || RecordOf(h, dawn.Add(200*day)).Seconds != int64(fleet.LossWindow/time.Second) {
+	if h = Rebooted(h, dawn.Add(200*day)); len(h.Losses) != 1 || RecordOf(&h, dawn.Add(200*day)).Seconds != int64(fleet.LossWindow/time.Second) {
 		t.Errorf("%+v", h)
 	}
 }

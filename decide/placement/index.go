@@ -168,6 +168,15 @@ func (x *Index) On(machine string) []fleet.HostID {
 	return out
 }
 
+// EachHost calls do with every host, in no order. It must not change what it gets, nor keep it.
+func (x *Index) EachHost(do func(*fleet.Host)) {
+	for i := range x.entries {
+		if h := x.entries[i].host; h != nil && h.State != "" { // else only a guest names it
+			do(h)
+		}
+	}
+}
+
 // Guest adds a guest, with its migration if any; by -1 removes it.
 func (x *Index) Guest(g fleet.Guest, m fleet.Migration, by int) {
 	x.Occupy(lifecycle.Places(g, m), g.Need, by)

@@ -84,15 +84,21 @@ func (d *draft) lostWith(g fleet.Guest, host fleet.HostID) {
 // goneHosts returns the hosts that are gone and may have had something, sorted by ID. Of those that were gone and are heard
 // it notes that.
 func (d *draft) goneHosts() (out []fleet.HostID) {
-	for id, h := range d.base.Hosts {
-		if h.Lost && placement.Heard(h, d.at) {
-			h, _ = health.Back(d.Hosts.At(id))
-			d.Hosts.Put(id, h)
-			continue
+	var back []fleet.HostID
+	d.l.Room().EachHost(func(h *fleet.Host) { // not the snapshot's, of which each would be copied
+		if !h.Lost && (h.Lease == 0 || d.at.Sub(h.Facts.SeenAt).Abs() <= h.Lease) {
+			return
 		}
-		if h.Lease > 0 && d.at.Sub(h.Facts.SeenAt).Abs() > h.Lease && d.base.Gone(id, d.at) {
-			out = append(out, id)
+		switch {
+		case h.Lost && placement.Heard(*h, d.at):
+			back = append(back, h.ID)
+		case h.Lease > 0 && d.base.Gone(h.ID, d.at):
+			out = append(out, h.ID)
 		}
+	})
+	for _, id := range back {
+		h, _ := health.Back(d.Hosts.At(id))
+		d.Hosts.Put(id, h)
 	}
 	slices.Sort(out)
 	return out

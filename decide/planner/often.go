@@ -34,19 +34,18 @@ func (d *draft) often(j fleet.Job) time.Duration {
 	for _, id := range desired.GuestIDs(j) {
 		homes[d.Guests.At(id).Home] = true
 	}
-	best := time.Duration(math.Sqrt(2*costs.Seconds()*loses(d.base.Hosts, homes, d.at).Seconds()) * float64(time.Second))
+	best := time.Duration(math.Sqrt(2*costs.Seconds()*d.loses(homes).Seconds()) * float64(time.Second))
 	return min(max(best-costs, shortestInterval), longestInterval)
 }
 
 // loses is how much time passes between two losses of any of some hosts.
-func loses(all map[fleet.HostID]fleet.Host, some map[fleet.HostID]bool, at time.Time) time.Duration {
-	record := health.Record{}
-	for _, h := range all {
-		record = record.Plus(health.RecordOf(h, at))
-	}
+func (d *draft) loses(some map[fleet.HostID]bool) time.Duration {
+	all := health.Record{}
+	d.l.Room().EachHost(func(h *fleet.Host) { all = all.Plus(health.RecordOf(h, d.at)) })
 	rate := 0.0
 	for _, id := range slices.Sorted(maps.Keys(some)) { // sums depend on the order
-		rate += 1 / health.Between(health.RecordOf(all[id], at), record).Seconds()
+		h := d.base.Hosts[id]
+		rate += 1 / health.Between(health.RecordOf(&h, d.at), all).Seconds()
 	}
 	if rate == 0 {
 		return health.Expected

@@ -29,14 +29,14 @@ func (e *explainer) losses(h fleet.Host) []string {
 	}
 	record := health.Record{}
 	for _, other := range e.s.Hosts {
-		record = record.Plus(health.RecordOf(other, e.s.At))
+		record = record.Plus(health.RecordOf(&other, e.s.At))
 	}
 	times := "once"
 	if n := len(recent); n > 1 {
 		times = fmt.Sprintf("%d times", n)
 	}
 	ago := fleet.ShortDuration(max(e.s.At.Sub(recent[len(recent)-1]), 0).Round(time.Second))
-	between := fleet.ShortDuration(health.Between(health.RecordOf(h, e.s.At), record).Round(time.Minute))
+	between := fleet.ShortDuration(health.Between(health.RecordOf(&h, e.s.At), record).Round(time.Minute))
 	return []string{fmt.Sprintf("It was lost with what ran there %s in the last %d days, the last time %s ago. Checkpoints at intervals that the planner chooses are made as if it were lost each %s.",
 		times, int(fleet.LossWindow/(24*time.Hour)), ago, between)}
 }
