@@ -37,7 +37,8 @@ func joinControllerCommand(std streams) *cobra.Command {
 		Short: "Make this machine one more controller of a cluster",
 		Long: `Join shows a token to a controller of the cluster, and gets the cluster's authority and a place among
 its controllers. Start the controller then; it fetches the store, and leads when one that led has gone.
-Three controllers survive the loss of one. The one that is there already has to be reached by others:
+Three controllers survive the loss of one. One that was removed may join again; its store and its copies
+of output are put aside, in the state folder. The one that is there already has to be reached by others:
 start it with --peer ADDRESS:PORT.`,
 		Example: "  sudo pagurus controller join head:7461 --token TOKEN --peer 10.0.0.6:" + roles.PeerPort,
 		Args:    cli.Exactly(1, "the address of a controller, HEAD:PORT"),
