@@ -53,7 +53,7 @@ func (m *mirror) turn(ctx context.Context) {
 				continue
 			}
 			said := ""
-			if err := m.take(ctx, o, img); err != nil && ctx.Err() == nil {
+			if err := m.takeImage(ctx, o, img); err != nil && ctx.Err() == nil {
 				said = err.Error()
 			}
 			if at := img.Name + " " + o.Name; said != m.said[at] {
@@ -66,8 +66,8 @@ func (m *mirror) turn(ctx context.Context) {
 	}
 }
 
-// take makes an image of another controller present, and gives it its name.
-func (m *mirror) take(ctx context.Context, from controller.Other, img fleet.Image) error {
+// takeImage makes an image of another controller present, and gives it its name.
+func (m *mirror) takeImage(ctx context.Context, from controller.Other, img fleet.Image) error {
 	if had, err := m.images.Find(img.Name); err == nil && (had.Digest == img.Digest || !had.Built.Before(img.Built)) {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (m *mirror) seek(ctx context.Context, name string, digest fleet.Digest) err
 		}
 		for _, img := range there {
 			if img.Name == name && time.Since(img.Built) <= justBuilt {
-				return m.take(ctx, o, img)
+				return m.takeImage(ctx, o, img)
 			}
 		}
 	}

@@ -22,8 +22,8 @@ import (
 	"pagurus/serve/wire"
 )
 
-// keeper is a controller that keeps images, and gives them to others over a real socket.
-type keeper struct {
+// holding is a controller that has images, and gives them to others over a real socket.
+type holding struct {
 	images *image.Store
 	dir    string
 	other  controller.Other
@@ -31,15 +31,15 @@ type keeper struct {
 	end    func()
 }
 
-// keepers are controllers of which each knows the others.
-func keepers(t *testing.T, n int) (out []*keeper) {
+// headsOf are controllers of which each knows the others.
+func headsOf(t *testing.T, n int) (out []*holding) {
 	t.Helper()
 	a, err := identity.OpenAuthority(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range n {
-		k := &keeper{dir: t.TempDir()}
+		k := &holding{dir: t.TempDir()}
 		if k.images, err = image.Open(k.dir); err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func keepers(t *testing.T, n int) (out []*keeper) {
 }
 
 // build puts an image where `pagurus image build` does.
-func (k *keeper) build(t *testing.T, name, content string, at time.Time) fleet.Image {
+func (k *holding) build(t *testing.T, name, content string, at time.Time) fleet.Image {
 	t.Helper()
 	var list strings.Builder
 	for _, file := range []string{image.ModulesFile, image.RootFile, image.KernelFile} {
@@ -98,7 +98,7 @@ func (k *keeper) build(t *testing.T, name, content string, at time.Time) fleet.I
 }
 
 // has fails unless the image of a name is an image, whose files are there.
-func (k *keeper) has(t *testing.T, want fleet.Image) {
+func (k *holding) has(t *testing.T, want fleet.Image) {
 	t.Helper()
 	got, err := k.images.Find(want.Name)
 	if err != nil || got.Digest != want.Digest {
@@ -109,7 +109,7 @@ func (k *keeper) has(t *testing.T, want fleet.Image) {
 // TestImagesSurviveTheirBuilder: an image is at every controller when the one that built it is lost, also one that was built again;
 // builds that no job needs go.
 func TestImagesSurviveTheirBuilder(t *testing.T) {
-	all, now := keepers(t, 3), time.Now()
+	all, now := headsOf(t, 3), time.Now()
 	one, two, three := all[0], all[1], all[2]
 	old := one.build(t, "openmpi", "old", now.Add(-time.Hour))
 	kept := one.build(t, "mpich", "kept", now.Add(-time.Hour))
@@ -154,7 +154,7 @@ func TestImagesSurviveTheirBuilder(t *testing.T) {
 
 // TestImagesLeaveRoom: an image that would take what the store needs is not fetched, and the log says so once.
 func TestImagesLeaveRoom(t *testing.T) {
-	all := keepers(t, 2)
+	all := headsOf(t, 2)
 	img := all[0].build(t, "openmpi", "content", time.Now())
 	var said strings.Builder
 	all[1].mirror.reserve, all[1].mirror.log = 1<<60, slog.New(slog.NewTextHandler(&said, nil))
