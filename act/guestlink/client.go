@@ -207,6 +207,16 @@ func (c *Client) Topology(ctx context.Context) (fleet.Topology, error) {
 	return *r.Topology, nil
 }
 
+// OpenFiles returns the job's files that the guest has open for writing. A guest agent of an earlier
+// version does not know them, which is an error.
+func (c *Client) OpenFiles(ctx context.Context) (fleet.OpenFiles, error) {
+	r, err := c.do(ctx, callFiles, constant(struct{}{}))
+	if err != nil || r.Files == nil {
+		return fleet.OpenFiles{}, err
+	}
+	return *r.Files, nil
+}
+
 // Shutdown ends all programs, flushes files and unmounts the share.
 func (c *Client) Shutdown(ctx context.Context) error {
 	_, err := c.do(ctx, callShutdown, constant(struct{}{}))

@@ -42,6 +42,8 @@ const (
 	allTraceBytes = 3 << 20
 	// topologyBytes limits what a guest says that it sees, which its host reports every second.
 	topologyBytes = 16 << 10
+	// filesBytes limits what it says of its open files, in one answer.
+	filesBytes = 48 << 10
 	// errorBytes limits what it says of why a call failed, which is stored.
 	errorBytes = 4 << 10
 	// signalBytes limits the name of the signal that ended a program.
@@ -69,6 +71,7 @@ const (
 	callTrace    = "trace"
 	callCache    = "cache"
 	callTopology = "topology"
+	callFiles    = "files"
 	callShutdown = "shutdown"
 )
 
@@ -127,6 +130,8 @@ type result struct {
 
 	Cache    *fleet.Cache    `json:"cache,omitempty"`
 	Topology *fleet.Topology `json:"topology,omitempty"`
+
+	Files *fleet.OpenFiles `json:"files,omitempty"`
 
 	Traces []json.RawMessage `json:"traces,omitempty"` // fleet.Trace each; Next is the position of the next one, 0: none
 }

@@ -26,6 +26,39 @@ type Server interface {
 	Shutdown(context.Context) error
 }
 
+// FileLister is a Server that tells which of its job's files are open for writing.
+type FileLister interface {
+	OpenFiles(context.Context) (fleet.OpenFiles, error)
+}
+
+// openFiles asks the server for its open files, as many as fit an answer.
+func openFiles(ctx context.Context, s Server) (all fleet.OpenFiles, err error) {
+	lister, can := s.(FileLister)
+	if !can {
+		return all, errors.New("the guest agent does not tell which files are open")
+	}
+	found, err := lister.OpenFiles(ctx)
+	bytes := 0
+	fits := func(v any) bool {
+		raw, err := json.Marshal(v)
+		bytes += len(raw) + 1
+		return err == nil && bytes < filesBytes
+	}
+	for i, f := range found.Files {
+		if !fits(f) {
+			left := fmt.Sprintf("%d more files are open for writing, and may keep what is written to them after the checkpoint", len(found.Files)-i)
+			return fleet.OpenFiles{Files: all.Files, Amiss: []string{left}}, err
+		}
+		all.Files = append(all.Files, f)
+	}
+	for _, a := range found.Amiss {
+		if fits(a) {
+			all.Amiss = append(all.Amiss, a)
+		}
+	}
+	return all, err
+}
+
 // Programs runs programs on the guest's side.
 type Programs interface {
 	Launch(context.Context, fleet.Program) error
@@ -217,6 +250,10 @@ func (l *link) call(ctx context.Context, r request) (res result, err error) {
 	case callTopology:
 		seen, err := l.server.Topology(ctx)
 		res.Topology = &seen
+		return res, err
+	case callFiles:
+		files, err := openFiles(ctx, l.server)
+		res.Files = &files
 		return res, err
 	case callShutdown:
 		return res, l.server.Shutdown(ctx)

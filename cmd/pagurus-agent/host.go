@@ -315,7 +315,7 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 			Policy: h.flags.Health, Counters: machine.Counters, Check: h.flags.HealthCheck, Every: h.flags.HealthEvery,
 			File: filepath.Join(h.flags.RunDir, healthFile), Log: log,
 		}),
-		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Gateways: h.gates, Clients: h.clients, Images: h.images, Vaults: h.vaults.forAgent(client), Controller: agent.Remote(client),
+		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Gateways: h.gates, Clients: h.clients, Images: h.images, Vaults: h.vaults.forAgent(client, jobFiles{h}), Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.CPUs, Alive: alive, Log: log,
 	})
 	h.sensors.Holding(a.Held)

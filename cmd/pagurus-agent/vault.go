@@ -53,8 +53,8 @@ func openVaults(f roles.Agent, log *slog.Logger) *vaults {
 }
 
 // forAgent is what the agent gets of it.
-func (v *vaults) forAgent(client *wire.Client) agent.Vaults {
-	out := agent.Vaults{Staging: filepath.Join(v.flags.StateDir, stagingFolder), Credentials: client.Credentials()}
+func (v *vaults) forAgent(client *wire.Client, files agent.JobFiles) agent.Vaults {
+	out := agent.Vaults{Files: files, Staging: filepath.Join(v.flags.StateDir, stagingFolder), Credentials: client.Credentials()}
 	if v.store == nil && !v.flags.NoVault() {
 		return out
 	}

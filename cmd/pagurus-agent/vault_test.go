@@ -29,7 +29,7 @@ func TestVaultIsOff(t *testing.T) {
 			t.Errorf("%s was made", at)
 		}
 	}
-	own := v.forAgent(&wire.Client{}).Own
+	own := v.forAgent(&wire.Client{}, nil).Own
 	if own == nil {
 		t.Fatal("its guests cannot be saved elsewhere")
 	}

@@ -52,7 +52,7 @@ func New(s fleet.Snapshot) *State {
 			for _, host := range a.places(g) {
 				on[host] = true
 				a.guests[host] = append(a.guests[host], id)
-				if !g.Kind.Traits().MountsFiles && j.Spec.Export != "" && host != j.ShareHost {
+				if j.Spec.Export != "" && host != j.ShareHost { // of guests that mount them themselves, for their checkpoints
 					a.show(j.ID, host)
 				}
 			}

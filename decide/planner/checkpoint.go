@@ -34,8 +34,9 @@ func (d *draft) makeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 	if !ok {
 		return refuse(r, "there is no job %s; `pagurus job ls` lists them", orNone(r.Job))
 	}
-	pinned := 0
+	pinned, first := 0, j.Spec.Checkpoint == nil // of a plan `pagurus run` has told
 	for _, c := range d.checkpointsOf(j.ID) {
+		first = false
 		switch {
 		case r.ID != "" && c.Request == r.ID:
 			return fleet.Answer{Job: j.ID, Checkpoint: c.ID}, nil
@@ -62,6 +63,9 @@ func (d *draft) makeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 	answer := fleet.Answer{Job: j.ID, Checkpoint: c.ID}
 	if d.Checkpoints.At(c.ID).Phase == fleet.Due {
 		answer.Notes = []string{"it waits until all guests run and none is moving or suspended"}
+	}
+	if first {
+		answer.Notes = append(answer.Notes, aboutFiles(j.Spec)...)
 	}
 	if j.Spec.Outward() {
 		answer.Notes = append(answer.Notes, outwardLost)

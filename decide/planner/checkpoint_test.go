@@ -411,6 +411,30 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// What a checkpoint does not have of a job's files is said once before the first, and by explain.
+func TestFilesThatStay(t *testing.T) {
+	told := func(a fleet.Answer) bool { return slices.Contains(a.Notes, filesStay) }
+	w := newWorld(t, "host1", "host2", "host3")
+	j := w.running(1, func(s *fleet.JobSpec) { s.Export = "/home/me" })
+	if a := w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j}); !told(a) {
+		t.Errorf("before the first: %q", a.Notes)
+	}
+	w.answerAll()
+	if a := w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j}); told(a) {
+		t.Errorf("before the second: %q", a.Notes)
+	}
+	lines, _ := w.p.Explain(w.s, Subject{Job: j})
+	if text := strings.Join(lines, " "); strings.Count(text, filesStay[1:]) != 1 {
+		t.Errorf("%s", text)
+	}
+	if spec := (fleet.JobSpec{Export: "/home/x"}); planned(spec) != nil {
+		t.Error("a job without checkpoints is told")
+	}
+	if spec := (fleet.JobSpec{Export: "/home/x", Checkpoint: &fleet.CheckpointPlan{}}); len(planned(spec)) != 1 {
+		t.Error("a job with checkpoints is not told")
+	}
+}
+
 // A vault that is away is waited for, for a while.
 func TestVaultAway(t *testing.T) {
 	w := newWorld(t, "host1", "host2", "host3")

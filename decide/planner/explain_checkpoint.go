@@ -10,6 +10,25 @@ import (
 	"pagurus/fleet"
 )
 
+// filesStay says what a checkpoint does not have of a job's files.
+const filesStay = "of its files only what is appended is cut off when the job goes on from a checkpoint: what is written in place, renamed or removed after it stays so"
+
+// aboutFiles tells it to a job that has files.
+func aboutFiles(s fleet.JobSpec) []string {
+	if s.Export == "" {
+		return nil
+	}
+	return []string{filesStay}
+}
+
+// planned tells it where checkpoints are made by themselves.
+func planned(s fleet.JobSpec) []string {
+	if s.Checkpoint == nil {
+		return nil
+	}
+	return aboutFiles(s)
+}
+
 // checkpoints says what is kept of a job, what is being made, and where it would go on.
 func (e *explainer) checkpoints(j fleet.Job) (out []string) {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -34,6 +53,11 @@ func (e *explainer) checkpoints(j fleet.Job) (out []string) {
 	}
 	if next := j.NextCheckpoint; !next.IsZero() && j.State == fleet.JobRunning {
 		say("Its next checkpoint is due in %s.", fleet.ShortDuration(max(next.Sub(e.s.At), 0).Round(time.Second)))
+	}
+	for _, stays := range aboutFiles(j.Spec) {
+		if len(all) > 0 || j.Spec.Checkpoint != nil {
+			say("%s%s.", strings.ToUpper(stays[:1]), stays[1:])
+		}
 	}
 	if j.Spec.Outward() && len(all) > 0 {
 		say("Of its checkpoints %s.", strings.TrimPrefix(outwardLost, "of this checkpoint "))

@@ -55,7 +55,7 @@ func (d *draft) admitted(r fleet.Request, id fleet.JobID, q *queueing) (fleet.An
 		for _, g := range d.guestsOf(j) {
 			chosen = append(chosen, placement.Choice{Host: g.Home, Kind: g.Kind, Reason: g.Reason})
 		}
-		return fleet.Answer{Job: id, Notes: placement.Kinds(j.Spec.Kind, desired.GuestIDs(j), chosen)}, nil
+		return fleet.Answer{Job: id, Notes: append(placement.Kinds(j.Spec.Kind, desired.GuestIDs(j), chosen), planned(j.Spec)...)}, nil
 	}
 	if reason, hosts := d.neverFits(j.Spec); reason != "" {
 		return fleet.Answer{}, &Refusal{Request: r, Reason: reason, Hosts: hosts}
@@ -70,7 +70,8 @@ func (d *draft) admitted(r fleet.Request, id fleet.JobID, q *queueing) (fleet.An
 	}
 	j.Reason = w.reason
 	d.Jobs.Put(id, j)
-	return fleet.Answer{Job: id, Notes: []string{fmt.Sprintf("%s waits: %s; `pagurus explain %s` says when it would start", id, w.reason, id)}}, nil
+	waits := fmt.Sprintf("%s waits: %s; `pagurus explain %s` says when it would start", id, w.reason, id)
+	return fleet.Answer{Job: id, Notes: append([]string{waits}, planned(j.Spec)...)}, nil
 }
 
 // invalid says what is wrong with a job and how to fix it; empty: nothing.

@@ -45,6 +45,7 @@ func (a *Agent) arm(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if err != nil {
 		return fleet.Report{}, a.giveUp(w, fmt.Errorf("preparing a checkpoint of guest %s: %w", g, err))
 	}
+	a.openFiles(ctx, w, s)
 	a.mu.Lock()
 	w.slot.staged = s
 	a.mu.Unlock()
@@ -64,6 +65,10 @@ func (a *Agent) cut(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if at != armed { // by an earlier agent's try, which may have been killed in it
 		return fleet.Report{}, a.giveUp(w, fmt.Errorf("guest %s was cut for %s before, and nobody knows when", w.slot.guest, s.Checkpoint))
 	}
+	if s.opened == nil && s.Files == nil { // an earlier agent prepared it
+		a.openFiles(ctx, w, s)
+	}
+	a.listFiles(ctx, w, s)
 	a.mu.Lock()
 	s.CutAt = time.Now()
 	a.mu.Unlock()
@@ -91,6 +96,7 @@ func (a *Agent) resumeCut(ctx context.Context, w *taskRun) (fleet.Report, error)
 	if at == continued { // and the report got lost
 		return fleet.Report{}, nil
 	}
+	a.measureFiles(s)
 	// From here on the guard does nothing: either it or this lets the guest run.
 	in, err := a.noteStage(w.slot, s, isCut, continued)
 	if !in {
@@ -132,6 +138,9 @@ func (a *Agent) save(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		if err := a.writeStaged(w.slot.guest, *s); err != nil {
 			a.Log.Warn("the next agent would ask the driver again", "cause", err)
 		}
+	}
+	if err := a.writeFiles(w.slot.guest, s); err != nil {
+		return fleet.Report{}, vague{err}
 	}
 	kept, err := a.deposit(ctx, w, a.filesOf(w.slot.guest))
 	switch {
@@ -197,7 +206,11 @@ func (a *Agent) restore(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		}
 		return fleet.Report{}, err
 	}
-	if err := d.Restore(ctx, a.lay(w.task), folder); err != nil {
+	err = a.cutFilesBack(ctx, w, folder)
+	if err == nil {
+		err = d.Restore(ctx, a.lay(w.task), folder)
+	}
+	if err != nil {
 		return fleet.Report{}, fmt.Errorf("%s: making guest %s from %s: %w", a.Host, w.slot.guest, w.task.Order.Checkpoint, err)
 	}
 	a.classify(w)

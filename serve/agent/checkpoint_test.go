@@ -79,10 +79,13 @@ func (d *memoryDriver) Restore(ctx context.Context, t fleet.Task, folder string)
 type memoryVault struct {
 	mu    sync.Mutex
 	parts map[fleet.PartName]string
-	errs  []error // of the next calls
+	files map[fleet.PartName]string // what the agent noted of the job's files
+	errs  []error                   // of the next calls
 }
 
-func newMemoryVault() *memoryVault { return &memoryVault{parts: map[fleet.PartName]string{}} }
+func newMemoryVault() *memoryVault {
+	return &memoryVault{parts: map[fleet.PartName]string{}, files: map[fleet.PartName]string{}}
+}
 
 func (v *memoryVault) fail(errs ...error) {
 	v.mu.Lock()
@@ -107,6 +110,9 @@ func (v *memoryVault) Save(_ context.Context, folder string, p fleet.PartName, _
 	}
 	text, err := os.ReadFile(filepath.Join(folder, "memory"))
 	v.parts[p] = string(text)
+	if noted, err := os.ReadFile(filepath.Join(folder, cutFilesName)); err == nil {
+		v.files[p] = string(noted)
+	}
 	return fleet.KeptState{Manifest: "m1", Bytes: int64(len(text)), NewBytes: 2}, err
 }
 
@@ -119,6 +125,11 @@ func (v *memoryVault) Load(_ context.Context, want fleet.KeptPart, _ Chunks, fol
 	text, is := v.parts[want.PartName]
 	if !is || want.Manifest != "m1" {
 		return fleet.ErrNotKept
+	}
+	if noted := v.files[want.PartName]; noted != "" {
+		if err := os.WriteFile(filepath.Join(folder, cutFilesName), []byte(noted), 0o600); err != nil {
+			return err
+		}
 	}
 	return os.WriteFile(filepath.Join(folder, "memory"), []byte(text), 0o600)
 }

@@ -38,6 +38,10 @@ type staged struct {
 	Stage      stage              `json:"stage"`
 	CutAt      time.Time          `json:"cut_at,omitzero"`
 	Saved      *fleet.Saved       `json:"saved,omitempty"` // nil: the driver has not said yet that all is written
+	Files      *CutFiles          `json:"files,omitempty"` // nil: none are noted here
+
+	opened OpenedFiles      // from Arm until Continue
+	open   *fleet.OpenFiles // what the guest told before its cut
 }
 
 const (
@@ -176,6 +180,7 @@ func (a *Agent) unstage(ctx context.Context, w *taskRun) error {
 		return fmt.Errorf("letting guest %s run on without its checkpoint: %w", w.slot.guest, err)
 	}
 	a.mu.Lock()
+	w.slot.staged.closeFiles()
 	w.slot.staged = nil
 	a.mu.Unlock()
 	if err := os.RemoveAll(a.stagingOf(w.slot.guest)); err != nil {

@@ -47,6 +47,7 @@ type Vaults struct {
 	Own         Vault                 // nil: no checkpoints here
 	Listener    net.Listener          // for other hosts, plain TCP; nil: they do not reach it
 	Credentials *identity.Credentials // nil: this host has not joined, so it reaches no other
+	Files       JobFiles              // for guests that mount them; nil: they are not as they were when a job goes on
 }
 
 // errNoVault: why a host without one refuses.

@@ -158,6 +158,39 @@ func opened(path string) (flags int, position int64) {
 	return flags, position
 }
 
+// Measure notes how long the files are that a guest told of itself, while all guests of its job are suspended. Those
+// that cannot be found are left out.
+func (c *Cut) Measure(folders []Folder) {
+	var found []File
+	for _, f := range c.Files {
+		bytes, err := f.length(folders)
+		if err != nil {
+			c.Amiss = append(c.Amiss, fmt.Sprintf("%s%s may keep what is written to it after the checkpoint: %v", f.At, f.Name, err))
+			continue
+		}
+		f.Bytes, f.Grew = bytes, max(0, bytes-f.Bytes)
+		found = append(found, f)
+	}
+	c.Files = found
+}
+
+// length asks the file system how long the file is, if it is still the same.
+func (f File) length(folders []Folder) (int64, error) {
+	file, err := f.reach(folders, unix.O_PATH)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	var st unix.Statx_t
+	if err := unix.Statx(int(file.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st); err != nil {
+		return 0, fmt.Errorf("look at %s%s: %w", f.At, f.Name, err)
+	}
+	if st.Ino != f.Inode {
+		return 0, errors.New("its name leads to another file here")
+	}
+	return int64(st.Size), nil
+}
+
 // Owner is the user whose files a job's directories are.
 type Owner struct {
 	UID, GID uint32

@@ -77,3 +77,49 @@ func TestOnlyTheUsersFilesAreCut(t *testing.T) {
 		t.Error("the process is another user now")
 	}
 }
+
+// What a guest told of its files is measured later. Those that are not there, or others, are said and left out. A file
+// that another guest's host has cut back to where this guest last saw it is not too short.
+func TestMeasure(t *testing.T) {
+	dir := t.TempDir()
+	folders := []Folder{{At: "/job", From: dir}}
+	file := func(name, text string) File {
+		t.Helper()
+		at := filepath.Join(dir, name)
+		if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(at, &st); err != nil {
+			t.Fatal(err)
+		}
+		return File{At: "/job", Name: "/" + name, Inode: st.Ino, Bytes: 3}
+	}
+	grown, behind, gone, other := file("grown", "012345"), file("behind", "0"), file("gone", ""), file("other", "")
+	if err := errors.Join(os.Remove(filepath.Join(dir, "gone")), os.Rename(filepath.Join(dir, "behind"), filepath.Join(dir, "other"))); err != nil {
+		t.Fatal(err)
+	}
+	link := File{At: "/job", Name: "/link", Inode: grown.Inode}
+	if err := os.Symlink("grown", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	behind.Name = "/other" // its inode has this name now
+	c := Cut{Files: []File{grown, behind, gone, other, link}}
+	c.Measure(folders)
+	if len(c.Files) != 2 || c.Files[0].Bytes != 6 || c.Files[0].Grew != 3 || c.Files[1].Bytes != 1 || c.Files[1].Grew != 0 || len(c.Amiss) != 3 {
+		t.Fatalf("%+v", c)
+	}
+	user := Owner{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
+	for _, at := range []struct {
+		is, then int64
+		refused  bool
+	}{{9, 6, false}, {6, 6, false}, {4, 4, false}, {3, 3, false}, {2, 2, true}} {
+		if err := os.Truncate(filepath.Join(dir, "grown"), at.is); err != nil {
+			t.Fatal(err)
+		}
+		err := Cut{Files: c.Files[:1]}.Back(folders, user)
+		if info, _ := os.Stat(filepath.Join(dir, "grown")); (err != nil) != at.refused || info.Size() != at.then {
+			t.Errorf("%d bytes became %d: %v", at.is, info.Size(), err)
+		}
+	}
+}

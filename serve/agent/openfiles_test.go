@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// memoryFiles are files of a job that are as long as they say. What is done with them is noted in order, as are the calls
+// of the driver.
+type memoryFiles struct {
+	d *memoryDriver
+
+	mu    sync.Mutex
+	open  int
+	bytes int64
+	wrong error         // of Open
+	slow  time.Duration // how long Measure takes
+}
+
+func (f *memoryFiles) Open(context.Context, fleet.Task) (OpenedFiles, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.wrong == nil {
+		f.open++
+	}
+	return f, f.wrong
+}
+
+func (f *memoryFiles) Measure(open fleet.OpenFiles) (CutFiles, error) {
+	time.Sleep(f.slow)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if is := f.d.guests["j1g0"]; is.run != fleet.Suspended {
+		return CutFiles{}, errors.New("the guest runs")
+	}
+	return CutFiles{Files: json.RawMessage(fmt.Sprint(f.bytes)), Amiss: open.Amiss}, nil
+}
+
+func (f *memoryFiles) CutBack(noted json.RawMessage) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.d.guests["j1g0"] != nil {
+		return errors.New("the guest is here already")
+	}
+	return json.Unmarshal(noted, &f.bytes)
+}
+
+func (f *memoryFiles) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.open--
+	return nil
+}
+
+func (in memoryGuestAgent) OpenFiles(ctx context.Context) (out fleet.OpenFiles, err error) {
+	err = in.on(ctx, func(*memoryGuest) bool {
+		out = fleet.OpenFiles{Files: []fleet.OpenFile{{At: "/home/x", Name: "/log"}}, Amiss: []string{"middle is written before its end"}}
+		return true
+	})
+	return out, err
+}
+
+// What a guest that mounts its files has open is measured when it is cut, and is so long again before it is restored. A
+// host that does not reach the files, or not in time, makes the checkpoint without, and says so.
+func TestFilesBelongToTheCut(t *testing.T) {
+	for name, c := range map[string]struct {
+		wrong error
+		slow  time.Duration
+		bytes int64 // at the end
+		says  string
+	}{
+		"reached":     {bytes: 10, says: "middle is written"},
+		"not reached": {wrong: errors.New("no NFS client"), bytes: 99, says: "no NFS client"},
+		"too slow":    {slow: 2 * measureLimit, bytes: 99, says: "nothing came within"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				files := &memoryFiles{d: r.d, bytes: 10, wrong: c.wrong, slow: c.slow}
+				r.a.Vaults.Files = files
+				r.do(task(fleet.Start, 1))
+				for _, verb := range []fleet.Verb{fleet.Arm, fleet.Cut, fleet.Continue, fleet.Save} {
+					r.do(task(verb, 1))
+				}
+				files.mu.Lock()
+				files.bytes, files.wrong = 99, nil // it writes on
+				files.mu.Unlock()
+				r.do(task(fleet.Stop, 1))
+				r.do(task(fleet.Restore, 2))
+				time.Sleep(c.slow)
+				for part, noted := range r.vault.files {
+					if !strings.Contains(noted, c.says) {
+						t.Errorf("%v says %s", part, noted)
+					}
+				}
+				if files.bytes != c.bytes || files.open != 0 || len(r.vault.files) != 1 {
+					t.Errorf("%d bytes, %d times open, noted %v", files.bytes, files.open, r.vault.files)
+				}
+			})
+		})
+	}
+}
