@@ -64,6 +64,7 @@ func (b *experiments) measures() map[string]func(context.Context) error {
 		"stall":              b.stall,
 		"stall-container":    b.stallContainer,
 		"disturbed":          b.disturbed,
+		"checkpoints":        b.checkpoints,
 		"predict":            b.predict,
 		"owner":              b.owners,
 		"container-start":    b.startContainers,
