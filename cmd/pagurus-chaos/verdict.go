@@ -152,6 +152,9 @@ func (c *checker) present(s fleet.Snapshot, all []copyOf, total func(copyOf) tim
 	}
 	for id, g := range s.Guests {
 		expected := g.State == fleet.GuestRunning || g.State == fleet.GuestMoving
+		if c.whole != nil && !s.Hosts[g.Home].Facts.Connected {
+			expected = false // its host cannot say what became of it
+		}
 		if by, undecided := c.expectedLossOf(s.Jobs[g.Job]); !expected || here[id] || by > 0 || undecided || s.Jobs[g.Job].State != fleet.JobRunning {
 			delete(c.absent, id)
 			continue

@@ -80,7 +80,7 @@ func wholeKinds() (all []kind) {
 const longShare = 0.3
 
 // mostApart is the longest pause between two faults.
-const mostApart = 2 * time.Second
+const mostApart = time.Second
 
 // plannedWhole gives one fault of a plan; it depends only on the arguments.
 func plannedWhole(seed uint64, number int, only []kind) fault {
