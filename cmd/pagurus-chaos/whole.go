@@ -137,14 +137,15 @@ func (w *whole) rolledBack(j fleet.Job) bool {
 // judge compares a job's end with the one that it has to have. Empty: it is right.
 func (w *whole) judge(j fleet.Job, output string, t *tally) string {
 	want := w.right(j.Spec.Ranks)
+	got, right := pieces(want, output, j.Incarnation)
 	switch {
-	case output == want && j.Result == fleet.JobFinished && j.Exit != nil && j.Exit.Code == 0:
+	case right && got == want && j.Result == fleet.JobFinished && j.Exit != nil && j.Exit.Code == 0:
 		t.Jobs++
 		if w.from[j.ID] {
 			t.RightAfterCheckpoint++
 		}
 		return ""
-	case !strings.HasPrefix(want, output):
+	case !right:
 		t.Wrong++
 		return fmt.Sprintf("job %s, incarnation %d, computed something wrong: %s", j.ID, j.Incarnation, differs(want, output))
 	case w.rolledBack(j):
@@ -157,6 +158,26 @@ func (w *whole) judge(j fleet.Job, output string, t *tally) string {
 		code = fmt.Sprint(j.Exit.Code)
 	}
 	return fmt.Sprintf("job %s did not come to a good end: it is %s, exit code %s, cause %q, incarnation %d, and it said %q", j.ID, j.Result, code, j.Cause, j.Incarnation, lastLine(output))
+}
+
+// pieces takes an output apart. A job that begins again at its beginning, since it had no
+// checkpoint, goes on after what it had said before; one that begins at a checkpoint goes on with the
+// line that follows there. So the output is beginnings of the right one, as many as it may have
+// begun again, and then the last, which it returns.
+func pieces(want, output string, again int) (last string, ok bool) {
+	common := 0
+	for common < min(len(want), len(output)) && want[common] == output[common] {
+		common++
+	}
+	if common == len(output) {
+		return output, true
+	}
+	for n := common; n > 0 && again > 0; n-- {
+		if last, ok := pieces(want, output[n:], again-1); ok {
+			return last, true
+		}
+	}
+	return "", false
 }
 
 // differs says where an output is not what it has to be.

@@ -90,6 +90,7 @@ func TestJobsOfHostsAreJudged(t *testing.T) {
 			k := newChecker()
 			k.whole = w
 			w.born["j1"], w.back, w.from["j1"] = at, nil, true
+			c.job.Incarnation = 0
 			if c.back {
 				w.back = []time.Time{at.Add(time.Minute)}
 			}
@@ -101,6 +102,33 @@ func TestJobsOfHostsAreJudged(t *testing.T) {
 				t.Errorf("counted %+v", k.tally)
 			}
 		})
+	}
+}
+
+// What a job said before it began again at its beginning stays before what it says then.
+func TestOutputsOfJobsThatBeginAgain(t *testing.T) {
+	want := newWhole(20).right(2)
+	at := func(line string) int { return strings.Index(want, line) }
+	for name, c := range map[string]struct {
+		output string
+		again  int
+		last   string
+		ok     bool
+	}{
+		"once":                                 {want, 0, want, true},
+		"not at its end":                       {want[:100], 0, want[:100], true},
+		"it said nothing":                      {"", 3, "", true},
+		"again":                                {want[:at("300 ")] + want, 1, want, true},
+		"again, in the middle of a line":       {want[:at("300 ")+7] + want, 1, want, true},
+		"again, where both begin alike":        {want[:at("1000 ")] + want, 1, want, true},
+		"again and again":                      {want[:at("1000 ")] + want[:at("200 ")] + want, 2, want, true},
+		"more often than it has begun":         {want[:at("1000 ")] + want[:at("200 ")] + want, 1, "", false},
+		"a line twice":                         {want[:at("300 ")] + want[at("200 "):], 5, "", false},
+		"a line twice, and it has begun again": {want[:at("300 ")] + want[:at("300 ")] + want[at("200 "):], 1, "", false},
+	} {
+		if last, ok := pieces(want, c.output, c.again); last != c.last || ok != c.ok {
+			t.Errorf("%s: %t, %q", name, ok, last)
+		}
 	}
 }
 

@@ -142,7 +142,7 @@ func (c *chaos) injectInWhole(ctx context.Context, f fault) error {
 		strikes()
 		return c.services[string(host)].kill(f.Lasts, c.naps(f.Number))
 	case hostGuest:
-		return c.killSomeGuest(k, f, noted)
+		return c.killSomeGuest(ctx, k, f, noted)
 	case majorityKilled:
 		noted()
 		k.Host = ""
@@ -248,11 +248,17 @@ const (
 
 func labAddress(n byte) net.IP { return net.IPv4(198, 18, 0, n) }
 
+// guestLimit is how long to wait for a guest that can be killed.
+const guestLimit = 20 * time.Second
+
 // killSomeGuest kills all processes of a guest.
-func (c *chaos) killSomeGuest(k *injection, f fault, noted func()) error {
-	all, err := c.copies()
-	if err != nil {
-		return errMissed // one ended meanwhile
+func (c *chaos) killSomeGuest(ctx context.Context, k *injection, f fault, noted func()) error {
+	var all []copyOf
+	for end := time.Now().Add(guestLimit); len(all) == 0 && time.Now().Before(end); { // after a rollback there may be none
+		var err error
+		if all, err = c.copies(); err != nil || len(all) == 0 {
+			_ = drive.Pause(ctx, scanEvery)
+		}
 	}
 	if len(all) == 0 {
 		return errMissed
