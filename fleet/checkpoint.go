@@ -52,6 +52,7 @@ const (
 	Cutting    CheckpointPhase = "cutting"    // hosts suspend the guests
 	Continuing CheckpointPhase = "continuing" // all are suspended: hosts let them run on
 	Saving     CheckpointPhase = "saving"     // the state as at the cut goes to the vaults
+	Taking     CheckpointPhase = "taking"     // a copy of an earlier one comes back to the vaults, from whoever has it
 	Kept       CheckpointPhase = "kept"       // all parts are in the vaults
 	Releasing  CheckpointPhase = "releasing"  // it has failed: hosts let the guests run, and forget what they had prepared
 	Dropping   CheckpointPhase = "dropping"   // vaults remove what they have of it
@@ -76,6 +77,7 @@ var CheckpointPhases = []CheckpointTraits{
 	{Phase: Cutting, Verb: Cut, Holds: true, Forward: true},
 	{Phase: Continuing, Verb: Continue, Holds: true, Forward: true},
 	{Phase: Saving, Verb: Save, Holds: true, Forward: true},
+	{Phase: Taking, Label: "the copy that is given back to come to the vaults"},
 	{Phase: Kept, Label: "nothing: all parts are in the vaults"},
 	{Phase: Releasing, Verb: Drop, Holds: true},
 	{Phase: Dropping, Verb: Drop, AtVault: true},
@@ -120,6 +122,7 @@ type Checkpoint struct {
 	Pinned      bool             `json:"pinned,omitempty"`   // asked for by a person: it is removed only on request
 	Suspends    bool             `json:"suspends,omitempty"` // the job is suspended once it is kept
 	Subnet      Subnet           `json:"subnet"`             // the guests' addresses follow from it
+	Written     *Written         `json:"written,omitempty"`  // of one that was taken back: how much output there was at its cut
 }
 
 // UsualKeep is how many checkpoints of a plan are kept.

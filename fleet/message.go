@@ -26,6 +26,7 @@ type Observation struct {
 
 	Encryption Encryption // what the controller was configured to; empty: not observed
 	Crowding   []JobID    // ended jobs whose output makes room for more of their user
+	Given      PartName   // it has come back to its vault, for a checkpoint that is being taken back
 }
 
 // Caller is who made a request. The controller sets it from the connection.
@@ -46,6 +47,7 @@ const (
 	Cancel           RequestVerb = "cancel"            // Job, Grace
 	MakeCheckpoint   RequestVerb = "checkpoint"        // Job
 	RemoveCheckpoint RequestVerb = "remove checkpoint" // Checkpoint
+	TakeCheckpoint   RequestVerb = "take checkpoint"   // Job, Copy: vaults get ready for a copy of a checkpoint that comes back
 	Restart          RequestVerb = "restart"           // Job, Checkpoint or Beginning (neither: the newest checkpoint, if there is one): begin again
 	SuspendJob       RequestVerb = "suspend"           // Job: make a checkpoint, then end its guests
 	ResumeJob        RequestVerb = "resume"            // Job, which is suspended
@@ -90,6 +92,9 @@ type Request struct {
 
 	Checkpoint CheckpointID `json:"checkpoint,omitempty"`
 	Beginning  bool         `json:"beginning,omitempty"` // of Restart: from the beginning of the program
+	Copy       *SealedCopy  `json:"copy,omitempty"`      // of TakeCheckpoint
+
+	Taken *CheckpointCopy `json:"taken,omitempty"` // what Copy says; set by the controller, which tests the seal
 
 	Traffic   []Traffic         `json:"traffic,omitempty"`
 	Policy    *OwnerPolicy      `json:"policy,omitempty"`
@@ -103,7 +108,7 @@ type Request struct {
 // Answer is the result of a request.
 type Answer struct {
 	Job        JobID        `json:"job,omitempty"`
-	Checkpoint CheckpointID `json:"checkpoint,omitempty"` // of MakeCheckpoint and SuspendJob
+	Checkpoint CheckpointID `json:"checkpoint,omitempty"` // of MakeCheckpoint, SuspendJob and TakeCheckpoint
 	Moves      []MoveID     `json:"moves,omitempty"`
 	Notes      []string     `json:"notes,omitempty"` // for people: what could not be placed and why
 	Token      string       `json:"token,omitempty"` // of AddToken: the whole token, which is nowhere else

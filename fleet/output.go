@@ -16,6 +16,29 @@ type Output struct {
 	Bytes  int64        `json:"bytes"`      // of all users
 	Free   int64        `json:"free_bytes"` // what its disk has for more of it
 	Users  []UserOutput `json:"users"`      // that have any, most first
+
+	Checkpoints CheckpointsKept `json:"checkpoints"`
+}
+
+// CheckpointLimits bound what all vaults keep of checkpoints, in bytes; 0 is no limit.
+type CheckpointLimits struct {
+	Each int64 `json:"each,omitempty"` // of one user
+	All  int64 `json:"all,omitempty"`
+}
+
+// CheckpointsKept is what vaults keep of checkpoints.
+type CheckpointsKept struct {
+	Limits CheckpointLimits  `json:"limits"`
+	Bytes  int64             `json:"bytes"` // of all users
+	Users  []UserCheckpoints `json:"users"` // that have any, most first
+}
+
+// UserCheckpoints is one user's part of that.
+type UserCheckpoints struct {
+	UID   uint32 `json:"uid"`
+	User  UserID `json:"user,omitempty"`
+	Count int    `json:"count"`
+	Bytes int64  `json:"bytes"`
 }
 
 // UserOutput is one user's part of that.

@@ -27,3 +27,10 @@ type KeptPart struct {
 // MostKept is how long the files of a guest's part may be together: its memory, what its mechanism and its own
 // files add, and room to spare. Another host that sends more is not saving that guest.
 func MostKept(need Resources) int64 { return 3*need.MemoryBytes + 1<<30 }
+
+// VaultAnswer says which checkpoints that a host's vault has the cluster does not know.
+type VaultAnswer struct {
+	Cluster     string         `json:"cluster"`
+	Incarnation string         `json:"incarnation"` // of the store; empty: it knows too little to say anything
+	Unknown     []CheckpointID `json:"unknown,omitempty"`
+}

@@ -127,12 +127,17 @@ func (s *Store) Bounded(most int64) Chunks {
 	if most <= 0 {
 		return s
 	}
-	return bounded{s, most}
+	return bounded{Store: s, most: most}
 }
+
+// Back is the store for a part that comes back under another checkpoint's name: its manifest has that of its own, and has to
+// be this one.
+func (s *Store) Back(manifest fleet.Digest, most int64) Chunks { return bounded{s, most, manifest} }
 
 type bounded struct {
 	*Store
-	most int64
+	most int64        // 0: no limit
+	only fleet.Digest // of the manifest; empty: any one of the part
 }
 
 // PutChunk satisfies Chunks.
@@ -143,7 +148,7 @@ func (b bounded) PutChunk(ctx context.Context, p Part, d fleet.Digest, packed []
 		more = b.taken[p]
 	}
 	b.mu.Unlock()
-	if more > b.most {
+	if b.most > 0 && more > b.most {
 		return fmt.Errorf("%s of checkpoint %s may take %d bytes, and takes more", p.Guest, p.Checkpoint, b.most)
 	}
 	return b.Store.PutChunk(ctx, p, d, packed)
@@ -151,7 +156,18 @@ func (b bounded) PutChunk(ctx context.Context, p Part, d fleet.Digest, packed []
 
 // PutManifest satisfies Chunks.
 func (b bounded) PutManifest(ctx context.Context, p Part, text []byte) error {
-	return b.putManifest(ctx, p, text, b.most)
+	return b.putManifest(ctx, p, text, b)
+}
+
+// fits reports an error if a manifest may not be put for a part.
+func (b bounded) fits(p Part, text []byte, m Manifest) error {
+	if b.only == "" {
+		return errors.Join(m.of(p), m.within(b.most))
+	}
+	if got := DigestOf(text); got != b.only {
+		return fmt.Errorf("%w: the manifest is %s, not %s", ErrDamaged, short(got), short(b.only))
+	}
+	return errors.Join(m.copyOf(p), m.within(b.most))
 }
 
 // PutChunk puts a compressed chunk for a part. It is tested before it is kept. After an error it is
@@ -301,13 +317,13 @@ func (s *Store) Chunk(_ context.Context, p Part, d fleet.Digest) ([]byte, error)
 // PutManifest finishes a part: all its chunks have to be here. Again with the same manifest: no error.
 // After an error the part is as it was.
 func (s *Store) PutManifest(ctx context.Context, p Part, text []byte) error {
-	return s.putManifest(ctx, p, text, 0)
+	return s.putManifest(ctx, p, text, bounded{})
 }
 
-func (s *Store) putManifest(ctx context.Context, p Part, text []byte, most int64) error {
+func (s *Store) putManifest(ctx context.Context, p Part, text []byte, by bounded) error {
 	m, err := ParseManifest(text)
 	if err == nil {
-		err = errors.Join(m.of(p), m.within(most))
+		err = by.fits(p, text, m)
 	}
 	if err != nil {
 		return fmt.Errorf("put a manifest: %w", err)

@@ -40,7 +40,7 @@ func Load(ctx context.Context, kept fleet.KeptPart, from Chunks, folder string) 
 	}
 	m, err := ParseManifest(text)
 	if err == nil {
-		err = errors.Join(m.of(p), m.within(kept.MostBytes))
+		err = errors.Join(m.copyOf(p), m.within(kept.MostBytes))
 	}
 	if err != nil {
 		return err

@@ -156,6 +156,16 @@ func (m Manifest) of(p Part) error {
 	return nil
 }
 
+// copyOf reports an error if the manifest is not of this part, or of another one of the same guest: a copy that was given back
+// is a checkpoint of its own, with the manifest that it had.
+func (m Manifest) copyOf(p Part) error {
+	mine, _ := m.Checkpoint.Job()
+	if job, _ := p.Checkpoint.Job(); m.Guest != p.Guest || mine != job || job == "" && m.Checkpoint != p.Checkpoint {
+		return m.of(p)
+	}
+	return nil
+}
+
 // within reports an error if the files are longer than most bytes together; 0 is no limit.
 func (m Manifest) within(most int64) error {
 	if got := m.Bytes(); most > 0 && got > most {

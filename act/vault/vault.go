@@ -228,7 +228,7 @@ func (s *Store) readManifests() error {
 			}
 			m, err := ParseManifest(text)
 			if err == nil {
-				err = m.of(p)
+				err = m.copyOf(p)
 			}
 			if err != nil {
 				s.broken[p] = fmt.Errorf("%w: the manifest %s: %w; remove the checkpoint", ErrDamaged, s.manifestPath(p), err)
@@ -312,6 +312,20 @@ func (s *Store) List() map[Part]fleet.Digest {
 		out[p] = k.digest
 	}
 	return out
+}
+
+// Holds says of which checkpoints something is here, also what cannot be read.
+func (s *Store) Holds() []fleet.CheckpointID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[fleet.CheckpointID]bool{}
+	for p := range s.kept {
+		all[p.Checkpoint] = true
+	}
+	for p := range s.broken {
+		all[p.Checkpoint] = true
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 // Remove removes all parts of a checkpoint, finished or not, and the chunks that no other has. It

@@ -22,6 +22,7 @@ import (
 const (
 	vaultFolder   = "vault"
 	stagingFolder = "staging"
+	askedFile     = "vault-asked.json"
 )
 
 // vaults are the checkpoints of this host.
@@ -54,7 +55,7 @@ func openVaults(f roles.Agent, log *slog.Logger) *vaults {
 
 // forAgent is what the agent gets of it.
 func (v *vaults) forAgent(client *wire.Client, files agent.JobFiles) agent.Vaults {
-	out := agent.Vaults{Files: files, Staging: filepath.Join(v.flags.StateDir, stagingFolder), Credentials: client.Credentials()}
+	out := agent.Vaults{Files: files, Staging: filepath.Join(v.flags.StateDir, stagingFolder), Asked: filepath.Join(v.flags.StateDir, askedFile), Credentials: client.Credentials()}
 	if v.store == nil && !v.flags.NoVault() {
 		return out
 	}
@@ -129,6 +130,14 @@ func (v vaultOf) Own(most int64) agent.Chunks {
 	return v.store.Bounded(most)
 }
 
+// Back satisfies agent.Vault.
+func (v vaultOf) Back(manifest fleet.Digest, most int64) agent.Chunks {
+	if v.store == nil {
+		return nil
+	}
+	return v.store.Back(manifest, most)
+}
+
 // Save satisfies agent.Vault.
 func (v vaultOf) Save(ctx context.Context, folder string, p fleet.PartName, to agent.Chunks) (fleet.KeptState, error) {
 	if to == nil {
@@ -144,6 +153,14 @@ func (v vaultOf) Load(ctx context.Context, want fleet.KeptPart, from agent.Chunk
 		return errVaultOff
 	}
 	return vault.Load(ctx, want, from, folder)
+}
+
+// Holds satisfies agent.Vault.
+func (v vaultOf) Holds() []fleet.CheckpointID {
+	if v.store == nil {
+		return nil
+	}
+	return v.store.Holds()
 }
 
 // Remove satisfies agent.Vault.

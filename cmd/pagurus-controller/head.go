@@ -90,14 +90,14 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	}
 	defer func() { err = errors.Join(err, kept.Close()) }()
 	h := &heads{store: store, peer: peer, authority: authority, log: log}
-	config := controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Limits: f.Output, Planner: planner.Planner{KeepJobs: f.Output.Keep}, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log}
+	config := controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Limits: f.Output, Planner: planner.Planner{KeepJobs: f.Output.Keep, Keeps: f.Checkpoints}, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log}
 	m := &mirror{images: images, others: h.list, leading: h.leading, load: store.Load, reserve: spoolReserve, said: map[string]string{}, log: log}
 	if store.Several() {
 		config.Term, config.Others, config.SeekImage = store.Term, h.list, m.seek
 	}
 	c := controller.New(config)
 	saves := &saving{flags: f, store: store, images: images, authority: authority, state: c.Snapshot, log: log}
-	serving := wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Output: c.Output, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log}
+	serving := wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Output: c.Output, Copies: c, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log}
 	if store.Several() {
 		h.leads, h.crowded = c.Ready(), c.Crowded
 		serving.Passing, serving.Heads, serving.Between = h.passing(), h, c.Between()

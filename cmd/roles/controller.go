@@ -30,6 +30,7 @@ type Controller struct {
 	Purpose                    string   // names this controller in the error of a second one
 	Encryption                 fleet.Encryption
 	Output                     fleet.OutputLimits
+	Checkpoints                fleet.CheckpointLimits
 	Verbose                    bool
 }
 
@@ -49,6 +50,8 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	flags.StringVar(&f.PeerName, PeerNameFlag, "", "this controller's name among several (default: as it joined, else this machine's name)")
 	AddEncryption(flags, &f.Encryption)
 	addOutput(flags, &f.Output)
+	cli.Size(flags, &f.Checkpoints.Each, "checkpoints-per-user", "the most that vaults keep of one user's checkpoints; then no more are made until the user removes some (default: what vaults have)")
+	cli.Size(flags, &f.Checkpoints.All, "checkpoints-in-all", "the most that vaults keep of all users' checkpoints (default: what vaults have)")
 	flags.StringVar(&f.Purpose, "purpose", "a controller", "")
 	_ = flags.MarkHidden("purpose")
 	cli.MayBeEmpty(flags, "socket", "etcd", "listen", "purpose", PeerFlag, PeerNameFlag)

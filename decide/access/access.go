@@ -32,6 +32,7 @@ var requests = map[fleet.RequestVerb]right{
 
 	fleet.MakeCheckpoint:   ownJob,
 	fleet.RemoveCheckpoint: ownJob, // whose checkpoint it is
+	fleet.TakeCheckpoint:   ownJob,
 	fleet.Restart:          ownJob,
 	fleet.SuspendJob:       ownJob,
 	fleet.ResumeJob:        ownJob,
@@ -71,6 +72,8 @@ const (
 	BackUp      Call = "back up the cluster"
 	ReadAudit   Call = "read the audit"
 	RemoveHead  Call = "remove controllers"
+	CopyParts   Call = "copy checkpoints" // of own jobs
+	HandParts   Call = "hand parts of checkpoints"
 	ReadOutput  Call = "read how much output is kept" // VisibleOutput says whose
 )
 
@@ -86,6 +89,8 @@ var calls = map[Call]map[fleet.Role]bool{
 	BackUp:      {fleet.AdminRole: true},
 	ReadAudit:   {fleet.AdminRole: true},
 	RemoveHead:  {fleet.AdminRole: true},
+	CopyParts:   {fleet.AdminRole: true, fleet.UserRole: true},
+	HandParts:   {fleet.AdminRole: true, fleet.HostRole: true},
 	ReadOutput:  {fleet.AdminRole: true, fleet.UserRole: true},
 }
 
@@ -208,6 +213,7 @@ var doing = map[fleet.RequestVerb]string{
 
 	fleet.MakeCheckpoint:   "make a checkpoint of",
 	fleet.RemoveCheckpoint: "remove a checkpoint of",
+	fleet.TakeCheckpoint:   "give back a checkpoint of",
 	fleet.Restart:          "restart",
 	fleet.SuspendJob:       "suspend",
 	fleet.ResumeJob:        "resume",

@@ -55,6 +55,7 @@ func TestEveryRequest(t *testing.T) {
 		{fleet.Request{Verb: fleet.ResumeJob, Job: "j1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.RemoveCheckpoint, Checkpoint: "j2c1"}, []string{"root", "grace"}},
 		{fleet.Request{Verb: fleet.RemoveCheckpoint, Job: "j1", Checkpoint: "j2c1"}, []string{"root"}},
+		{fleet.Request{Verb: fleet.TakeCheckpoint, Job: "j1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Restart, Job: "j1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Restart, Job: "j1", Checkpoint: "j1c1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Restart, Job: "j1", Checkpoint: "j2c1"}, []string{"root"}}, // another's memory
@@ -115,7 +116,7 @@ func TestEveryCall(t *testing.T) {
 	for what := range calls {
 		for _, by := range []fleet.Caller{root, ada, agent, rogue} {
 			host, isRoot := by.Host != "", by.Host == "" && by.Admin
-			want := map[Call]bool{ReadCluster: !host, ReadTrace: !host, ReadOutput: !host, Ask: !host, ReadImage: true, Renew: true, PassStream: true, Attach: host || isRoot, BackUp: isRoot, ReadAudit: isRoot, RemoveHead: isRoot}[what]
+			want := map[Call]bool{ReadCluster: !host, ReadTrace: !host, ReadOutput: !host, Ask: !host, ReadImage: true, Renew: true, PassStream: true, Attach: host || isRoot, CopyParts: !host, HandParts: host || isRoot, BackUp: isRoot, ReadAudit: isRoot, RemoveHead: isRoot}[what]
 			if why := MayCall(by, what); (why == "") != want {
 				t.Errorf("%+v calls %q: %q", by, what, why)
 			}

@@ -92,5 +92,12 @@ func VisibleOutput(o fleet.Output, by fleet.Caller) fleet.Output {
 		}
 	}
 	o.Users = own
+	kept := []fleet.UserCheckpoints{}
+	for _, u := range o.Checkpoints.Users {
+		if u.UID == by.UID {
+			kept = append(kept, u)
+		}
+	}
+	o.Checkpoints.Users = kept
 	return o
 }

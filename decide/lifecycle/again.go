@@ -87,7 +87,7 @@ func Restart(j fleet.Job, from fleet.CheckpointID, beginning bool, at time.Time)
 		asked.Cause, asked.Ended, asked.Restarted, asked.Elsewhere, asked.Avoid, asked.Unrestorable = "", time.Time{}, 0, 0, nil, nil
 		return nextIncarnation(asked, at), true
 	case fleet.JobPending:
-		if j.From == "" { // it begins at its beginning anyway
+		if j.From == "" && from == "" { // it begins at its beginning anyway
 			return j, false
 		}
 		asked.Unrestorable = nil

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -15,6 +16,9 @@ const saveTries = 2
 // dueLimit is how long a checkpoint waits for its job's guests to run, none moving. It is longer
 // than most moves take.
 const dueLimit = 15 * time.Minute
+
+// takeLimit is how long a checkpoint that is taken back waits for its next part, which may be many GiB on a slow line.
+const takeLimit = time.Hour
 
 // mendPause is the longest time to the next periodic checkpoint after one that failed.
 const mendPause = 5 * time.Minute
@@ -70,6 +74,8 @@ var checkpointRules = [][3]string{
 	{"arming, cutting, continuing or saving", "the job does not run any more, a home is gone, or it is removed", "releasing"},
 	{"releasing", "a home is gone", "counts as done there"},
 	{"kept", "it is removed, newer ones take its place, its job has finished, or a vault is forgotten", "dropping"},
+	{"taking", "all parts have come back", "kept"},
+	{"taking", fmt.Sprintf("no part has come for %s, or it is removed, or a vault is forgotten", fleet.ShortDuration(takeLimit)), "dropping"},
 	{"dropping", "a vault is forgotten", "counts as done there"},
 	{"dropping", "done everywhere, and it was kept", "removed"},
 }
@@ -88,6 +94,32 @@ func BeginCheckpoint(j fleet.Job, why string, at time.Time) (fleet.Job, fleet.Ch
 func ArmCheckpoint(c fleet.Checkpoint, parts []fleet.CheckpointPart, at time.Time) fleet.Checkpoint {
 	c.Guests = slices.Clone(parts)
 	return enterCheckpoint(c, fleet.Arming, at)
+}
+
+// TakeCheckpoint makes a checkpoint of a job out of the description of an earlier one, whose parts come back to vaults.
+func TakeCheckpoint(j fleet.Job, of fleet.CheckpointCopy, vaults []fleet.HostID, at time.Time) (fleet.Job, fleet.Checkpoint) {
+	j.Checkpoints++
+	c, was := of.Checkpoint, of.Checkpoint.ID
+	c.ID, c.Why, c.Begun, c.Saved = fleet.CheckpointName(j.ID, j.Checkpoints), fmt.Sprintf("a copy of %s that was given back", was), at, at
+	c.Request, c.Pinned, c.Suspends, c.WasKept, c.Cause, c.Ended = "", false, false, false, "", time.Time{}
+	c.Written = &of.Output
+	c = enterCheckpoint(c, fleet.Taking, at)
+	for i := range c.Guests {
+		c.Guests[i].Vault = vaults[i]
+	}
+	return j, c
+}
+
+// TakePart notes that a part has come back to its vault. The second result is false if nothing changed.
+func TakePart(c fleet.Checkpoint, g fleet.GuestID, at time.Time) (fleet.Checkpoint, bool) {
+	i := slices.IndexFunc(c.Guests, func(p fleet.CheckpointPart) bool { return p.Guest == g })
+	if c.Phase != fleet.Taking || i < 0 || c.Guests[i].Answered {
+		return c, false
+	}
+	c.Guests = slices.Clone(c.Guests)
+	c.Guests[i].Answered = true
+	c.Since = at // it goes on
+	return advance(c, fleet.Kept, at), true
 }
 
 // Cuttable reports whether a checkpoint of a job could begin now: all of its guests run, and none is moving or
@@ -191,7 +223,7 @@ func RemoveCheckpoint(c fleet.Checkpoint, cause string, at time.Time) (fleet.Che
 	case fleet.Due:
 		c.Cause = cause
 		return enterCheckpoint(c, fleet.Void, at), true
-	case fleet.Kept:
+	case fleet.Kept, fleet.Taking:
 		c.Cause = cause
 		return enterCheckpoint(c, fleet.Dropping, at), true
 	case fleet.Arming, fleet.Cutting, fleet.Continuing, fleet.Saving:
@@ -200,8 +232,11 @@ func RemoveCheckpoint(c fleet.Checkpoint, cause string, at time.Time) (fleet.Che
 	return c, false
 }
 
-// Overdue gives up a checkpoint that has been due for too long. The second result is false before that.
+// Overdue gives up a checkpoint that has been due for too long, or whose copy does not come. The second result is false before that.
 func Overdue(c fleet.Checkpoint, at time.Time) (fleet.Checkpoint, bool) {
+	if c.Phase == fleet.Taking && at.Sub(c.Since) >= takeLimit {
+		return RemoveCheckpoint(c, fmt.Sprintf("no part of the copy came for %s", takeLimit), at)
+	}
 	if c.Phase != fleet.Due || at.Sub(c.Since) < dueLimit {
 		return c, false
 	}
@@ -248,4 +283,17 @@ func Retained(all []fleet.Checkpoint, keep int) (old []fleet.Checkpoint) {
 	}
 	slices.SortFunc(own, func(a, b fleet.Checkpoint) int { return cmp.Compare(a.ID.Number(), b.ID.Number()) })
 	return own[:max(len(own)-cmp.Or(keep, fleet.UsualKeep), 0)]
+}
+
+// RetainedWith are those that a job's checkpoint will replace once it is kept.
+func RetainedWith(c fleet.Checkpoint, all []fleet.Checkpoint, keep int) []fleet.Checkpoint {
+	if c.Pinned {
+		return nil
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(o fleet.Checkpoint) bool { return o.ID == c.ID })
+	c.Phase = fleet.Kept
+	if c.ID == "" { // it has no number yet
+		c.ID = fleet.CheckpointName(c.Job, math.MaxInt32)
+	}
+	return Retained(append(all, c), keep)
 }

@@ -186,7 +186,7 @@ func TestCheckpointInEveryWay(t *testing.T) {
 			todo = append(todo, n.nextCuts(t, hostsDie)...)
 		}
 		for _, row := range fleet.CheckpointPhases {
-			if row.Phase != fleet.Due && phases[row.Phase] == 0 {
+			if row.Phase != fleet.Due && row.Phase != fleet.Taking && phases[row.Phase] == 0 {
 				t.Errorf("%s was never entered", row.Phase)
 			}
 		}
@@ -228,6 +228,7 @@ func TestEveryCheckpointCanEnd(t *testing.T) {
 			c := cutOf{phase: row.Phase, saved: saved}.checkpoint()
 			for range 20 {
 				for i := range c.Guests {
+					c, _ = TakePart(c, c.Guests[i].Guest, t0)
 					if o, waits := CheckpointOrder(c, i); waits {
 						c, _, _ = Checkpoint(c, fleet.Report{At: t0, Order: o, Outcome: fleet.Done, Kept: &fleet.KeptState{Manifest: "sha256-1"}})
 					}
@@ -377,5 +378,42 @@ func TestUnrestorable(t *testing.T) {
 	j, _, _ = SettleJob(j, []fleet.Guest{g}, t0)
 	if j.State != fleet.JobPending || len(j.Unrestorable) != 1 || j.Elsewhere != 1 {
 		t.Errorf("%+v", j)
+	}
+}
+
+// A copy that comes back is kept when the last part has come, and dropped when it is given up, or when no part comes any more.
+func TestCopyIsTakenBack(t *testing.T) {
+	was := cutOf{phase: fleet.Kept, saved: true, wasKept: true}.checkpoint()
+	was.Guests[0].Manifest, was.Guests[1].Manifest, was.Pinned, was.Incarnation = "sha256-0", "sha256-1", true, 2
+	of := fleet.CheckpointCopy{Checkpoint: was, Output: fleet.Written{Sizes: map[string]int64{fleet.Stdout: 7}}}
+	j, c := TakeCheckpoint(fleet.Job{ID: "j1", Checkpoints: 4}, of, []fleet.HostID{"v8", "v9"}, t0)
+	if j.Checkpoints != 5 || c.ID != "j1c5" || c.Phase != fleet.Taking || c.WasKept || c.Pinned || c.Guests[1].Vault != "v9" || c.Guests[1].Manifest != "sha256-1" || c.Written.Sizes[fleet.Stdout] != 7 {
+		t.Fatalf("%+v of %+v", c, j)
+	}
+	if was.Guests[0].Vault == c.Guests[0].Vault {
+		t.Error("what it is a copy of has changed")
+	}
+	next, changed := TakePart(c, names[0], t0)
+	if !changed || next.Phase != fleet.Taking || c.Guests[0].Answered {
+		t.Errorf("%t, %+v", changed, next)
+	}
+	if _, again := TakePart(next, names[0], t0); again {
+		t.Error("it came twice")
+	}
+	if _, changed := TakePart(next, "j9g9", t0); changed {
+		t.Error("another one came")
+	}
+	if _, late := Overdue(next, t0.Add(takeLimit-1)); late {
+		t.Error("given up too early")
+	}
+	late, changed := Overdue(next, t0.Add(takeLimit))
+	if !changed || late.Phase != fleet.Dropping {
+		t.Errorf("%+v", late)
+	}
+	if lost, changed := CheckpointWithout(next, "v8", true, t0); !changed || lost.Phase != fleet.Dropping || !lost.Guests[0].Answered || lost.Guests[1].Answered {
+		t.Errorf("without a vault: %+v", lost)
+	}
+	if whole, changed := TakePart(next, names[1], t0); !changed || whole.Phase != fleet.Kept || !whole.WasKept || whole.Guests[0].Answered {
+		t.Errorf("%+v", whole)
 	}
 }

@@ -23,6 +23,9 @@ answers failed to continue and save: the cut is void there. What a host or a vau
 was told to drop it takes no more. Copies of moves wait while hosts work on a
 checkpoint, and a checkpoint that is due waits for moves.
 
+A copy of a checkpoint that a user kept comes back as a new checkpoint, whose parts the
+controller passes to the vaults one after the other; no order does.
+
 A job that begins at a checkpoint has the order restore in the place of start. Its
 guests are suspended when they are there, and run together when all are.
 
@@ -33,6 +36,7 @@ func printCheckpoints(b *strings.Builder) {
 	b.WriteString(checkpointText)
 	all := section[fleet.CheckpointPhase]{first: fleet.Due, stages: checkpointStages, arrows: checkpointArrows}
 	all.edges = [][3]string{{"due", "arming", "all guests run"}, {"due", "failed", "removed, or too late"}, {"arming", "releasing", "removed, or a home gone"},
+		{"taking", "kept", "all parts have come"}, {"taking", "dropping", "removed, or too late"},
 		{"kept", "dropping", "removed"}, {"dropping", "removed", "drop done, and it was kept"}}
 	all.print(b)
 	fmt.Fprintf(b, checkpointEnd, fleet.CutHold)

@@ -40,7 +40,7 @@ func (d *draft) makeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 		switch {
 		case r.ID != "" && c.Request == r.ID:
 			return fleet.Answer{Job: j.ID, Checkpoint: c.ID}, nil
-		case c.Phase.Open() && c.Phase != fleet.Dropping:
+		case beingMade(c):
 			return refuse(r, "checkpoint %s of %s is being made (%s); wait for it, or remove it with `pagurus checkpoint rm %s`", c.ID, j.ID, c.Phase, c.ID)
 		case c.Pinned && c.Phase == fleet.Kept:
 			pinned++
@@ -54,6 +54,9 @@ func (d *draft) makeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 	}
 	guests := d.guestsOf(j)
 	if _, reason := d.vaults(j, guests); reason != "" {
+		return refuse(r, "%s", reason)
+	}
+	if reason := d.overQuota(j, fleet.Checkpoint{Job: j.ID, Pinned: r.Verb == fleet.MakeCheckpoint}, 0); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	c := d.beginCheckpoint(j, fmt.Sprintf("asked for by uid %d", r.By.UID))
@@ -164,6 +167,10 @@ func (d *draft) reportCheckpoint(r fleet.Report) error {
 	if !ok {
 		return nil
 	}
+	if next, over := d.savedTooMuch(c, r); over {
+		d.recordCheckpoint(next)
+		return nil
+	}
 	next, changed, err := lifecycle.Checkpoint(c, r)
 	if err != nil || !changed {
 		return err
@@ -194,11 +201,7 @@ func (d *draft) recordCheckpoint(c fleet.Checkpoint) {
 		d.Jobs.Put(j.ID, j)
 		d.settleJob(j.ID)
 	}
-	keep := fleet.UsualKeep
-	if plan := j.Spec.Checkpoint; plan != nil {
-		keep = cmp.Or(plan.Keep, keep)
-	}
-	for _, old := range lifecycle.Retained(d.checkpointsOf(j.ID), keep) {
+	for _, old := range lifecycle.Retained(d.checkpointsOf(j.ID), keeps(j)) {
 		if gone, changed := lifecycle.RemoveCheckpoint(old, "newer ones took its place", d.at); changed {
 			d.recordCheckpoint(gone)
 		}
@@ -257,7 +260,7 @@ func (d *draft) checkpoints() {
 		if j.State != fleet.JobRunning || j.Ending != nil || j.Spec.Checkpoint == nil {
 			continue
 		}
-		if slices.ContainsFunc(d.checkpointsOf(id), func(c fleet.Checkpoint) bool { return c.Phase.Open() && c.Phase != fleet.Dropping }) {
+		if slices.ContainsFunc(d.checkpointsOf(id), beingMade) {
 			continue
 		}
 		why := fmt.Sprintf("planned, after %s", fleet.ShortDuration(d.often(j).Round(time.Second)))
@@ -286,13 +289,14 @@ func (d *draft) attendCheckpoint(id fleet.CheckpointID) {
 		c, changed = lifecycle.RemoveCheckpoint(c, "a host with a guest of it is needed by its owner, or shows signs of failing", d.at)
 	case c.Phase == fleet.Due && lifecycle.Cuttable(j, guests):
 		parts, reason := d.vaults(j, guests)
+		reason = cmp.Or(reason, d.overQuota(j, c, 0))
 		if reason != "" {
 			c, changed = lifecycle.RemoveCheckpoint(c, reason, d.at)
 		} else {
 			c, changed = lifecycle.ArmCheckpoint(c, parts, d.at), true
 			c.Needs = d.needs(c)
 		}
-	case c.Phase == fleet.Due:
+	case c.Phase == fleet.Due, c.Phase == fleet.Taking:
 		c, changed = lifecycle.Overdue(c, d.at)
 	}
 	for _, host := range hostsOf(c) {

@@ -21,7 +21,8 @@ import (
 // spreads guests.
 type Planner struct {
 	Policy   placement.Policy
-	KeepJobs time.Duration // how long ended jobs and their output are kept; 0: an hour
+	Keeps    fleet.CheckpointLimits // what users' checkpoints may take of all vaults
+	KeepJobs time.Duration          // how long ended jobs and their output are kept; 0: an hour
 }
 
 // Decision is the result of one event: commit Change, then send Orders, then return

@@ -30,6 +30,8 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.removeCheckpoint(r)
 	case fleet.Restart:
 		return d.restartJob(r)
+	case fleet.TakeCheckpoint:
+		return d.takeCheckpoint(r)
 	case fleet.ResumeJob:
 		return d.resumeJob(r)
 	case fleet.SendSignal:
@@ -112,6 +114,11 @@ func (d *draft) observe(o fleet.Observation) (fleet.Answer, error) {
 	if h, known := d.Hosts.Find(o.Leased); known && h.Lease != o.Lease {
 		h.Lease = o.Lease
 		d.Hosts.Put(h.ID, h)
+	}
+	if c, known := d.Checkpoints.Find(o.Given.Checkpoint); known {
+		if c, changed := lifecycle.TakePart(c, o.Given.Guest, d.at); changed {
+			d.recordCheckpoint(c)
+		}
 	}
 	if o.Attached != "" {
 		d.attached(o.Attached)

@@ -34,6 +34,12 @@ type Controller interface {
 	// WriteStream adds to a job's stream and returns the next offset. eof: nothing follows
 	// data.
 	WriteStream(ctx context.Context, at wire.Place, data []byte, eof bool) (next int64, err error)
+	// Handed gets what a query about a part of a checkpoint puts.
+	Handed(ctx context.Context, id string) ([]byte, error)
+	// Hand gives what such a query asks for.
+	Hand(ctx context.Context, id string, data []byte) error
+	// Unknown says which checkpoints the cluster does not know.
+	Unknown(context.Context, []fleet.CheckpointID) (fleet.VaultAnswer, error)
 }
 
 // Session is one connection. Send and Receive may run concurrently.
@@ -90,21 +96,23 @@ type Agent struct {
 
 	applying sync.Mutex // held while the host is made to match wanted
 
-	mu        sync.Mutex
-	slots     map[fleet.GuestID]*guestSlot
-	outbox    []fleet.Report // not yet sent, oldest first
-	news      chan struct{}  // capacity 1: outbox is not empty
-	wanted    *fleet.Wanted  // the last one accepted
-	joined    *fleet.Wanted  // the one that the networks match
-	served    *fleet.Wanted  // the one that the shares match
-	serving   bool           // shares are being changed
-	present   map[fleet.GuestID]presence
-	layouts   Layouts
-	profiles  profiles
-	examined  map[fleet.GuestID]examination
-	examining bool
-	troubles  map[string]string // by subject
-	runs      sync.WaitGroup
+	mu         sync.Mutex
+	slots      map[fleet.GuestID]*guestSlot
+	outbox     []fleet.Report // not yet sent, oldest first
+	news       chan struct{}  // capacity 1: outbox is not empty
+	wanted     *fleet.Wanted  // the last one accepted
+	joined     *fleet.Wanted  // the one that the networks match
+	served     *fleet.Wanted  // the one that the shares match
+	serving    bool           // shares are being changed
+	present    map[fleet.GuestID]presence
+	layouts    Layouts
+	cleared    int        // staging folders
+	vaultNotes vaultNotes // about the vault; it has a lock of its own
+	profiles   profiles
+	examined   map[fleet.GuestID]examination
+	examining  bool
+	troubles   map[string]string // by subject
+	runs       sync.WaitGroup
 }
 
 // presence is a driver's last report on one guest.
@@ -147,6 +155,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.askDrivers(ctx)
 	a.findStaged()
 	a.runs.Go(func() { a.serveVault(ctx) })
+	a.runs.Go(func() { a.askAboutVault(ctx) })
 	a.runs.Go(func() { a.watch(ctx) })
 	a.runs.Go(func() { a.Owner.Run(ctx) })
 	a.runs.Go(func() { a.Isolation.Run(ctx) })
@@ -275,13 +284,19 @@ func (a *Agent) listen(ctx context.Context, s Session) error {
 
 // answer answers one query of the controller.
 func (a *Agent) answer(ctx context.Context, s Session, q wire.Query) {
-	ctx, cancel := context.WithTimeout(ctx, traceLimit)
+	limit := traceLimit
+	if q.Part != nil {
+		limit = partLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	reply := wire.Reply{ID: q.ID}
 	var err error
 	switch {
 	case q.Profile != "":
 		reply.Profile, err = a.asked(ctx, q.Profile)
+	case q.Part != nil:
+		err = a.part(ctx, *q.Part, q.Handed)
 	case q.Signal != nil:
 		err = a.signal(ctx, q)
 	case q.Trace == "":

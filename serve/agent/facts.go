@@ -230,7 +230,7 @@ func (a *Agent) forget(now time.Time) {
 	a.journal.Prune(keep, now)
 	for g, s := range a.slots {
 		if !keep(g) && s.guestAgent == nil {
-			a.runs.Go(func() { a.clearStaging(g) })
+			a.clearStagingLocked(g)
 			delete(a.slots, g) // the journal entry, if still there, is read again
 		}
 	}

@@ -200,10 +200,16 @@ func (a *Agent) abandonStaged(ctx context.Context, w *taskRun) error {
 	return a.unstage(ctx, w)
 }
 
-// clearStaging removes the staging folder of a guest that is gone. What stays is removed another time.
-func (a *Agent) clearStaging(g fleet.GuestID) {
-	if a.Vaults.Staging != "" {
-		_ = os.RemoveAll(a.stagingOf(g))
+// clearStagingLocked removes the staging folder of a guest that is gone. The folder loses its name at once: the guest may come back
+// while it is emptied, and then has one of its own. What stays is removed when the next agent begins.
+func (a *Agent) clearStagingLocked(g fleet.GuestID) {
+	if a.Vaults.Staging == "" {
+		return
+	}
+	a.cleared++
+	gone := filepath.Join(a.Vaults.Staging, fmt.Sprintf(".gone-%d-%s", a.cleared, g))
+	if os.Rename(a.stagingOf(g), gone) == nil { // else it has none
+		a.runs.Go(func() { _ = os.RemoveAll(gone) })
 	}
 }
 

@@ -31,6 +31,8 @@ type Chunks interface {
 type Vault interface {
 	// Own are the chunks of this host. A part that is put may be most bytes long; 0 is no limit.
 	Own(most int64) Chunks
+	// Back is Own for a part that comes back under another checkpoint's name: its manifest has to be this one.
+	Back(manifest fleet.Digest, most int64) Chunks
 	// Save puts the files of a folder as a part. After an error the part may be there unfinished.
 	Save(ctx context.Context, folder string, p fleet.PartName, to Chunks) (fleet.KeptState, error)
 	// Load writes the files of a part into an empty folder, and tests everything. After an error the folder is
@@ -39,11 +41,14 @@ type Vault interface {
 	// Remove removes what this host has of a checkpoint, finished or not. An absent one is not an error. After an
 	// error call again.
 	Remove(fleet.CheckpointID) error
+	// Holds are the checkpoints of which something is here.
+	Holds() []fleet.CheckpointID
 }
 
 // Vaults are the checkpoints of a host: its own vault, and how other hosts' are reached.
 type Vaults struct {
 	Staging     string                // folder for guests' states on their way, for root alone
+	Asked       string                // file with what the controller said of the vault; empty: nobody asks
 	Own         Vault                 // nil: no checkpoints here
 	Listener    net.Listener          // for other hosts, plain TCP; nil: they do not reach it
 	Credentials *identity.Credentials // nil: this host has not joined, so it reaches no other
@@ -90,7 +95,9 @@ func (a *Agent) deposit(ctx context.Context, w *taskRun, folder string) (kept fl
 		fresh += kept.NewBytes // of a failed try too
 		return err
 	})
-	kept.NewBytes = fresh
+	if kept.NewBytes = fresh; err == nil && w.task.Deposit.Vault == a.Host {
+		a.noteKept(w.task.Order.Checkpoint)
+	}
 	if err != nil {
 		return kept, fmt.Errorf("putting guest %s into the vault of %s: %w", w.slot.guest, w.task.Deposit.Vault, err)
 	}

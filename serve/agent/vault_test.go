@@ -56,6 +56,10 @@ type storeVault struct{ *vault.Store }
 
 func (v storeVault) Own(most int64) Chunks { return v.Bounded(most) }
 
+func (v storeVault) Back(manifest fleet.Digest, most int64) Chunks {
+	return v.Store.Back(manifest, most)
+}
+
 func (v storeVault) Save(ctx context.Context, folder string, p fleet.PartName, to Chunks) (fleet.KeptState, error) {
 	put, err := vault.Save(ctx, folder, p, to)
 	return fleet.KeptState{Manifest: put.Manifest, Bytes: put.Bytes, NewBytes: put.NewBytes}, err

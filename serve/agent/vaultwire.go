@@ -131,7 +131,7 @@ func (a *Agent) vaultRoutes() http.Handler {
 		return nil, own(c.grant.MostBytes).PutChunk(c.r.Context(), c.part, fleet.Digest(c.r.PathValue("digest")), c.body)
 	})
 	add("PUT"+part+"manifest", true, mostManifest, func(c vaultCall) ([]byte, error) {
-		return nil, own(c.grant.MostBytes).PutManifest(c.r.Context(), c.part, c.body)
+		return nil, a.takeManifest(c)
 	})
 	add("GET"+part+"chunks/{digest}", false, 0, func(c vaultCall) ([]byte, error) {
 		return own(0).Chunk(c.r.Context(), c.part, fleet.Digest(c.r.PathValue("digest")))
@@ -144,6 +144,15 @@ func (a *Agent) vaultRoutes() http.Handler {
 		return text, err
 	})
 	return mux
+}
+
+// takeManifest finishes a part in this host's vault.
+func (a *Agent) takeManifest(c vaultCall) error {
+	err := a.Vaults.Own.Own(c.grant.MostBytes).PutManifest(c.r.Context(), c.part, c.body)
+	if err == nil {
+		a.noteKept(c.part.Checkpoint)
+	}
+	return err
 }
 
 func vaultStatus(err error) int {

@@ -32,6 +32,13 @@ func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, er
 		}
 		q.Image = &image
 	}
+	if q.Verb == fleet.TakeCheckpoint {
+		of, err := c.unsealed(q.Copy)
+		if err != nil {
+			return fleet.Answer{}, err
+		}
+		q.Taken, q.Copy = of, nil
+	}
 	token, err := c.namedToken(&q)
 	if err != nil {
 		return fleet.Answer{}, err
@@ -221,35 +228,11 @@ func (c *Controller) owned(ctx context.Context, by fleet.Caller, id fleet.JobID)
 // query sends a query to the agent of a guest's host, and waits for the answer until ctx
 // ends.
 func (c *Controller) query(ctx context.Context, g fleet.Guest, q wire.Query) (wire.Reply, error) {
-	c.asking.Lock()
-	c.asking.last++
-	replies := make(chan wire.Reply, 1)
-	q.ID = c.asking.last
-	c.asking.replies[q.ID] = question{g.Home, replies}
-	c.asking.Unlock()
-	defer func() {
-		c.asking.Lock()
-		defer c.asking.Unlock()
-		delete(c.asking.replies, q.ID)
-	}()
-	away := false
-	err := c.do(ctx, func(context.Context) {
-		if away = c.hosts[g.Home] == nil; !away {
-			c.sendToHost(g.Home, wire.Down{Query: &q})
-		}
-	})
-	if err != nil || away {
-		return wire.Reply{}, fmt.Errorf("guest %s cannot be asked: the agent of %s is not connected", g.ID, g.Home)
+	r, err := c.queryHost(ctx, g.Home, q)
+	if err != nil {
+		return r, fmt.Errorf("guest %s: %w", g.ID, err)
 	}
-	select {
-	case r := <-replies:
-		if r.Error != "" {
-			return r, fmt.Errorf("guest %s: %s", g.ID, r.Error)
-		}
-		return r, nil
-	case <-ctx.Done():
-		return wire.Reply{}, fmt.Errorf("guest %s did not answer in time", g.ID)
-	}
+	return r, nil
 }
 
 // question is a query that an agent has not answered yet.

@@ -112,6 +112,7 @@ type Controller struct {
 	trouble        string         // the store's last error, so that it is logged once
 	stalls         stalls
 	trafficQueries trafficQueries
+	parts          parts // of checkpoints, on their way from and to users
 }
 
 // New makes a controller and starts nothing.
@@ -131,6 +132,7 @@ func New(c Config) *Controller {
 	out.watching.by = map[chan fleet.Snapshot]bool{}
 	out.stalls.tries, out.trafficQueries.asked = map[fleet.MigrationID]int{}, map[fleet.JobID]time.Duration{}
 	out.asking.replies = map[uint64]question{}
+	out.parts = parts{hands: map[string]*hand{}, by: map[uint32]int{}, one: make(chan struct{}, 1)}
 	return out
 }
 

@@ -22,11 +22,6 @@ import (
 // cutLengths is the file, beside a job's streams, with what they had at a checkpoint.
 func cutLengths(c fleet.CheckpointID) string { return "cut." + string(c) }
 
-type cutAt struct {
-	Began map[string]int64 `json:"began"` // where the incarnation began, by stream
-	Sizes map[string]int64 `json:"sizes"`
-}
-
 // followCheckpoints notes the lengths of checkpoints that are cut now, and forgets those of checkpoints that there are not.
 func (s *spool) followCheckpoints(all []fleet.Checkpoint) (err error) {
 	for _, c := range all {
@@ -37,6 +32,8 @@ func (s *spool) followCheckpoints(all []fleet.Checkpoint) (err error) {
 		switch {
 		case c.Phase == fleet.Continuing:
 			err = errors.Join(err, s.noteCut(c.Job, path))
+		case c.Phase == fleet.Taking && c.Written != nil:
+			err = errors.Join(err, s.writeCut(c.Job, path, *c.Written))
 		case c.Phase.Ended():
 			if wrong := os.Remove(path); !errors.Is(wrong, fs.ErrNotExist) {
 				err = errors.Join(err, wrong)
@@ -51,7 +48,7 @@ func (s *spool) noteCut(job fleet.JobID, path string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	at := cutAt{Began: map[string]int64{}, Sizes: map[string]int64{}}
+	at := fleet.Written{Began: map[string]int64{}, Sizes: map[string]int64{}}
 	for _, name := range []string{fleet.Stdout, fleet.Stderr} {
 		st, err := s.stream(job, name)
 		if err != nil {
@@ -66,6 +63,10 @@ func (s *spool) noteCut(job fleet.JobID, path string) error {
 			return err
 		}
 	}
+	return s.writeCut(job, path, at)
+}
+
+func (s *spool) writeCut(job fleet.JobID, path string, at fleet.Written) error {
 	text, err := json.Marshal(at)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
@@ -84,7 +85,7 @@ func (s *spool) noteCut(job fleet.JobID, path string) error {
 // of that nothing is cut off: the job goes on from what there is.
 func (s *spool) rewind(job fleet.JobID, from fleet.CheckpointID, before began) (began, error) {
 	out := began{At: map[string]int64{}, Cut: map[string]int64{}}
-	var at cutAt
+	var at fleet.Written
 	text, err := os.ReadFile(filepath.Join(s.dir, string(job), cutLengths(from)))
 	if err == nil {
 		err = json.Unmarshal(text, &at)

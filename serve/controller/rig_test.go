@@ -88,7 +88,7 @@ func (r *rig) start() {
 		}
 	})
 	both.Go(func() {
-		c := wire.ServeConfig{Listeners: []net.Listener{listener, remote}, Members: r.ctl.Members(), Machine: "machine", Controller: r.ctl, Streams: r.ctl.Streams(), Forecasts: r.ctl, Output: r.ctl.Output, Version: "build", Refused: r.ctl.Refused, Log: slog.New(slog.DiscardHandler)}
+		c := wire.ServeConfig{Listeners: []net.Listener{listener, remote}, Members: r.ctl.Members(), Machine: "machine", Controller: r.ctl, Streams: r.ctl.Streams(), Forecasts: r.ctl, Output: r.ctl.Output, Copies: r.ctl, Version: "build", Refused: r.ctl.Refused, Log: slog.New(slog.DiscardHandler)}
 		if err := wire.Serve(ctx, c); err != nil {
 			r.t.Errorf("the server: %v", err)
 		}

@@ -309,7 +309,35 @@ func (c *Controller) Output(ctx context.Context, by fleet.Caller) (fleet.Output,
 		return fleet.Output{}, err
 	}
 	s.At = now()
-	return access.VisibleOutput(c.spool.room.list(s, free), by), nil
+	o := c.spool.room.list(s, free)
+	o.Checkpoints = checkpointsKept(s, c.Planner.Keeps)
+	return access.VisibleOutput(o, by), nil
+}
+
+// checkpointsKept is what vaults keep of checkpoints, of everybody.
+func checkpointsKept(s fleet.Snapshot, l fleet.CheckpointLimits) fleet.CheckpointsKept {
+	all := map[fleet.JobID][]fleet.Checkpoint{}
+	for _, c := range s.Checkpoints {
+		all[c.Job] = append(all[c.Job], c)
+	}
+	use := quota.UseOf(all, func(id fleet.JobID) (uint32, bool) {
+		j, known := s.Jobs[id]
+		return j.Spec.UID, known
+	}, nil)
+	out := fleet.CheckpointsKept{Limits: l, Bytes: use.All, Users: []fleet.UserCheckpoints{}}
+	names := map[uint32]fleet.UserID{}
+	for _, u := range s.Users {
+		if is, named := names[u.UID]; !named || u.ID < is {
+			names[u.UID] = u.ID
+		}
+	}
+	for uid, bytes := range use.Bytes {
+		out.Users = append(out.Users, fleet.UserCheckpoints{UID: uid, User: names[uid], Count: use.Count[uid], Bytes: bytes})
+	}
+	slices.SortFunc(out.Users, func(a, b fleet.UserCheckpoints) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.UID, b.UID))
+	})
+	return out
 }
 
 // makeRoom removes ended jobs of users whose programs wait, if the administrator wants that.

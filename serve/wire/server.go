@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -83,6 +84,7 @@ type ServeConfig struct {
 	Streams    Streams
 	Forecasts  Forecasts                                   // nil: predictions are refused
 	Output     Output                                      // nil: refused
+	Copies     Copies                                      // nil: refused
 	Backup     Backup                                      // nil: refused
 	Passing    *Passing                                    // nil: there is no other controller
 	Between    Between                                     // nil: refused
@@ -193,6 +195,18 @@ func (s *server) routes() http.Handler {
 	add("GET /v1/output", access.ReadOutput, s.output)
 	add("GET /v1/backup", access.BackUp, s.backup)
 	add("GET /v1/audit", access.ReadAudit, s.audit)
+	s.routeCopies(func(pattern string, serve func(Copies, Peer, http.ResponseWriter, *http.Request) error) {
+		what := access.CopyParts
+		if !strings.Contains(pattern, "/checkpoints/") {
+			what = access.HandParts
+		}
+		add(pattern, what, func(id Peer, w http.ResponseWriter, r *http.Request) error {
+			if s.Copies == nil {
+				return errNoCopies
+			}
+			return serve(s.Copies, id, w, r)
+		})
+	})
 	add("GET "+agentPath, access.Attach, s.agent)
 	add("GET "+whoAmIPath, access.Renew, s.whoAmI)
 	add("POST "+renewPath, access.Renew, s.renew)
@@ -285,7 +299,7 @@ func (s *server) ask(id Peer, w http.ResponseWriter, r *http.Request) error {
 	if q.ID == "" {
 		q.ID = fleet.RequestID(rand.Text())
 	}
-	q.By, q.Image, q.Key = id.Caller, nil, id.Key
+	q.By, q.Image, q.Taken, q.Key = id.Caller, nil, nil, id.Key
 	a, err := s.carryOut(r.Context(), id, q)
 	s.record(id, fleet.AuditRecord{Did: string(q.Verb), On: q.Object(a), Request: q.ID}, err)
 	if err != nil {

@@ -12,6 +12,10 @@
 //	POST /v1/jobs/J/STREAM?offset=N[&eof=1]  bytes at N → Offset, the next one
 //	GET  /v1/jobs/J/trace               → []fleet.Trace, from the job's agents, or those kept at its end
 //	GET  /v1/images/DIGEST/FILE         → a file of an image
+//	GET  /v1/checkpoints/C/copy         → fleet.SealedCopy
+//	POST /v1/checkpoints/C/GUEST/VERB?digest=  bytes → bytes, by a fleet.PartVerb
+//	GET, POST /v1/handed/ID             the bytes of such a call, from and to the agent of the vault's host
+//	POST /v1/vault/unknown              IDs of checkpoints → fleet.VaultAnswer
 //	GET  /v1/agent                      WebSocket: Up from the agent, Down to it
 //	GET  /v1/whoami                     → Who the caller is
 //	POST /v1/join                       Joining → Joined; Authorization: Bearer TOKEN
@@ -68,6 +72,8 @@ type Query struct {
 	Signal  *fleet.Signal    `json:"signal,omitempty"`  // for the ranks of the job whose guest 0 is To
 	To      fleet.GuestID    `json:"to,omitempty"`
 	Program fleet.JobID      `json:"program,omitempty"` // of Signal: the program's job
+	Part    *fleet.PartCall  `json:"part,omitempty"`    // about a part of a checkpoint in the host's vault
+	Handed  string           `json:"handed,omitempty"`  // of Part: where what it puts is got, and what it asks for is handed
 }
 
 // Reply answers a Query.

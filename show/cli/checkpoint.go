@@ -21,7 +21,7 @@ const oneCheckpoint = "one checkpoint: `pagurus checkpoint ls` lists them"
 
 // checkpointNoun is `checkpoint`, which makes one where a job is named.
 func (a *app) checkpointNoun() Noun {
-	wait, ls := false, a.listCheckpointsCommand()
+	wait, to, ls := false, "", a.listCheckpointsCommand()
 	cmd := &cobra.Command{
 		Use: "checkpoint [JOB]", Aliases: []string{"checkpoints"}, Short: "Keep the state of a running job, to go on from it",
 		Long: `Checkpoint keeps the state of all guests of a running job as at one moment, in the
@@ -30,23 +30,35 @@ busy hosts; writing and storing goes on while they run. The job can begin again 
 loses a host (run --` + fleet.RestartsFlag + `), or with ` + "`pagurus restart`" + `. What you ask for stays until you
 remove it. ` + "`pagurus run --checkpoint`" + ` has checkpoints made by themselves.
 
-It prints the checkpoint's ID; with --wait it waits until it is kept. Without a job
-it lists all checkpoints.`,
-		Example:           "  pagurus checkpoint j3 --wait\n  pagurus checkpoint ls j3\n  pagurus checkpoint show j3c1\n  pagurus checkpoint rm j3c1\n  pagurus restart j3 --from j3c1",
+It prints the checkpoint's ID; with --wait it waits until it is kept. With --to it also
+copies it, with your rights, into a directory of this machine, which has to be empty:
+` + "`pagurus restart JOB --from DIR`" + ` takes it back, also when all vaults are lost. Without
+a job it lists all checkpoints.`,
+		Example:           "  pagurus checkpoint j3 --wait\n  pagurus checkpoint ls j3\n  pagurus checkpoint show j3c1\n  pagurus checkpoint rm j3c1\n  pagurus restart j3 --from j3c1\n  pagurus checkpoint j3 --to ~/kept/j3 && pagurus restart j3 --from ~/kept/j3",
 		Args:              AtMost(1, oneJob),
 		ValidArgsFunction: a.completeJobs(openJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return ls.RunE(cmd, args)
 			}
-			return a.cut(cmd.Context(), fleet.Request{Verb: fleet.MakeCheckpoint, Job: fleet.JobID(args[0])}, wait)
+			r := fleet.Request{Verb: fleet.MakeCheckpoint, Job: fleet.JobID(args[0])}
+			if !cmd.Flags().Changed(toFlag) {
+				return a.cut(cmd.Context(), r, wait)
+			}
+			dir, err := a.folderFor(to, "")
+			if err != nil {
+				return err
+			}
+			return a.cutTo(cmd.Context(), r, dir)
 		},
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is kept, and say what it cost")
+	cmd.Flags().StringVar(&to, toFlag, "", "wait until it is kept, and copy it to this directory")
+	_ = cmd.MarkFlagDirname(toFlag)
 	cmd.Flags().AddFlagSet(ls.Flags())
 	return Noun{
 		Title: "Jobs:", Command: cmd,
-		Verbs: verbs(a.listCheckpointsCommand, a.showCheckpointCommand, a.removeCheckpointCommand),
+		Verbs: verbs(a.listCheckpointsCommand, a.showCheckpointCommand, a.copyCheckpointCommand, a.removeCheckpointCommand),
 	}
 }
 
@@ -65,15 +77,49 @@ func (a *app) cut(ctx context.Context, r fleet.Request, wait bool) error {
 		return err
 	}
 	a.notes(answer)
-	c, err := a.dial()
+	last, err := a.followCut(ctx, r, answer.Checkpoint)
+	switch {
+	case err != nil:
+		return err
+	case a.json:
+		return a.printJSON(last)
+	}
+	_, err = fmt.Fprintln(a.Out, last.Told())
+	return err
+}
+
+// cutTo makes a checkpoint and copies it into a folder.
+func (a *app) cutTo(ctx context.Context, r fleet.Request, dir string) error {
+	answer, err := a.ask(ctx, r)
 	if err != nil {
 		return err
 	}
-	var last view.Checkpoint
+	a.notes(answer)
+	last, err := a.followCut(ctx, r, answer.Checkpoint)
+	if err != nil {
+		return err
+	}
+	if !a.json {
+		if _, err := fmt.Fprintln(a.Out, last.Told()); err != nil {
+			return err
+		}
+	}
+	if err := a.copyTo(ctx, last.ID, dir); err != nil {
+		return fmt.Errorf("%s is kept in vaults, and not copied: %w", last.ID, err)
+	}
+	return a.copied(last.ID, dir)
+}
+
+// followCut waits until a checkpoint is kept, and the job suspended if that was asked for. Anything else is an error.
+func (a *app) followCut(ctx context.Context, r fleet.Request, id fleet.CheckpointID) (last view.Checkpoint, err error) {
+	c, err := a.dial()
+	if err != nil {
+		return last, err
+	}
 	err = followClient(ctx, c, newOutage(a.Err), func(c view.Cluster) (bool, error) {
-		p, there := c.Checkpoint(answer.Checkpoint)
+		p, there := c.Checkpoint(id)
 		if !there {
-			return true, fmt.Errorf("the controller no longer knows %s", answer.Checkpoint)
+			return true, fmt.Errorf("the controller no longer knows %s", id)
 		}
 		last = p
 		if r.Verb == fleet.SuspendJob && p.WasKept {
@@ -82,16 +128,10 @@ func (a *app) cut(ctx context.Context, r fleet.Request, wait bool) error {
 		}
 		return p.WasKept || p.Phase.Ended(), nil
 	})
-	switch {
-	case err != nil:
-		return err
-	case !last.WasKept:
-		return errors.New(last.Told())
-	case a.json:
-		return a.printJSON(last)
+	if err == nil && !last.WasKept {
+		err = errors.New(last.Told())
 	}
-	_, err = fmt.Fprintln(a.Out, last.Told())
-	return err
+	return last, err
 }
 
 func (a *app) listCheckpointsCommand() *cobra.Command {
@@ -207,14 +247,22 @@ func (a *app) restartCommand() *cobra.Command {
 		Use:   "restart JOB",
 		Short: "Begin a job again, from its newest checkpoint or another one",
 		Long: `Restart ends what runs of a job and begins it again: from the checkpoint named with
---from, else from the newest that is kept, else from its beginning. A job that has ended
+--from, else from the newest that is kept, else from its beginning. --from also takes the
+directory of a copy that ` + "`pagurus checkpoint --to`" + ` made (write ./j3c1 for one that is called
+like a checkpoint): it goes to vaults first, and the job is left as it is until all of it
+is there. A job that has ended
 can be restarted as long as ` + "`pagurus job ls`" + ` lists it with its guests, about an hour. Its
 output goes on where the checkpoint was made.`,
-		Example:           "  pagurus restart j3\n  pagurus restart j3 --from j3c1\n  pagurus restart j3 --from-beginning",
+		Example:           "  pagurus restart j3\n  pagurus restart j3 --from j3c1\n  pagurus restart j3 --from ~/kept/j3\n  pagurus restart j3 --from-beginning",
 		Args:              Exactly(1, oneJob),
 		ValidArgsFunction: a.completeJobs(anyJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.Job, r.Checkpoint = fleet.JobID(args[0]), fleet.CheckpointID(from)
+			if r.Job, r.Checkpoint = fleet.JobID(args[0]), fleet.CheckpointID(from); isFolder(from) {
+				var err error
+				if r.Checkpoint, err = a.takeBack(cmd.Context(), r.Job, from); err != nil {
+					return err
+				}
+			}
 			answer, err := a.ask(cmd.Context(), r)
 			if err != nil {
 				return err
@@ -222,8 +270,7 @@ output goes on where the checkpoint was made.`,
 			return a.answer(answer)
 		},
 	}
-	cmd.Flags().StringVar(&from, fromFlag, "", "checkpoint to begin at (default: the newest that is kept)")
-	Judge(cmd.Flags(), fromFlag, func(s string) error { return fleet.CheckpointID(s).Check() })
+	cmd.Flags().StringVar(&from, fromFlag, "", "checkpoint to begin at, or directory with a copy of one (default: the newest that is kept)")
 	cmd.Flags().BoolVar(&r.Beginning, "from-beginning", false, "begin at the beginning of the program")
 	cmd.MarkFlagsMutuallyExclusive(fromFlag, "from-beginning")
 	_ = cmd.RegisterFlagCompletionFunc(fromFlag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {

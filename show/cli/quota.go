@@ -41,15 +41,17 @@ func (a *app) quotaCommand() *cobra.Command {
 	user := ""
 	cmd := &cobra.Command{
 		Use:   "quota",
-		Short: "Show how much output is kept, of whom, and how much may be",
+		Short: "Show how much output and checkpoints are kept, of whom, and how much may be",
 		Long: `Quota shows how much the controller keeps of what jobs' programs have printed and read,
 and how much it may keep. At a limit a user's programs wait as they print. At the limit of all,
 and on a full disk, everybody's do. They go on when there is room. With --drop-oldest-output the
-oldest ended jobs of who waits are removed, and their output is lost. Users see their own part,
+oldest ended jobs of who waits are removed, and their output is lost. It also shows how much
+vaults keep of checkpoints; at a limit of these no more are made. Users see their own part,
 and what all take together; administrators see everybody's.
 
 An administrator sets the limits: --output-per-user, --output-in-all, --keep-output and
---drop-oldest-output of ` + "`pagurus controller`" + `, or the same keys in its configuration.`,
+--drop-oldest-output, --checkpoints-per-user and --checkpoints-in-all of ` + "`pagurus controller`" + `,
+or the same keys in its configuration.`,
 		Example: `  pagurus quota
   pagurus quota --user ada
   pagurus quota --json | jq -r '.users[].jobs[] | select(.ended) | .job'`,
@@ -67,11 +69,18 @@ An administrator sets the limits: --output-per-user, --output-in-all, --keep-out
 				o.Users = slices.DeleteFunc(o.Users, func(u fleet.UserOutput) bool {
 					return string(u.User) != user && strconv.FormatUint(uint64(u.UID), 10) != user
 				})
+				o.Checkpoints.Users = slices.DeleteFunc(o.Checkpoints.Users, func(u fleet.UserCheckpoints) bool {
+					return string(u.User) != user && strconv.FormatUint(uint64(u.UID), 10) != user
+				})
 			}
 			if a.json {
 				return a.printJSON(o)
 			}
-			_, err = io.WriteString(a.Out, view.OutputTable(o).Text())
+			text := view.OutputTable(o).Text()
+			if k := o.Checkpoints; k.Bytes > 0 || k.Limits != (fleet.CheckpointLimits{}) {
+				text += "\n" + view.CheckpointsTable(k).Text()
+			}
+			_, err = io.WriteString(a.Out, text)
 			return err
 		},
 	}

@@ -33,6 +33,16 @@ func OutputTable(o fleet.Output) Table {
 	return t
 }
 
+// CheckpointsTable shows how much vaults keep of checkpoints, a row for each user.
+func CheckpointsTable(k fleet.CheckpointsKept) Table {
+	t := Table{Columns: []string{"USER", "UID", "CHECKPOINTS", "SIZE", "LIMIT"}}
+	for _, u := range k.Users {
+		t.Rows = append(t.Rows, []string{cell(string(u.User)), fmt.Sprint(u.UID), fmt.Sprint(u.Count), Bytes(u.Bytes), limit(k.Limits.Each)})
+	}
+	t.Rows = append(t.Rows, []string{"all", "-", "-", Bytes(k.Bytes), limit(k.Limits.All)})
+	return t
+}
+
 // limit is a limit of bytes, where 0 is none.
 func limit(bytes int64) string {
 	if bytes == 0 {
