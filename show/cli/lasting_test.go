@@ -38,6 +38,8 @@ func (m *members) Join(context.Context, identity.Token, wire.Joining, bool) (wir
 	return wire.Joined{}, errors.New("nobody joins here")
 }
 
+func (m *members) NotLetIn(context.Context, identity.Token, wire.Joining) error { return nil }
+
 func (m *members) Renew(_ context.Context, p wire.Peer, request []byte) (wire.Renewed, error) {
 	if !m.leads.Load() {
 		return wire.Renewed{}, &wire.Error{Status: wire.NotLeading, Reason: "this controller does not lead yet"}
