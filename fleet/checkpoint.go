@@ -116,7 +116,8 @@ type Checkpoint struct {
 	Since       time.Time        `json:"since"`          // when Phase last changed
 	Saved       time.Time        `json:"saved,omitzero"` // when the vaults first might have had something of it
 	WasKept     bool             `json:"was_kept,omitempty"`
-	Cut         time.Time        `json:"cut,omitzero"` // when all guests were suspended, controller's clock
+	Share       HostID           `json:"share,omitempty"` // served the job's files
+	Cut         time.Time        `json:"cut,omitzero"`    // when all guests were suspended, controller's clock
 	Ended       time.Time        `json:"ended,omitzero"`
 	Cause       string           `json:"cause,omitempty"`    // why it failed or was removed
 	Pinned      bool             `json:"pinned,omitempty"`   // asked for by a person: it is removed only on request

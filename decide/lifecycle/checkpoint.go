@@ -85,7 +85,7 @@ func BeginCheckpoint(j fleet.Job, why string, at time.Time) (fleet.Job, fleet.Ch
 	j.Checkpoints++
 	c := fleet.Checkpoint{
 		ID: fleet.CheckpointName(j.ID, j.Checkpoints), Job: j.ID, Born: j.Born, Incarnation: j.Incarnation,
-		Why: why, Phase: fleet.Due, Begun: at, Since: at, Subnet: j.Subnet,
+		Why: why, Phase: fleet.Due, Begun: at, Since: at, Subnet: j.Subnet, Share: j.ShareHost,
 	}
 	return j, c
 }

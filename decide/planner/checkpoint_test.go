@@ -411,6 +411,34 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// A job's files are served by the same host where it goes on from a checkpoint, also without a guest: its guests have handles
+// that no other host has signed. Where that host is gone, and where the job begins at its beginning, another one does.
+func TestSameHostServesFilesAgain(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3", "host4")
+	j := w.running(1, func(s *fleet.JobSpec) { s.Export, s.Restarts = "/home/me", 3 })
+	share := w.s.Jobs[j].ShareHost
+	w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j})
+	w.answerAll()
+	again := func(r fleet.Request) fleet.Job {
+		t.Helper()
+		r.Verb, r.Job = fleet.Restart, j
+		w.must(r)
+		w.answerAll()
+		w.tick(5 * time.Second)
+		w.answerAll()
+		return w.s.Jobs[j]
+	}
+	w.must(fleet.Request{Verb: fleet.Drain, Host: share})
+	w.answerAll()
+	is := again(fleet.Request{})
+	if home := w.s.Guests[desired.GuestID(j, 0)].Home; is.State != fleet.JobRunning || is.From == "" || is.ShareHost != share || home == share {
+		t.Errorf("%s from %q, files by %s and before by %s, guest on %s", is.State, is.From, is.ShareHost, share, home)
+	}
+	if is = again(fleet.Request{Beginning: true}); is.ShareHost == share || is.From != "" {
+		t.Errorf("from %q, files by %s", is.From, is.ShareHost)
+	}
+}
+
 // What a checkpoint does not have of a job's files is said once before the first, and by explain.
 func TestFilesThatStay(t *testing.T) {
 	told := func(a fleet.Answer) bool { return slices.Contains(a.Notes, filesStay) }

@@ -208,7 +208,7 @@ func (d *draft) find(q *queueing, j fleet.Job, a placement.Ask) ([]placement.Cho
 // beginJob starts a waiting job where there is room. false: it lacks something else.
 func (d *draft) beginJob(q *queueing, j fleet.Job, chosen []placement.Choice) bool {
 	from, waits := d.origin(j)
-	share, reason := d.shareHost(j.Spec, chosen)
+	share, reason := d.shareHost(j.Spec, from.Share, chosen)
 	net, free := d.networkFor(from)
 	gateway, leads := d.gatewayFor(j.Spec, chosen, "")
 	if waits != "" {

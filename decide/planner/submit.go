@@ -32,7 +32,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	if reason := quota.RefusedJob(d.l.Live(spec.UID), *r.Spec); reason != "" {
 		return refuse(r, "%s", reason)
 	}
-	if _, reason := d.shareHost(spec, nil); reason != "" {
+	if _, reason := d.shareHost(spec, "", nil); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	if reason, hosts := d.noGateway(spec); reason != "" {
@@ -92,9 +92,14 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 
 // shareHost chooses the host that serves the job's files: one on the machine that has
 // them, preferably with a guest of the job.
-func (d *draft) shareHost(s fleet.JobSpec, chosen []placement.Choice) (fleet.HostID, string) {
+func (d *draft) shareHost(s fleet.JobSpec, before fleet.HostID, chosen []placement.Choice) (fleet.HostID, string) {
 	var found fleet.HostID
-	for _, id := range d.l.Room().On(s.Machine) { // by ID
+	on := d.l.Room().On(s.Machine) // by ID
+	// Guests of a checkpoint have handles of files that the host has signed which served them before.
+	if h := d.base.Hosts[before]; before != "" && slices.Contains(on, before) && placement.Heard(h, d.base.At) {
+		return before, ""
+	}
+	for _, id := range on {
 		h := d.base.Hosts[id]
 		if !placement.Heard(h, d.base.At) {
 			continue

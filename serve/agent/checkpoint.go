@@ -46,6 +46,7 @@ func (a *Agent) arm(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		return fleet.Report{}, a.giveUp(w, fmt.Errorf("preparing a checkpoint of guest %s: %w", g, err))
 	}
 	a.openFiles(ctx, w, s)
+	a.listFiles(ctx, w, s)
 	a.mu.Lock()
 	w.slot.staged = s
 	a.mu.Unlock()

@@ -49,7 +49,7 @@ type lister interface {
 const (
 	cutFilesName = "files.json"    // in a checkpoint's folder, beside what the driver has written
 	openLimit    = 5 * time.Second // for opening the directories, while the guest runs
-	tellLimit    = time.Second     // for a guest to tell, while it runs
+	tellLimit    = 2 * time.Second // for a guest to tell, while it runs and others may be suspended
 	measureLimit = 500 * time.Millisecond
 )
 
@@ -83,6 +83,9 @@ func (a *Agent) listFiles(ctx context.Context, w *taskRun, s *staged) {
 		return
 	}
 	open, err := in.OpenFiles(ctx)
+	if err != nil && s.open != nil { // what it told when it was armed is better than nothing
+		open = *s.open
+	}
 	if err != nil {
 		open.Amiss = append(open.Amiss, fmt.Sprintf("the guest does not tell which files are open for writing (%v): they may keep what is written to them after the checkpoint", err))
 	}
