@@ -27,6 +27,7 @@ type whole struct {
 	from    map[fleet.JobID]bool                  // began once from a checkpoint
 	back    []time.Time                           // when the store was rolled back
 	born    map[fleet.JobID]time.Time             // when each job was first seen
+	killed  map[fleet.JobID]bool                  // a guest of it was killed alone, which its program may notice first
 	store   sync.Mutex                            // held while a backup is made or restored
 }
 
@@ -48,7 +49,7 @@ const (
 func newWhole(seconds int) *whole {
 	return &whole{
 		rounds: int(time.Duration(seconds) * time.Second / roundTime), outputs: map[int]string{}, hit: map[fleet.HostID]time.Time{},
-		runs: map[fleet.JobID]int{}, at: map[fleet.JobID]map[fleet.HostID]bool{}, from: map[fleet.JobID]bool{}, born: map[fleet.JobID]time.Time{},
+		runs: map[fleet.JobID]int{}, at: map[fleet.JobID]map[fleet.HostID]bool{}, from: map[fleet.JobID]bool{}, born: map[fleet.JobID]time.Time{}, killed: map[fleet.JobID]bool{},
 	}
 }
 
@@ -148,6 +149,10 @@ func (w *whole) judge(j fleet.Job, output string, t *tally) string {
 	case !right:
 		t.Wrong++
 		return fmt.Sprintf("job %s, incarnation %d, computed something wrong: %s", j.ID, j.Incarnation, differs(want, output))
+	case w.killed[j.ID] && j.Result == fleet.JobFinished && j.Exit != nil && j.Exit.Code != 0: // see docs/failures.md
+		t.JobsDead++
+		t.Killed++
+		return ""
 	case w.rolledBack(j):
 		t.GivenUp++
 		return ""
@@ -272,7 +277,7 @@ func (c *chaos) wholeSummary(w io.Writer) {
 	t := c.checker.tally
 	fmt.Fprintf(w, "%d faults in %s, seed %d\n", len(c.injections), time.Since(c.began).Round(time.Second), c.seed)
 	fmt.Fprintf(w, "migrations: %d finished, %d failed, %d cancelled, %d lost\n", t.Finished, t.Aborted, t.Cancelled, t.MovesLost)
-	fmt.Fprintf(w, "jobs: %d came to their end with right results, %d wrong; they began again %d times, %d of them at a checkpoint; %d right ones had; %d were given up after a rollback\n",
-		t.Jobs, t.Wrong, t.Again, t.FromCheckpoint, t.RightAfterCheckpoint, t.GivenUp)
+	fmt.Fprintf(w, "jobs: %d came to their end with right results, %d wrong; they began again %d times, %d of them at a checkpoint; %d right ones had; %d were given up after a rollback, %d noticed first that a guest was killed\n",
+		t.Jobs, t.Wrong, t.Again, t.FromCheckpoint, t.RightAfterCheckpoint, t.GivenUp, t.JobsDead)
 	fmt.Fprintf(w, "guests: %d started, %d lost without a fault, %d doubled\n", t.Started, t.Lost, t.Doubled)
 }

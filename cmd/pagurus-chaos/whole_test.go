@@ -76,21 +76,22 @@ func TestJobsOfHostsAreJudged(t *testing.T) {
 		says   string
 		count  tally
 	}{
-		"good":                        {ended(fleet.JobFinished, 0, ""), right, false, "", tally{Jobs: 1, RightAfterCheckpoint: 1}},
-		"a line twice":                {ended(fleet.JobFinished, 0, ""), twice, false, "line 5 of", tally{Wrong: 1}},
-		"a line too few":              {ended(fleet.JobFinished, 0, ""), short, false, "line 4 of", tally{Wrong: 1}},
-		"cut short":                   {ended(fleet.JobFinished, 0, ""), cut, false, "good end", tally{Lost: 1}},
-		"another code":                {ended(fleet.JobFinished, 1, ""), right, false, "good end", tally{Lost: 1}},
-		"failed":                      {ended(fleet.JobFailed, 1, "guest j1g0 ended"), cut, false, "guest j1g0 ended", tally{Lost: 1}},
-		"failed after a rollback":     {ended(fleet.JobFailed, 1, "guest j1g0 ended"), cut, true, "good end", tally{Lost: 1}},
-		"given up after a rollback":   {ended(fleet.JobFailed, 1, "the cluster's state was restored from a backup of then, and no host runs it"), cut, true, "", tally{GivenUp: 1}},
-		"given up without a rollback": {ended(fleet.JobFailed, 1, "the cluster's state was restored from a backup of then"), cut, false, "good end", tally{Lost: 1}},
+		"good":                               {ended(fleet.JobFinished, 0, ""), right, false, "", tally{Jobs: 1, RightAfterCheckpoint: 1}},
+		"a line twice":                       {ended(fleet.JobFinished, 0, ""), twice, false, "line 5 of", tally{Wrong: 1}},
+		"a line too few":                     {ended(fleet.JobFinished, 0, ""), short, false, "line 4 of", tally{Wrong: 1}},
+		"cut short":                          {ended(fleet.JobFinished, 0, ""), cut, false, "good end", tally{Lost: 1}},
+		"another code":                       {ended(fleet.JobFinished, 1, ""), right, false, "good end", tally{Lost: 1}},
+		"failed":                             {ended(fleet.JobFailed, 1, "guest j1g0 ended"), cut, false, "guest j1g0 ended", tally{Lost: 1}},
+		"it noticed that a guest was killed": {ended(fleet.JobFinished, 255, ""), cut, false, "", tally{JobsDead: 1, Killed: 1}},
+		"failed after a rollback":            {ended(fleet.JobFailed, 1, "guest j1g0 ended"), cut, true, "good end", tally{Lost: 1}},
+		"given up after a rollback":          {ended(fleet.JobFailed, 1, "the cluster's state was restored from a backup of then, and no host runs it"), cut, true, "", tally{GivenUp: 1}},
+		"given up without a rollback":        {ended(fleet.JobFailed, 1, "the cluster's state was restored from a backup of then"), cut, false, "good end", tally{Lost: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newChecker()
 			k.whole = w
 			w.born["j1"], w.back, w.from["j1"] = at, nil, true
-			c.job.Incarnation = 0
+			c.job.Incarnation, w.killed["j1"] = 0, name == "it noticed that a guest was killed"
 			if c.back {
 				w.back = []time.Time{at.Add(time.Minute)}
 			}

@@ -268,6 +268,7 @@ func (c *chaos) killSomeGuest(ctx context.Context, k *injection, f fault, noted 
 	c.mu.Lock()
 	k.Host = at.host
 	c.whole.strike(at.host, time.Now())
+	c.whole.killed[c.last.Guests[at.guest].Job] = true
 	for host, g := range c.last.Guests { // its job may be told by where the controller has it
 		if host == at.guest {
 			c.whole.strike(g.Home, time.Now())
