@@ -22,7 +22,7 @@ import (
 // before and still runs, Start does nothing. After an error nothing of the guest is left,
 // unless it is here as the target of a migration: then it is not touched.
 func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
-	return d.guests.Start(ctx, t.Guest.ID, func() error { return d.start(ctx, t) })
+	return d.guests.Start(ctx, t, func() error { return d.start(ctx, t) })
 }
 
 func (d *Driver) start(ctx context.Context, t fleet.Task) error {

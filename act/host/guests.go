@@ -171,11 +171,28 @@ func (a *Guests[G]) claim(ctx context.Context, id fleet.GuestID) (release func()
 	return release, none, nil
 }
 
-// Start makes a guest that should run here. If it runs already, Start does nothing. After an
-// error nothing of the guest is left, unless it is here as the target of a migration: then it
-// is not touched.
-func (a *Guests[G]) Start(ctx context.Context, id fleet.GuestID, create func() error) error {
-	release, g, err := a.claim(ctx, id)
+// claimFor is claim for a task that makes the guest here. It also destroys what an older generation
+// left: see overtaken.
+func (a *Guests[G]) claimFor(ctx context.Context, id fleet.GuestID, gen uint64) (release func(), g G, err error) {
+	var none G
+	release, g, err = a.claim(ctx, id)
+	if err != nil || g == none || !g.shared().overtaken(gen) {
+		return release, g, err
+	}
+	if err := a.Destroy(id); err != nil {
+		release()
+		return nil, none, err
+	}
+	return release, none, nil
+}
+
+// Start makes a guest that should run here. If it runs already, Start does nothing. What is here as
+// the target of a migration of an older generation goes: the job has begun again before the host was
+// told to discard it. After an error nothing of the guest is left, unless it is here as the target of
+// a migration: then it is not touched.
+func (a *Guests[G]) Start(ctx context.Context, t fleet.Task, create func() error) error {
+	id := t.Guest.ID
+	release, g, err := a.claimFor(ctx, id, t.Guest.Gen)
 	if err == nil {
 		defer release()
 		if g != *new(G) {
@@ -195,7 +212,7 @@ func (a *Guests[G]) Start(ctx context.Context, id fleet.GuestID, create func() e
 // it was here already: then it is not touched.
 func (a *Guests[G]) Receive(ctx context.Context, t fleet.Task, create func() (string, error)) (listen string, err error) {
 	id := t.Guest.ID
-	release, g, err := a.claim(ctx, id)
+	release, g, err := a.claimFor(ctx, id, t.Guest.Gen)
 	if err == nil {
 		defer release()
 		if g != *new(G) {
@@ -214,7 +231,7 @@ func (a *Guests[G]) Receive(ctx context.Context, t fleet.Task, create func() (st
 // nothing. After an error nothing of the guest is left, unless it was here already: then it is
 // not touched.
 func (a *Guests[G]) Restore(ctx context.Context, id fleet.GuestID, gen uint64, create func() error) error {
-	release, g, err := a.claim(ctx, id)
+	release, g, err := a.claimFor(ctx, id, gen)
 	if err == nil {
 		defer release()
 		if g != *new(G) {

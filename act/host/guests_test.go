@@ -28,7 +28,7 @@ func TestStart(t *testing.T) {
 	created, wiped, wrong := 0, 0, error(nil)
 	all.Wipe = func(fleet.GuestID) error { wiped++; return wrong }
 	start := func(fails error) error {
-		return all.Start(t.Context(), "g1", func() error { created++; return fails })
+		return all.Start(t.Context(), fleet.Task{Guest: fleet.Guest{ID: "g1", Gen: 4}}, func() error { created++; return fails })
 	}
 	expect := func(what string, makes, wipes int, err, want error) {
 		t.Helper()
@@ -44,7 +44,7 @@ func TestStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("it runs", 2, 3, start(no), nil)
-	g.Record.Target, g.Record.Incoming = true, "m1"
+	g.Record.Target, g.Record.Incoming, g.Record.Gen = true, "m1", 4
 	if err := start(nil); err == nil || created != 2 || wiped != 3 {
 		t.Errorf("the target of a migration was started, or touched: %v", err)
 	}
@@ -91,7 +91,7 @@ func TestRestore(t *testing.T) {
 		}
 	}
 	g.Record.Record = Record{Complete: true, Target: true, Restored: true, Gen: 4}
-	if err := all.Start(t.Context(), "g1", func() error { created++; return nil }); err == nil || created != 2 {
+	if err := all.Start(t.Context(), fleet.Task{Guest: fleet.Guest{ID: "g1", Gen: 4}}, func() error { created++; return nil }); err == nil || created != 2 {
 		t.Errorf("start of what is restored: %v", err)
 	}
 }
@@ -164,5 +164,22 @@ func TestRemember(t *testing.T) {
 	g.Released = true
 	if err := g.Remember(func(r *own) { r.Gen = 9 }); !errors.Is(err, ErrClosed) {
 		t.Errorf("released: %v", err)
+	}
+}
+
+// What is here as the target of a migration of an older generation is in nobody's way: its job has begun again.
+func TestATargetOfAnOlderGenerationIsOvertaken(t *testing.T) {
+	for name, c := range map[string]struct {
+		r    Record
+		want bool
+	}{
+		"an older target":          {Record{Complete: true, Target: true, Incoming: "m1", Gen: 3}, true},
+		"a target":                 {Record{Complete: true, Target: true, Incoming: "m1", Gen: 4}, false},
+		"an older one runs":        {Record{Complete: true, Gen: 3}, false},
+		"an older one is restored": {Record{Complete: true, Target: true, Restored: true, Gen: 3}, false},
+	} {
+		if got := c.r.overtaken(4); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }

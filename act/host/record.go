@@ -57,6 +57,9 @@ type Record struct {
 // Shared returns the part of a record that all drivers have.
 func (r Record) Shared() Record { return r }
 
+// overtaken reports whether this is what a migration of an older generation was to fill.
+func (r Record) overtaken(gen uint64) bool { return r.Target && !r.Restored && r.Gen < gen }
+
 // startAgain answers Start of a guest that is here.
 func (r Record) startAgain() error {
 	switch {

@@ -33,7 +33,7 @@ const (
 func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
 	d.making.RLock()
 	defer d.making.RUnlock()
-	return d.guests.Start(ctx, t.Guest.ID, func() error {
+	return d.guests.Start(ctx, t, func() error {
 		g, err := d.create(ctx, t)
 		if err == nil {
 			err = g.Remember(func(r *record) { r.Complete = true })
