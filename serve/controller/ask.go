@@ -198,8 +198,9 @@ func (c *Controller) Explain(ctx context.Context, about wire.About) ([]string, e
 // ImageFile gives the path of a file of an image. One that a job needs and that this controller never had is fetched from another.
 func (c *Controller) ImageFile(d fleet.Digest, file string) (string, error) {
 	folder := c.Images.Folder(d)
-	if _, err := os.Stat(folder); err != nil && c.SeekImage != nil {
-		for _, j := range c.current.Load().Jobs {
+	s := c.current.Load()
+	if _, err := os.Stat(folder); err != nil && c.SeekImage != nil && s != nil {
+		for _, j := range s.Jobs {
 			if j.Digest == d && j.State != fleet.JobEnded {
 				c.seek(context.Background(), "", d)
 				break
