@@ -88,7 +88,9 @@ func Embed(ctx context.Context, c EmbedConfig) (*Store, error) {
 	if err := m.open(ctx); err != nil {
 		return nil, fmt.Errorf("starting the store in %s: %w", c.Dir, errors.Join(err, m.abandon()))
 	}
-	s := &Store{client: v3client.New(m.etcd.Server), member: m, candidate: Candidate{Name: c.Peer.Name, Serves: c.Peer.Serves}}
+	client := v3client.New(m.etcd.Server)
+	client.KV = stopping{client.KV, m.etcd.Server.StoppingNotify()}
+	s := &Store{client: client, member: m, candidate: Candidate{Name: c.Peer.Name, Serves: c.Peer.Serves}}
 	if err := s.takePart(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the store in %s: %w", c.Dir, err), s.Close())
 	}

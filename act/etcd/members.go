@@ -95,7 +95,7 @@ func (p Peer) configure(c *embed.Config) {
 
 // noticeStop makes the end of a member that was removed a fault.
 func (m *member) noticeStop() {
-	<-m.etcd.Server.StopNotify()
+	<-m.etcd.Server.StoppingNotify()
 	if !m.ending.Load() {
 		m.fault.noteFault(removed)
 	}
