@@ -81,7 +81,7 @@ func (s *Store) campaign(ctx context.Context, name, value string, seconds int) (
 		return nil, s.explained(ctx, "opening a session with etcd", err)
 	}
 	election := concurrency.NewElection(session, leaders+name)
-	waiting, stop := context.WithCancel(ctx)
+	waiting, stop := s.untilFault(ctx) // a member that was removed would wait for ever, too
 	defer stop()
 	go func() { // without its lease it would wait for ever
 		select {
