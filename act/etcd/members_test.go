@@ -250,14 +250,27 @@ func TestMemberRemoved(t *testing.T) {
 	if _, err := c.stores[0].Admit(ctx, "c2", freePort(t)); err == nil || !strings.Contains(err.Error(), "already") {
 		t.Fatalf("got %v", err)
 	}
+	if _, err := c.stores[0].Lead(ctx, "lead"); err != nil {
+		t.Fatal(err)
+	}
+	waits := make(chan error, 1)
+	go func() {
+		_, err := c.stores[2].Lead(ctx, "lead")
+		waits <- err
+	}()
 	if err := c.stores[0].Remove(ctx, c.stores[2].Self()); err != nil {
 		t.Fatal(err)
 	}
 	for ctx.Err() == nil {
+		_, _ = c.stores[2].Members(ctx) // as its controller does; its database may be closed by now
+		_, _ = c.stores[2].Candidates(ctx, "lead")
 		if _, err := c.stores[2].Load(ctx); errors.Is(err, ErrRemoved) {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
+	}
+	if err := <-waits; !errors.Is(err, ErrRemoved) {
+		t.Errorf("one that waits to lead: %v", err)
 	}
 	c.stop(2)
 	if s, err := Embed(ctx, c.configs[2]); !errors.Is(err, ErrRemoved) {

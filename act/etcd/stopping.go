@@ -2,10 +2,12 @@ package etcd
 
 import (
 	"context"
+	"errors"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/etcdserver/errors"
 )
+
+var errStops = errors.New("etcd stops")
 
 // stopping is the keys of the embedded etcd. When etcd has stopped by itself, as a member does that was removed, its database is
 // closed, and a read there would panic.
@@ -19,11 +21,11 @@ func (k stopping) Get(ctx context.Context, key string, opts ...clientv3.OpOption
 	defer func() {
 		if k.stops() {
 			_ = recover() // it read in the moment in which the database was closed
-			got, err = nil, errors.ErrStopped
+			got, err = nil, errStops
 		}
 	}()
 	if k.stops() {
-		return nil, errors.ErrStopped
+		return nil, errStops
 	}
 	return k.KV.Get(ctx, key, opts...)
 }
