@@ -60,8 +60,11 @@ race:
 # The contract and system rings share one machine, so packages run one by one but
 # for those that keep to namespaces and folders of their own.
 # A skipped test that this machine could have run is a failure.
-test: setup build check
+test: setup build check bin/versitygw
 	scripts/rings
+
+bin/versitygw:
+	scripts/s3server
 
 ## test-debian13: the same in the user land of Debian 13, on this machine's kernel
 # What came of it is kept in docs/figures/debian13.txt. Some packages only:

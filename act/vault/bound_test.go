@@ -3,6 +3,7 @@ package vault
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -116,7 +117,7 @@ func TestSharedChunksAreLookedAt(t *testing.T) {
 		for d = range s.kept[first].chunks {
 			break
 		}
-		if err := harm(s.chunkPath(d)); err != nil {
+		if err := harm(filepath.Join(dirOf(s), chunkName(d))); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Save(t.Context(), folder, next, s); err == nil || errors.Is(err, ErrDamaged) {

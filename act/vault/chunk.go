@@ -8,19 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
-	"pagurus/internal/fault"
 )
 
 // Sizes of chunks. Small ones are shared by more checkpoints, and cost more files: a quarter of a
@@ -198,13 +192,16 @@ func (s *Store) PutChunk(_ context.Context, p Part, d fleet.Digest, packed []byt
 		return err
 	}
 	s.writing += size
+	for s.doomed[d] { // it would be removed after this
+		s.undoomed.Wait()
+	}
 	s.mu.Unlock()
-	err := s.write(s.chunkPath(d), packed, "chunk", beginSync)
+	err := s.at.write(chunkName(d), packed, "chunk")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writing -= size
 	if err != nil {
-		return fmt.Errorf("put a chunk: %w", said(err, s.dir))
+		return fmt.Errorf("put a chunk: %w", s.at.said(err))
 	}
 	if _, here := s.sizes[d]; !here { // two may have written it
 		if err := s.whole(d, size); err != nil { // and one of them removed it
@@ -223,68 +220,23 @@ func (s *Store) PutChunk(_ context.Context, p Part, d fleet.Digest, packed []byt
 
 // whole reports an error if a chunk's file is not as it was put: somebody, or a broken disk, took or cut it.
 func (s *Store) whole(d fleet.Digest, size int64) error {
-	switch info, err := os.Lstat(s.chunkPath(d)); {
+	switch is, err := s.at.length(chunkName(d), size); {
 	case err != nil:
 		return fmt.Errorf("chunk %s is lost: %w", d, err)
-	case !info.Mode().IsRegular() || info.Size() != size:
-		return fmt.Errorf("chunk %s has %d bytes on disk, and had %d", d, info.Size(), size)
+	case is != size:
+		return fmt.Errorf("chunk %s has %d bytes on disk, and had %d", d, is, size)
 	}
 	return nil
 }
 
 func (s *Store) roomLocked(size int64) error {
 	if s.quota > 0 && s.used+s.writing+size > s.quota {
-		return fmt.Errorf("%w: %s may hold %d bytes and holds %d: remove checkpoints, or let it hold more", ErrNoRoom, s.dir, s.quota, s.used)
+		return fmt.Errorf("%w: %s may hold %d bytes and holds %d: remove checkpoints, or let it hold more", ErrNoRoom, s.at, s.quota, s.used)
 	}
-	var disk unix.Statfs_t
-	if err := unix.Statfs(s.dir, &disk); err == nil && spare(disk) < size { // an error follows from writing, too
-		return fmt.Errorf("%w: a tenth of the disk that holds %s stays free, and the rest is full: remove checkpoints, or make room there", ErrNoRoom, s.dir)
+	if spare, err := s.at.spare(); err == nil && spare < size { // an error follows from writing, too
+		return fmt.Errorf("%w: a tenth of the disk that holds %s stays free, and the rest is full: remove checkpoints, or make room there", ErrNoRoom, s.at)
 	}
 	return nil
-}
-
-// beginSync has the kernel begin to write a file to disk. It does not wait, and it is only a hint.
-func beginSync(f *os.File) error {
-	_ = unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
-	return nil
-}
-
-// write makes a file under its name, as a whole or not at all.
-func (s *Store) write(path string, text []byte, what string, sync func(*os.File) error) (err error) {
-	f, err := os.CreateTemp(filepath.Join(s.dir, puttingFolder), what+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			if gone := os.Remove(f.Name()); !errors.Is(gone, fs.ErrNotExist) { // it may have its name already
-				err = errors.Join(err, gone)
-			}
-		}
-	}()
-	_, err = f.Write(text[:len(text)/2])
-	if err == nil {
-		err = fault.Point("vault." + what + ".half")
-	}
-	if err == nil {
-		_, err = f.Write(text[len(text)/2:])
-	}
-	if err == nil {
-		err = sync(f) // a full disk may report it only here
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := fault.Point("vault." + what + ".written"); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return fault.Point("vault." + what + ".named")
 }
 
 // Chunk gives a compressed chunk that a finished part has. A damaged one is removed, so that the next
@@ -296,7 +248,7 @@ func (s *Store) Chunk(_ context.Context, p Part, d fleet.Digest) ([]byte, error)
 	if !has {
 		return nil, fmt.Errorf("%w: %s of %s has no chunk %q", ErrUnknown, p.Guest, p.Checkpoint, d)
 	}
-	packed, err := os.ReadFile(s.chunkPath(d))
+	packed, err := s.at.read(chunkName(d))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: chunk %s is missing", ErrDamaged, d)
 	}
@@ -309,7 +261,7 @@ func (s *Store) Chunk(_ context.Context, p Part, d fleet.Digest) ([]byte, error)
 		s.mu.Unlock()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read checkpoint %s: %w", p.Checkpoint, err)
+		return nil, fmt.Errorf("read checkpoint %s: %w", p.Checkpoint, s.at.said(err))
 	}
 	return packed, nil
 }
@@ -334,18 +286,15 @@ func (s *Store) putManifest(ctx context.Context, p Part, text []byte, by bounded
 	if done || err != nil {
 		return err
 	}
-	path := s.manifestPath(p)
+	name := manifestName(p)
 	if err = s.syncChunks(ctx, m); err == nil {
-		err = s.write(path, text, "manifest", (*os.File).Sync)
+		err = s.at.write(name, text, manifestKind)
 	}
 	if err == nil {
-		err = errors.Join(syncPath(filepath.Dir(path)), syncPath(filepath.Join(s.dir, manifestsFolder)))
+		err = s.at.syncFiles([]string{name})
 	}
 	if err != nil {
-		if gone := os.Remove(path); !errors.Is(gone, fs.ErrNotExist) {
-			err = errors.Join(err, gone)
-		}
-		return fmt.Errorf("put a manifest: %w", said(err, s.dir))
+		return fmt.Errorf("put a manifest: %w", errors.Join(s.at.said(err), s.at.remove(name)))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -379,33 +328,20 @@ func (s *Store) claim(p Part, text []byte, m Manifest) (done bool, err error) {
 	return false, s.roomLocked(int64(len(text)))
 }
 
-// syncWorkers sync chunks at once: a file system does many with one commit of its journal.
-const syncWorkers = 16
-
 // syncChunks makes a manifest's chunks survive a power loss, before the manifest does. It is done once for all:
 // for each chunk alone it takes a hundred times as long on a disk. Until then a chunk needs not survive, since
 // Open removes those without a manifest.
 func (s *Store) syncChunks(ctx context.Context, m Manifest) error {
 	s.mu.Lock()
-	var paths []string
-	folders := map[string]bool{}
+	var names []string
 	for d := range m.chunks() {
 		if s.unsynced[d] {
-			paths = append(paths, s.chunkPath(d))
-			folders[filepath.Dir(s.chunkPath(d))] = true
-			folders[filepath.Join(s.dir, chunksFolder)] = true
+			names = append(names, chunkName(d))
 		}
 	}
 	s.mu.Unlock()
-	for _, all := range [][]string{paths, slices.Collect(maps.Keys(folders))} {
-		pool, within := errgroup.WithContext(ctx)
-		pool.SetLimit(syncWorkers)
-		for _, path := range all {
-			pool.Go(func() error { return errors.Join(within.Err(), syncPath(path)) })
-		}
-		if err := pool.Wait(); err != nil {
-			return err
-		}
+	if err := errors.Join(ctx.Err(), s.at.syncFiles(names)); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -427,12 +363,12 @@ func (s *Store) Manifest(_ context.Context, p Part) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(s.manifestPath(p))
+	text, err := s.at.read(manifestName(p))
 	if err == nil && DigestOf(text) != k.digest {
-		err = fmt.Errorf("%w: the manifest %s has changed", ErrDamaged, s.manifestPath(p))
+		err = fmt.Errorf("%w: the manifest %s in %s has changed", ErrDamaged, manifestName(p), s.at)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read checkpoint %s: %w", p.Checkpoint, err)
+		return nil, fmt.Errorf("read checkpoint %s: %w", p.Checkpoint, s.at.said(err))
 	}
 	return text, nil
 }

@@ -100,7 +100,7 @@ func TestCopyComesBack(t *testing.T) {
 	if err := to.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again := opened(t, to.dir, 0)
+	again := opened(t, dirOf(to.Store), 0)
 	same(t, returned(t, again, dir), files)
 }
 

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -62,9 +63,8 @@ const (
 // first. Chunks without a manifest are removed when the store is opened. All methods may be called
 // at once.
 type Store struct {
-	dir   string
+	at    place
 	quota int64
-	lock  *os.File
 
 	finishing sync.Mutex // held while a part is finished or a checkpoint is removed
 
@@ -74,11 +74,16 @@ type Store struct {
 	uses     map[fleet.Digest]int   // manifests that have the chunk, each counted once, and unfinished parts
 	kept     map[Part]keptPart      // the manifests
 	pinned   map[Part]map[fleet.Digest]bool
-	taken    map[Part]int64       // bytes on disk of the pinned chunks
-	removed  []fleet.CheckpointID // the last ones: what is still on its way to them is refused
-	used     int64                // bytes of all files
-	writing  int64                // bytes of those that are being written
-	broken   map[Part]error       // manifests that cannot be read
+	taken    map[Part]int64        // bytes on disk of the pinned chunks
+	removed  []fleet.CheckpointID  // the last ones: what is still on its way to them is refused
+	used     int64                 // bytes of all files
+	writing  int64                 // bytes of those that are being written
+	broken   map[Part]error        // manifests that cannot be read
+	doomed   map[fleet.Digest]bool // chunks that are being removed from a slow place
+	undoomed *sync.Cond            // of mu: one was
+
+	removing sync.WaitGroup // of doomed
+	few      chan struct{}  // that are removed at once
 }
 
 // mostRemoved are remembered: many more than end while a chunk is on its way.
@@ -94,10 +99,11 @@ type keptPart struct {
 // Config says where a store is and how large it may become.
 type Config struct {
 	Folder string
-	Quota  int64 // bytes on disk; 0 is no limit
+	Bucket *Bucket // in the place of Folder
+	Quota  int64   // bytes; 0 is no limit
 }
 
-// Open makes a store of a folder, which only root may read, and removes what an unfinished Save
+// Open makes a store of a folder, which only root may read, or of a bucket, and removes what an unfinished Save
 // left. After an error nothing is open.
 func Open(c Config) (_ *Store, err error) {
 	dir, err := filepath.Abs(c.Folder)
@@ -105,31 +111,27 @@ func Open(c Config) (_ *Store, err error) {
 		return nil, fmt.Errorf("find the vault: %w", err)
 	}
 	s := &Store{
-		dir: dir, quota: c.Quota, sizes: map[fleet.Digest]int64{}, unsynced: map[fleet.Digest]bool{}, uses: map[fleet.Digest]int{},
+		at: &disk{dir: dir}, quota: c.Quota, sizes: map[fleet.Digest]int64{}, unsynced: map[fleet.Digest]bool{}, uses: map[fleet.Digest]int{},
 		kept: map[Part]keptPart{}, pinned: map[Part]map[fleet.Digest]bool{}, taken: map[Part]int64{}, broken: map[Part]error{},
+		doomed: map[fleet.Digest]bool{}, few: make(chan struct{}, syncWorkers),
 	}
-	if err := fit(dir); err != nil {
-		return nil, err
-	}
-	for _, d := range []string{"", chunksFolder, manifestsFolder, puttingFolder} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
-			return nil, fmt.Errorf("make the vault: %w", said(err, dir))
+	s.undoomed = sync.NewCond(&s.mu)
+	if c.Bucket != nil {
+		if s.at, err = c.Bucket.place(); err != nil {
+			return nil, err
 		}
 	}
-	if err := os.Chmod(dir, 0o700); err != nil { // it may have been there, empty
-		return nil, fmt.Errorf("make the vault: %w", err)
-	}
-	if err := s.lockFolder(); err != nil {
+	if err := s.at.open(); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			_ = s.lock.Close() // the error says more
+			_ = s.at.close() // the error says more
 		}
 	}()
-	for _, step := range []func() error{s.clearPutting, s.readChunks, s.readManifests, s.sweep} {
+	for _, step := range []func() error{s.readChunks, s.readManifests, s.sweep} {
 		if err := step(); err != nil {
-			return nil, fmt.Errorf("open the vault %s: %w", dir, said(err, dir))
+			return nil, fmt.Errorf("open the vault %s: %w", s.at, s.at.said(err))
 		}
 	}
 	return s, nil
@@ -160,82 +162,50 @@ func fit(dir string) error {
 	return nil
 }
 
-// lockFolder takes the lock, so that no other process removes what this one is about to use.
-func (s *Store) lockFolder() error {
-	f, err := os.OpenFile(filepath.Join(s.dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return fmt.Errorf("open the vault: %w", said(err, s.dir))
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		return fmt.Errorf("another process uses the vault %s: stop it, or choose another folder", s.dir)
-	}
-	s.lock = f
-	return nil
-}
-
-// Close lets another process have the folder. What is in it stays.
-func (s *Store) Close() error { return s.lock.Close() }
-
-func (s *Store) clearPutting() error {
-	entries, err := os.ReadDir(filepath.Join(s.dir, puttingFolder))
-	for _, e := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(s.dir, puttingFolder, e.Name())))
-	}
-	return err
+// Close lets another process have the store. What is in it stays.
+func (s *Store) Close() error {
+	s.removing.Wait()
+	return s.at.close()
 }
 
 // readChunks finds out which chunks are here. Their content is tested when it is read.
 func (s *Store) readChunks() error {
-	return filepath.WalkDir(filepath.Join(s.dir, chunksFolder), func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
+	all, err := s.at.list(chunksFolder)
+	for name, size := range all {
+		d := fleet.Digest(digestPrefix + path.Base(name))
+		if !validDigest(d) || chunkName(d) != name {
+			continue // it is not ours
 		}
-		d := fleet.Digest(digestPrefix + e.Name())
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		if !validDigest(d) || !info.Mode().IsRegular() || s.chunkPath(d) != path {
-			return nil // it is not ours
-		}
-		s.sizes[d] = info.Size()
-		s.used += info.Size()
-		return nil
-	})
+		s.sizes[d] = size
+		s.used += size
+	}
+	return err
 }
 
 func (s *Store) readManifests() error {
-	root := filepath.Join(s.dir, manifestsFolder)
-	checkpoints, err := os.ReadDir(root)
+	all, err := s.at.list(manifestsFolder)
 	if err != nil {
 		return err
 	}
-	for _, c := range checkpoints {
-		guests, err := os.ReadDir(filepath.Join(root, c.Name()))
+	for name := range all {
+		guest, is := strings.CutSuffix(path.Base(name), manifestSuffix)
+		p := Part{Checkpoint: fleet.CheckpointID(path.Base(path.Dir(name))), Guest: fleet.GuestID(guest)}
+		if !is || checkPart(p) != nil || manifestName(p) != name {
+			continue // it is not ours
+		}
+		text, err := s.at.read(name)
 		if err != nil {
 			return err
 		}
-		for _, g := range guests {
-			guest, is := strings.CutSuffix(g.Name(), manifestSuffix)
-			p := Part{Checkpoint: fleet.CheckpointID(c.Name()), Guest: fleet.GuestID(guest)}
-			if !is || checkPart(p) != nil {
-				continue // it is not ours
-			}
-			text, err := os.ReadFile(s.manifestPath(p))
-			if err != nil {
-				return err
-			}
-			m, err := ParseManifest(text)
-			if err == nil {
-				err = m.copyOf(p)
-			}
-			if err != nil {
-				s.broken[p] = fmt.Errorf("%w: the manifest %s: %w; remove the checkpoint", ErrDamaged, s.manifestPath(p), err)
-				continue
-			}
-			s.noteLocked(p, text, m)
+		m, err := ParseManifest(text)
+		if err == nil {
+			err = m.copyOf(p)
 		}
+		if err != nil {
+			s.broken[p] = fmt.Errorf("%w: the manifest %s in %s: %w; remove the checkpoint", ErrDamaged, name, s.at, err)
+			continue
+		}
+		s.noteLocked(p, text, m)
 	}
 	return nil
 }
@@ -283,11 +253,10 @@ func (s *Store) Usage() Usage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := Usage{Bytes: s.used, Quota: s.quota, Parts: len(s.kept), Chunks: len(s.sizes)}
-	var disk unix.Statfs_t
-	if err := unix.Statfs(s.dir, &disk); err != nil {
-		u.Trouble = fmt.Sprintf("the vault %s: %v", s.dir, err)
+	if spare, err := s.at.spare(); err != nil {
+		u.Trouble = fmt.Sprintf("the vault %s: %v", s.at, err)
 	} else {
-		u.Free = max(0, spare(disk))
+		u.Free = max(0, spare)
 	}
 	if s.quota > 0 {
 		u.Free = max(0, min(u.Free, s.quota-s.used-s.writing))
@@ -296,11 +265,6 @@ func (s *Store) Usage() Usage {
 		u.Trouble = err.Error()
 	}
 	return u
-}
-
-// spare is what a vault may take of a disk: not its last tenth, which belongs to what the machine is for.
-func spare(disk unix.Statfs_t) int64 {
-	return (int64(disk.Bavail) - int64(disk.Blocks/10)) * disk.Bsize
 }
 
 // List says which parts are here, each with the digest of its manifest.
@@ -336,14 +300,8 @@ func (s *Store) Remove(checkpoint fleet.CheckpointID) error {
 	}
 	s.finishing.Lock()
 	defer s.finishing.Unlock()
-	folder := filepath.Join(s.dir, manifestsFolder, string(checkpoint))
-	if _, err := os.Lstat(folder); err == nil {
-		if err = os.RemoveAll(folder); err == nil {
-			err = syncPath(filepath.Dir(folder)) // chunks go after the manifest, also if power is lost
-		}
-		if err != nil {
-			return fmt.Errorf("remove checkpoint %s: %w", checkpoint, err)
-		}
+	if err := s.at.remove(path.Join(manifestsFolder, string(checkpoint))); err != nil { // before the chunks
+		return fmt.Errorf("remove checkpoint %s: %w", checkpoint, s.at.said(err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -398,24 +356,49 @@ func (s *Store) releaseLocked(chunks map[fleet.Digest]bool) error {
 }
 
 func (s *Store) dropChunkLocked(d fleet.Digest) error {
-	if err := os.Remove(s.chunkPath(d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	size := s.sizes[d]
+	if s.at.slow() {
+		s.doom(d)
+	} else if err := s.at.remove(chunkName(d)); err != nil {
 		return fmt.Errorf("remove a chunk: %w", err)
 	}
-	s.used -= s.sizes[d]
+	s.used -= size
 	delete(s.sizes, d)
 	delete(s.unsynced, d)
 	return nil
 }
 
-func (s *Store) chunkPath(d fleet.Digest) string {
-	hex := strings.TrimPrefix(string(d), digestPrefix)
-	return filepath.Join(s.dir, chunksFolder, hex[:2], hex)
+// doom removes a chunk while others go on; who puts it again waits. One that stays counts for nothing, and the next Open
+// removes it. The caller holds the lock.
+func (s *Store) doom(d fleet.Digest) {
+	if s.doomed[d] {
+		return
+	}
+	s.doomed[d] = true
+	s.removing.Go(func() {
+		s.few <- struct{}{}
+		defer func() { <-s.few }()
+		_ = s.at.remove(chunkName(d))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.doomed, d)
+		s.undoomed.Broadcast()
+	})
 }
 
-const manifestSuffix = ".json"
+// chunkName is the file of a chunk.
+func chunkName(d fleet.Digest) string {
+	hex := strings.TrimPrefix(string(d), digestPrefix)
+	return path.Join(chunksFolder, hex[:2], hex)
+}
 
-func (s *Store) manifestPath(p Part) string {
-	return filepath.Join(s.dir, manifestsFolder, string(p.Checkpoint), string(p.Guest)+manifestSuffix)
+const (
+	manifestSuffix = ".json"
+	manifestKind   = "manifest"
+)
+
+func manifestName(p Part) string {
+	return path.Join(manifestsFolder, string(p.Checkpoint), string(p.Guest)+manifestSuffix)
 }
 
 // said turns a full disk into one sentence.

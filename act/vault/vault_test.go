@@ -84,6 +84,9 @@ func same(t *testing.T, got, want map[string]string) {
 	}
 }
 
+// dirOf is the folder of a store.
+func dirOf(s *Store) string { return s.at.String() }
+
 func opened(t *testing.T, dir string, quota int64) *Store {
 	t.Helper()
 	s, err := Open(Config{Folder: dir, Quota: quota})
@@ -116,7 +119,7 @@ func loads(t *testing.T, s Chunks, p Part, d fleet.Digest, folder string) {
 // onDisk is how many chunks and other files a store has.
 func onDisk(t *testing.T, s *Store) (chunks, others int) {
 	t.Helper()
-	for path := range content(t, s.dir) {
+	for path := range content(t, dirOf(s)) {
 		switch {
 		case strings.HasSuffix(path, "/") || path == lockFile:
 		case strings.HasPrefix(path, chunksFolder):
@@ -155,7 +158,7 @@ func TestASavedPartIsLoaded(t *testing.T) {
 	}
 	before := s.Usage()
 	s.Close()
-	s = opened(t, s.dir, 0)
+	s = opened(t, dirOf(s), 0)
 	if after := s.Usage(); after.Bytes != before.Bytes || after.Chunks != before.Chunks || after.Parts != 1 {
 		t.Errorf("usage %+v after opening, %+v before", after, before)
 	}
@@ -339,9 +342,9 @@ func TestDamageIsFound(t *testing.T) {
 			p := Part{Checkpoint: "j1c1", Guest: "j1g0"}
 			put := saved(t, s, folder, p)
 			victim := ""
-			for path := range content(t, s.dir) {
-				if info, err := os.Stat(filepath.Join(s.dir, path)); strings.HasPrefix(path, chunksFolder) && err == nil && info.Size() > minChunk && !info.IsDir() {
-					victim = filepath.Join(s.dir, path)
+			for path := range content(t, dirOf(s)) {
+				if info, err := os.Stat(filepath.Join(dirOf(s), path)); strings.HasPrefix(path, chunksFolder) && err == nil && info.Size() > minChunk && !info.IsDir() {
+					victim = filepath.Join(dirOf(s), path)
 				}
 			}
 			b, err := os.ReadFile(victim)
@@ -393,11 +396,11 @@ func TestAnUnreadableManifestKeepsChunks(t *testing.T) {
 	saved(t, s, folder, p)
 	put := saved(t, s, folder, other)
 	chunks, _ := onDisk(t, s)
-	if err := os.WriteFile(s.manifestPath(p), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dirOf(s), manifestName(p)), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
-	s = opened(t, s.dir, 0)
+	s = opened(t, dirOf(s), 0)
 	if u := s.Usage(); !strings.Contains(u.Trouble, "j1c1") {
 		t.Errorf("usage %+v", u)
 	}
@@ -412,18 +415,18 @@ func TestAnUnreadableManifestKeepsChunks(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	if now, _ := onDisk(t, opened(t, s.dir, 0)); now != 0 {
+	if now, _ := onDisk(t, opened(t, dirOf(s), 0)); now != 0 {
 		t.Errorf("%d chunks are left", now)
 	}
 }
 
 func TestOneProcessAtATime(t *testing.T) {
 	s := opened(t, t.TempDir(), 0)
-	if _, err := Open(Config{Folder: s.dir}); err == nil || !strings.Contains(err.Error(), "another process uses the vault") {
+	if _, err := Open(Config{Folder: dirOf(s)}); err == nil || !strings.Contains(err.Error(), "another process uses the vault") {
 		t.Errorf("error %v", err)
 	}
 	s.Close()
-	opened(t, s.dir, 0)
+	opened(t, dirOf(s), 0)
 }
 
 func TestBadNamesAreRefused(t *testing.T) {

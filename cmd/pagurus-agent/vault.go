@@ -41,7 +41,7 @@ func openVaults(f roles.Agent, log *slog.Logger) *vaults {
 		return v
 	}
 	var err error
-	if v.store, err = vault.Open(vault.Config{Folder: cmp.Or(f.VaultDir, filepath.Join(f.StateDir, vaultFolder)), Quota: f.VaultQuota}); err != nil {
+	if v.store, err = vault.Open(vault.Config{Folder: cmp.Or(f.VaultDir, filepath.Join(f.StateDir, vaultFolder)), Bucket: f.Bucket(f.Name), Quota: f.VaultQuota}); err != nil {
 		v.store, v.trouble = nil, fmt.Sprintf("no checkpoints here: %v", err)
 		log.Warn("no checkpoints here", "cause", err)
 		return v

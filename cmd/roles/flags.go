@@ -18,6 +18,7 @@ import (
 	"pagurus/act/cgroup"
 	"pagurus/act/host"
 	"pagurus/act/owner"
+	"pagurus/act/vault"
 	"pagurus/fleet"
 	"pagurus/show/cli"
 )
@@ -76,6 +77,8 @@ type Agent struct {
 	VaultDir   string // folder of checkpoints; empty: in StateDir
 	VaultQuota int64  // bytes that it may have on disk; 0: no limit
 	VaultPort  uint16 // where other hosts reach it; 0: any
+
+	VaultBucket vault.Bucket // where VaultDir is an S3 URL; its Host is set by who opens it
 
 	Health      fleet.HealthPolicy
 	HealthCheck string        // a program that says whether the host is well
@@ -206,17 +209,36 @@ const (
 	vaultOff       = "off"
 	vaultQuotaFlag = "vault-quota"
 	vaultPortFlag  = "vault-port"
+
+	vaultEndpointFlag  = "vault-endpoint"
+	vaultRegionFlag    = "vault-region"
+	vaultKeysFlag      = "vault-keys"
+	vaultAuthorityFlag = "vault-authority"
 )
 
 // NoVault reports whether this host's owner wants no checkpoints on it.
 func (f Agent) NoVault() bool { return f.VaultDir == vaultOff }
 
+// Bucket is where this host's checkpoints are kept, in the name of a host; nil: not in a bucket.
+func (f Agent) Bucket(host string) *vault.Bucket {
+	if !strings.HasPrefix(f.VaultDir, vault.Scheme) {
+		return nil
+	}
+	b := f.VaultBucket
+	b.URL, b.Host = f.VaultDir, host
+	return &b
+}
+
 // addVault defines the flags about the checkpoints that this host keeps.
 func (f *Agent) addVault(flags *pflag.FlagSet) {
-	flags.StringVar(&f.VaultDir, vaultFlag, "", "folder of the checkpoints that this host keeps, or off: it keeps none (default: vault in --state)")
+	flags.StringVar(&f.VaultDir, vaultFlag, "", "folder of the checkpoints that this host keeps, or s3://BUCKET/PREFIX, or off: it keeps none (default: vault in --state)")
 	cli.Size(flags, &f.VaultQuota, vaultQuotaFlag, "keep checkpoints of at most this size, like 200G (default: all but a tenth of the disk)")
 	flags.Uint16Var(&f.VaultPort, vaultPortFlag, 0, "TCP port at which other hosts reach this host's checkpoints (default: any free one)")
-	cli.MayBeEmpty(flags, vaultFlag)
+	flags.StringVar(&f.VaultBucket.Endpoint, vaultEndpointFlag, "", "where the S3 server of --"+vaultFlag+" is, like https://s3.example.org:9000 (default: Amazon's)")
+	flags.StringVar(&f.VaultBucket.Region, vaultRegionFlag, "", "region of the bucket (default: the server is asked)")
+	flags.StringVar(&f.VaultBucket.Credentials, vaultKeysFlag, "", "file with the keys of the bucket, as ~/.aws/credentials is, of mode 0600")
+	flags.StringVar(&f.VaultBucket.Authority, vaultAuthorityFlag, "", "file with the certificate (PEM) that signed the S3 server's (default: those that this machine trusts)")
+	cli.MayBeEmpty(flags, vaultFlag, vaultEndpointFlag, vaultRegionFlag, vaultKeysFlag, vaultAuthorityFlag)
 }
 
 const (
@@ -307,6 +329,11 @@ func (f *Agent) Finish() error {
 	}
 	if f.InternetBandwidth <= 0 {
 		return errors.New("--" + fleet.InternetBandwidthFlag + " must be more than 0: without --" + fleet.InternetFlag + " nothing is led")
+	}
+	if b := f.Bucket(""); b != nil {
+		if reason := b.Refused(); reason != "" {
+			return errors.New("--" + vaultFlag + ", --" + vaultEndpointFlag + ", --" + vaultKeysFlag + ": " + reason)
+		}
 	}
 	if f.Snapshots < 0 {
 		return errors.New("--" + snapshotsFlag + " must not be negative")
