@@ -271,6 +271,7 @@ output goes on where the checkpoint was made.`,
 		},
 	}
 	cmd.Flags().StringVar(&from, fromFlag, "", "checkpoint to begin at, or directory with a copy of one (default: the newest that is kept)")
+	Judge(cmd.Flags(), fromFlag, refusedFrom)
 	cmd.Flags().BoolVar(&r.Beginning, "from-beginning", false, "begin at the beginning of the program")
 	cmd.MarkFlagsMutuallyExclusive(fromFlag, "from-beginning")
 	_ = cmd.RegisterFlagCompletionFunc(fromFlag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {

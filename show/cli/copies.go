@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -61,7 +62,22 @@ func gone(e *wire.Error) bool {
 
 // isFolder reports whether what --from names is a folder, and not a checkpoint.
 func isFolder(from string) bool {
-	return from != "" && fleet.CheckpointID(from).Check() != nil
+	if from == "" || fleet.CheckpointID(from).Check() == nil {
+		return false
+	}
+	about, err := os.Stat(from)
+	return strings.ContainsRune(from, '/') || err == nil && about.IsDir()
+}
+
+// refusedFrom says what is wrong with what --from names.
+func refusedFrom(from string) error {
+	if isFolder(from) {
+		return nil
+	}
+	if err := fleet.CheckpointID(from).Check(); err != nil {
+		return fmt.Errorf("%w, nor a directory that is here", err)
+	}
+	return nil
 }
 
 func (a *app) copies() (Copies, error) {
