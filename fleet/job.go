@@ -132,6 +132,7 @@ type Job struct {
 	Ending    *Ending   `json:"ending,omitempty"`    // the program was told to end, and has a grace period
 	LostWith  HostID    `json:"lost_with,omitempty"` // the host that was gone with a guest of it, which is why it failed
 	Alone     bool      `json:"alone,omitempty"`     // its guests and moves are forgotten; what is kept is its end and its output
+	Exited    time.Time `json:"exited,omitzero"`     // when its program failed, while it is waited for whether a guest was lost first
 	Requeue   bool      `json:"requeue,omitempty"`   // it is stopping, and waits in the queue afterwards to begin again
 	Traffic   []Traffic `json:"traffic,omitempty"`   // between its guests, most first, as last measured; empty: unknown
 
@@ -149,6 +150,11 @@ type Job struct {
 	FromBeginning  bool           `json:"from_beginning,omitempty"`    // likewise
 	Unrestorable   []CheckpointID `json:"unrestorable,omitempty"`      // no guest could be made of a part of these
 	Suspending     bool           `json:"suspending,omitempty"`        // it is stopping, and is suspended afterwards
+}
+
+// Computes reports whether its program runs and is to go on.
+func (j Job) Computes() bool {
+	return j.State == JobRunning && j.Ending == nil && j.Exited.IsZero()
 }
 
 // Number is the number in a job's ID; 0: it has none.

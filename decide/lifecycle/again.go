@@ -108,7 +108,7 @@ func Restart(j fleet.Job, from fleet.CheckpointID, beginning bool, at time.Time)
 // SuspendJob ends a running job's guests, once a checkpoint for that is kept; it goes on from there when it is resumed. The
 // second result is false if it does not run any more.
 func SuspendJob(j fleet.Job, c fleet.CheckpointID, at time.Time) (fleet.Job, bool) {
-	if j.State != fleet.JobRunning || j.Ending != nil {
+	if !j.Computes() {
 		return j, false
 	}
 	j = stopping(j, fleet.JobCancelled, "it was to be suspended", at)

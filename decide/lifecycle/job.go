@@ -32,6 +32,8 @@ var jobRules = [][3]string{
 	{"starting", "every guest runs", "running"},
 	{"starting", "a guest has ended or is lost", "stopping (failed)"},
 	{"running", "a guest has ended or is lost", "stopping (failed)"},
+	{"running, may begin again", "the program fails", fmt.Sprintf("running; waits for %s for a guest that has ended or is lost", lossNotice)},
+	{"running, its program has failed", "no guest has ended or is lost in that time", "stopping (finished)"},
 	{"starting", "cancel", "stopping (cancelled)"},
 	{"running", "cancel without a grace", "stopping (cancelled)"},
 	{"running", "cancel with a grace", "running; waits for end in the place of run"},
@@ -72,6 +74,10 @@ func Job(j fleet.Job, guest0 fleet.Guest, m fleet.Migration, r fleet.Report) (fl
 		if exit == nil {
 			exit = &fleet.Exit{} // done without an exit code means success
 		}
+		if *exit != (fleet.Exit{}) && restart(j).Requeue {
+			j.Exit, j.Exited, j.Attempt = exit, r.At, 0
+			return j, true, nil
+		}
 		j = stopping(j, fleet.JobFinished, "", r.At)
 		j.Exit = exit
 		return j, true, nil
@@ -87,7 +93,7 @@ func Job(j fleet.Job, guest0 fleet.Guest, m fleet.Migration, r fleet.Report) (fl
 // program, m that guest's migration, if any.
 func JobOrder(j fleet.Job, guest0 fleet.Guest, m fleet.Migration) (fleet.Order, bool) {
 	verb := verbOf(jobStages, j.State)
-	if verb == "" || guest0.ID == "" || guest0.State.Ended() || guest0.State == fleet.GuestSought || !Settled(m) {
+	if verb == "" || !j.Exited.IsZero() || guest0.ID == "" || guest0.State.Ended() || guest0.State == fleet.GuestSought || !Settled(m) {
 		return fleet.Order{}, false
 	}
 	if j.Ending != nil {
@@ -181,6 +187,9 @@ func live(j fleet.Job, guests []fleet.Guest, at time.Time) fleet.Job {
 				return stopping(j, fleet.JobCancelled, j.Ending.Cause, at)
 			}
 		}
+		if g.State.Ended() {
+			j.Exit = nil // the program failed for that
+		}
 		switch g.State {
 		case fleet.GuestEnded:
 			return bereft(stopping(j, fleet.JobFailed, fmt.Sprintf("guest %s ended: %s", g.ID, g.Cause), at), j, guests)
@@ -212,7 +221,7 @@ func Cancel(j fleet.Job, at time.Time, grace time.Duration, cause string) (fleet
 	case j.State != fleet.JobStarting && j.State != fleet.JobRunning:
 		return j, false
 	}
-	if j.State == fleet.JobStarting || grace <= 0 {
+	if j.State == fleet.JobStarting || grace <= 0 || !j.Exited.IsZero() {
 		return stopping(j, fleet.JobCancelled, cause, at), true
 	}
 	end := fleet.Ending{At: at, Grace: grace, Cause: cause}
@@ -231,9 +240,16 @@ func Cancel(j fleet.Job, at time.Time, grace time.Duration, cause string) (fleet
 	return j, true
 }
 
-// Overrun stops a job whose program did not end in time. Its host may be disconnected, or
-// a switch may hang.
+// lossNotice is for how long a job that may begin again waits, after its program has failed, to hear of a guest that was lost
+// before: a guest that dies alone resets its connections, and mpirun may notice that, and end, before the host has said so.
+const lossNotice = 5 * time.Second
+
+// Overrun stops a job whose program did not end in time, since its host may be disconnected, or a switch may hang; and one whose
+// program has failed by its own fault.
 func Overrun(j fleet.Job, at time.Time) (fleet.Job, bool) {
+	if j.State == fleet.JobRunning && !j.Exited.IsZero() && at.Sub(j.Exited) >= lossNotice {
+		return stopping(j, fleet.JobFinished, "", at), true
+	}
 	if j.State != fleet.JobRunning || j.Ending == nil || at.Sub(j.Ending.At) < j.Ending.Patience() {
 		return j, false
 	}
@@ -241,7 +257,7 @@ func Overrun(j fleet.Job, at time.Time) (fleet.Job, bool) {
 }
 
 func stopping(j fleet.Job, result fleet.JobResult, cause string, at time.Time) fleet.Job {
-	j.State, j.Since, j.Attempt = fleet.JobStopping, at, 0
+	j.State, j.Since, j.Attempt, j.Exited = fleet.JobStopping, at, 0, time.Time{}
 	j.Result, j.Cause = result, cause
 	return j
 }

@@ -231,6 +231,52 @@ func TestJob(t *testing.T) {
 	}
 }
 
+// A program that fails may have noticed first that a guest was lost. A job that may begin again waits for that, and no other does.
+func TestProgramFailsBeforeALossIsKnown(t *testing.T) {
+	j := fleet.Job{ID: "j1", State: fleet.JobRunning, Spec: fleet.JobSpec{Guests: 2, Restarts: 1}}
+	gs := []fleet.Guest{
+		{ID: "j1g0", Job: "j1", Home: "host1", State: fleet.GuestRunning, Gen: 1},
+		{ID: "j1g1", Job: "j1", Home: "host2", State: fleet.GuestRunning, Gen: 1},
+	}
+	order, _ := JobOrder(j, gs[0], fleet.Migration{})
+	exits := func(j fleet.Job, code int) fleet.Job {
+		j, changed, err := Job(j, gs[0], fleet.Migration{}, fleet.Report{At: t0, Order: order, Outcome: fleet.Done, Exit: &fleet.Exit{Code: code}})
+		if !changed || err != nil {
+			t.Fatal(changed, err)
+		}
+		return j
+	}
+	failed := exits(j, 255)
+	if _, waits := JobOrder(failed, gs[0], fleet.Migration{}); waits || failed.State != fleet.JobRunning || failed.Computes() {
+		t.Fatalf("%+v", failed)
+	}
+	if again, changed, _ := Job(failed, gs[0], fleet.Migration{}, fleet.Report{At: t0, Order: order, Outcome: fleet.Done}); changed {
+		t.Errorf("said again, it became %+v", again)
+	}
+	if _, over := Overrun(failed, t0.Add(lossNotice-1)); over {
+		t.Error("it did not wait")
+	}
+	own, over := Overrun(failed, t0.Add(lossNotice))
+	if !over || own.State != fleet.JobStopping || own.Result != fleet.JobFinished || own.Exit.Code != 255 || own.Requeue || !own.Exited.IsZero() {
+		t.Errorf("by its own fault: %+v", own)
+	}
+	gs[1].State, gs[1].HostFault, gs[1].Cause = fleet.GuestEnded, true, "killed"
+	lost, _, _ := SettleJob(failed, gs, t0.Add(time.Second))
+	if lost.State != fleet.JobStopping || !lost.Requeue || lost.Restarted != 1 {
+		t.Errorf("lost: %+v", lost)
+	}
+	if cancelled, ok := Cancel(failed, t0, time.Hour, "asked for"); !ok || cancelled.State != fleet.JobStopping || cancelled.Result != fleet.JobCancelled {
+		t.Errorf("cancelled: %+v", cancelled)
+	}
+	if ended := exits(j, 0); ended.State != fleet.JobStopping {
+		t.Errorf("without a fault: %+v", ended)
+	}
+	j.Restarted = 1
+	if ended := exits(j, 255); ended.State != fleet.JobStopping {
+		t.Errorf("it may not begin again: %+v", ended)
+	}
+}
+
 func TestPauseAfterAbortedMovesGrows(t *testing.T) {
 	for aborts, want := range map[int]time.Duration{1: 30 * time.Second, 2: time.Minute, 4: 4 * time.Minute, 7: longestPause, 1000: longestPause} {
 		if got := pauseAfter(aborts); got != want {

@@ -47,7 +47,7 @@ func (d *draft) makeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 		}
 	}
 	switch {
-	case j.State != fleet.JobRunning || j.Ending != nil:
+	case !j.Computes():
 		return refuse(r, "job %s is %s, and only a running program has a state to keep", j.ID, stateWord(j))
 	case pinned >= mostPinned && r.Verb == fleet.MakeCheckpoint:
 		return refuse(r, "%d checkpoints of %s that were asked for are kept; `pagurus checkpoint rm` removes one", pinned, j.ID)
@@ -77,7 +77,7 @@ func (d *draft) makeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 }
 
 func stateWord(j fleet.Job) string {
-	if j.Ending != nil && j.State == fleet.JobRunning {
+	if j.State == fleet.JobRunning && !j.Computes() {
 		return "ending"
 	}
 	return string(j.State)
@@ -257,7 +257,7 @@ func (d *draft) startCopies(members []fleet.Migration) ([]fleet.Migration, bool)
 func (d *draft) checkpoints() {
 	for _, id := range d.l.Planned(d.at) {
 		j := d.Jobs.At(id)
-		if j.State != fleet.JobRunning || j.Ending != nil || j.Spec.Checkpoint == nil {
+		if !j.Computes() || j.Spec.Checkpoint == nil {
 			continue
 		}
 		if slices.ContainsFunc(d.checkpointsOf(id), beingMade) {
@@ -280,7 +280,7 @@ func (d *draft) attendCheckpoint(id fleet.CheckpointID) {
 		return
 	}
 	j, known := d.Jobs.Find(c.Job)
-	alive := known && j.Born == c.Born && j.State == fleet.JobRunning && j.Ending == nil && j.Incarnation == c.Incarnation
+	alive := known && j.Born == c.Born && j.Computes() && j.Incarnation == c.Incarnation
 	changed := false
 	switch guests := d.guestsOf(j); {
 	case c.Phase.Traits().Forward && !alive:

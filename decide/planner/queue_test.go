@@ -192,6 +192,34 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
+// A program that fails because a guest died, and is heard first, begins again; one that fails by itself has finished, after a while.
+func TestProgramIsHeardBeforeTheLoss(t *testing.T) {
+	for _, loses := range []bool{true, false} {
+		w := newWorld(t, "host1", "host2")
+		r := submission(2)
+		r.Spec.Restarts = 1
+		id := w.must(r).Job
+		w.answerAll()
+		w.exited[id] = true
+		w.answerAll()
+		w.state(map[fleet.JobID]fleet.JobState{id: fleet.JobRunning})
+		w.exited[id] = false
+		if loses {
+			w.die("j1g1")
+		}
+		for range 10 {
+			w.answerAll()
+			w.tick(time.Second)
+		}
+		switch j := w.s.Jobs[id]; {
+		case loses && (j.State != fleet.JobRunning || j.Incarnation != 1 || j.Exit != nil || !j.Computes()):
+			t.Errorf("after a loss: %+v", j)
+		case !loses && (j.State != fleet.JobEnded || j.Result != fleet.JobFinished || j.Exit == nil || j.Exit.Code != 7 || j.Incarnation != 0):
+			t.Errorf("by itself: %+v", j)
+		}
+	}
+}
+
 // A host that still has a guest of an earlier incarnation gets none of the same name.
 func TestOldGuestIsDestroyedFirst(t *testing.T) {
 	w := newWorld(t, "host1")

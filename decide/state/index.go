@@ -394,14 +394,14 @@ func (l *Index) job(j fleet.Job, by int) {
 		l.queue.add(j.Submitted, j.ID.Number(), by)
 		add(l.queued, j.Spec.UID, by)
 	}
-	if j.State == fleet.JobRunning && j.Spec.Time > 0 && j.Ending == nil {
+	if j.Computes() && j.Spec.Time > 0 {
 		l.limited.add(j.Started.Add(j.Spec.Time), j.ID, by)
 	}
 	if j.State == fleet.JobRunning && !j.NextCheckpoint.IsZero() {
 		l.planned.add(j.NextCheckpoint, j.ID, by)
 	}
 	set(l.outward, j.ID, by > 0 && j.Spec.Outward() && j.State != fleet.JobPending && j.State != fleet.JobSuspended && j.State != fleet.JobEnded)
-	set(l.refused, j.ID, by > 0 && j.State == fleet.JobRunning && (j.Attempt > 0 || j.Ending != nil))
+	set(l.refused, j.ID, by > 0 && j.State == fleet.JobRunning && (j.Attempt > 0 || !j.Computes()))
 	if j.Request != "" && by > 0 {
 		l.submitted[j.Request] = j.ID
 	} else if j.Request != "" {
