@@ -246,16 +246,14 @@ func (s *Store) untilFault(ctx context.Context) (context.Context, context.Cancel
 	if s.member == nil {
 		return ctx, cancel
 	}
-	stop := make(chan struct{})
 	go func() {
 		select {
 		case <-s.member.fault.done:
 			cancel()
-		case <-stop:
 		case <-ctx.Done():
 		}
 	}()
-	return ctx, func() { close(stop); cancel() }
+	return ctx, cancel
 }
 
 // explained adds a useful reason to err, if there is one.

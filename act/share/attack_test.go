@@ -247,19 +247,22 @@ func TestNamesLeadNowhereElse(t *testing.T) {
 	}
 }
 
-// children are the processes that a process has started.
+// children are the processes that a process has started, from any of its threads.
 func children(t *testing.T, pid int) (out []int) {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for f := range strings.FieldsSeq(string(text)) {
-		var n int
-		if _, err := fmt.Sscan(f, &n); err != nil {
-			t.Fatal(err)
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // a thread may have ended
+		for f := range strings.FieldsSeq(string(text)) {
+			var n int
+			if _, err := fmt.Sscan(f, &n); err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, n)
 		}
-		out = append(out, n)
 	}
 	return out
 }
