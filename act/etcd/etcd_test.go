@@ -412,3 +412,15 @@ func TestEncodeIsPure(t *testing.T) {
 		t.Fatal("the guard comes first")
 	}
 }
+
+// What waits may end twice: because a candidate's lease ended, and because it leads.
+func TestAWaitEndsTwice(t *testing.T) {
+	ctx := contract(t)
+	s := opened(t, ctx, t.TempDir())
+	waiting, stop := s.untilFault(ctx)
+	stop()
+	stop()
+	if waiting.Err() == nil {
+		t.Error("it did not end")
+	}
+}
