@@ -56,12 +56,16 @@ quick:
 race:
 	GORACE=atexit_sleep_ms=0 go test -race -short -vet=off -ldflags='-s -w' ./...
 
-## test: sets up this machine and runs every ring but machines and bench
+## test: sets up this machine and runs every ring but the long tests, machines and bench
 # The contract and system rings share one machine, so packages run one by one but
 # for those that keep to namespaces and folders of their own.
 # A skipped test that this machine could have run is a failure.
 test: setup build check bin/versitygw
 	scripts/rings
+
+## test-long: tests that walk through every fault, build other versions, or move machines for minutes
+test-long: setup build bin/versitygw
+	scripts/rings --long
 
 bin/versitygw:
 	scripts/s3server
@@ -131,4 +135,4 @@ install: build docs
 clean:
 	rm -rf bin dist
 
-.PHONY: all build help check pure quick race test test-debian13 test-machines setup demo bench bench-owner fuzz chaos docs packages install clean
+.PHONY: all build help check pure quick race test test-long test-debian13 test-machines setup demo bench bench-owner fuzz chaos docs packages install clean

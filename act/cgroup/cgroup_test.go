@@ -369,9 +369,9 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestUnified runs the tests with version 2: in a guest, unless this machine has it,
+// TestLongUnified runs the tests with version 2: in a guest, unless this machine has it,
 // where they have already run.
-func TestUnified(t *testing.T) {
+func TestLongUnified(t *testing.T) {
 	if cgroups.Mode() != cgroups.Unified {
 		testkit.InMachine(t, 2)
 	}

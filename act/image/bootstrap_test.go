@@ -35,7 +35,7 @@ func TestBuildDoesNotWaitForTheDisk(t *testing.T) {
 
 // Java's packages name manuals that are not unpacked, and run Java at installation, which
 // needs /proc.
-func TestJavaIsInstalled(t *testing.T) {
+func TestLongJavaIsInstalled(t *testing.T) {
 	ctx := contract(t)
 	s := openStore(t)
 	before := traces(t, s)

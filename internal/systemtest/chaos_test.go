@@ -21,7 +21,7 @@ const chaosLimit = 5 * time.Minute
 // rollback of the store, and none is longer than a lease. But no container is killed
 // during its switch, after which the hosts that may have it are asked for minutes. Machines
 // have the memory size of other tests, for which there is a snapshot.
-func TestChaos(t *testing.T) {
+func TestLongChaos(t *testing.T) {
 	alone(t)
 	root, err := filepath.Abs("../..")
 	if err != nil {

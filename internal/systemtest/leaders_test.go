@@ -17,7 +17,7 @@ import (
 // A guest goes back and forth between two hosts, under three controllers. In each move the one that leads is
 // killed while a host carries out one of the orders: every order, so every phase of a move that
 // has one. Another leads, the move ends, the guest runs where it ended, and the job's result is right.
-func TestMovesSurviveTheirLeader(t *testing.T) {
+func TestLongMovesSurviveTheirLeader(t *testing.T) {
 	w := newWalk(t, fleet.Container, 1, "--controllers", "3", "--encryption", "none")
 	for _, c := range walked {
 		w.killLeader(c)

@@ -101,6 +101,15 @@ func TestAlone(t *testing.T) {
 	})
 }
 
+// Likewise those that take a minute and more.
+func TestLongScripts(t *testing.T) {
+	alone(t)
+	each(t, "testdata/long", func() {
+		logs(t)
+		pagurus(t, "lab", "down")
+	})
+}
+
 // The scripts of one cluster of a single host, which runs no guest.
 func TestUp(t *testing.T) {
 	testkit.Root(t, "ip", "pgrep")

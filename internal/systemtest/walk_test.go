@@ -63,7 +63,7 @@ var places = []string{"before=kill", "after=kill", "recorded=kill"}
 // dies around one of its orders: every order, every place. Then each guest runs where its
 // move ended, and the job's result is right. They are containers, which move in a tenth of
 // emulated machines' time.
-func TestGangSurvivesEveryOrder(t *testing.T) { everyWay(t, 2) }
+func TestLongGangSurvivesEveryOrder(t *testing.T) { everyWay(t, 2) }
 
 // The same with a guest that moves alone.
 func TestGuestSurvivesEveryOrder(t *testing.T) { everyWay(t, 1) }
@@ -79,7 +79,7 @@ func everyWay(t *testing.T, guests int) {
 }
 
 // The same with machines: every order, each at one of the places.
-func TestGangOfMachinesSurvivesEveryOrder(t *testing.T) {
+func TestLongGangOfMachinesSurvivesEveryOrder(t *testing.T) {
 	w := newWalk(t, fleet.VM, 2)
 	for i, c := range walked {
 		w.step(fmt.Sprintf("agent.%s.%s", c.verb, places[i%len(places)]), c.source, c.before)
