@@ -48,13 +48,14 @@ type queueing struct {
 	closed   map[fleet.HostID]bool // hosts that jobs without a reservation may need
 	hopeless []fleet.JobSpec       // jobs as these do not fit on the hosts that are there now
 	full     []fleet.JobSpec       // no host has room for one guest of jobs as these
+	unserved map[string]string     // by the machine that has jobs' files: why no host serves these; empty: one does
 	tried    int
 	over     bool // nobody after may start
 }
 
 // dequeue starts the waiting jobs that fit and take nothing that is reserved.
 func (d *draft) dequeue() *queueing {
-	q := &queueing{reserved: map[fleet.JobID]queue.Reservation{}, closed: map[fleet.HostID]bool{}}
+	q := &queueing{reserved: map[fleet.JobID]queue.Reservation{}, closed: map[fleet.HostID]bool{}, unserved: map[string]string{}}
 	fresh, n := d.enqueued(), d.l.Waiting()
 	for i := 0; !q.over && (i < n || len(fresh) > 0); {
 		var j fleet.Job
@@ -136,6 +137,14 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 // shut reports whether a job cannot start for a reason that is known already.
 func (d *draft) shut(q *queueing, j fleet.Job) bool {
 	s := j.Spec
+	why, asked := q.unserved[s.Machine]
+	if !asked {
+		_, why = d.shareHost(s, "", nil)
+		q.unserved[s.Machine] = why
+	}
+	if why != "" {
+		return true // and what it would need is free for others
+	}
 	if len(s.On) > 0 && len(q.closed) > 0 && !slices.ContainsFunc(s.On, func(id fleet.HostID) bool { return !q.closed[id] }) {
 		return true
 	}
@@ -317,6 +326,10 @@ func (q *queueing) why(d *draft, j fleet.Job) waiting {
 	from, waits := d.origin(j)
 	if waits != "" {
 		w.reason, w.at = waits, nil
+		return w
+	}
+	if _, reason := d.shareHost(j.Spec, "", nil); reason != "" {
+		w.reason = reason
 		return w
 	}
 	asks := asksFrom(d.wanting(j), from, j.Spec.Guests)

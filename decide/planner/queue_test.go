@@ -156,6 +156,31 @@ func TestStartsElsewhere(t *testing.T) {
 	}
 }
 
+// A job whose files' host is not heard waits for it.
+func TestWaitsForItsFiles(t *testing.T) {
+	w := newWorld(t, "host1", "host2")
+	w.cut("host1")
+	w.cut("host2")
+	w.tick(time.Minute)
+	a, err := w.ask(submission(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "host1 or host2, which serves /home/me to the guests, is not heard"
+	if j := w.s.Jobs[a.Job]; j.State != fleet.JobPending || j.Reason != want {
+		t.Errorf("%s %q", j.State, j.Reason)
+	}
+	if lines, err := w.p.Explain(w.s, Subject{Job: a.Job}); err != nil || !strings.Contains(strings.Join(lines, " "), "H"+want[1:]) {
+		t.Error(lines, err)
+	}
+	w.reconnect("host1")
+	w.tick(time.Second)
+	w.answerAll()
+	if j := w.s.Jobs[a.Job]; j.State != fleet.JobRunning {
+		t.Errorf("%s %q", j.State, j.Reason)
+	}
+}
+
 // A start that fails for the job's own reason fails at once.
 func TestStartFailsOfItself(t *testing.T) {
 	w := newWorld(t, "host1", "host2")

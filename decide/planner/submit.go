@@ -32,8 +32,8 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	if reason := quota.RefusedJob(d.l.Live(spec.UID), *r.Spec); reason != "" {
 		return refuse(r, "%s", reason)
 	}
-	if _, reason := d.shareHost(spec, "", nil); reason != "" {
-		return refuse(r, "%s", reason)
+	if len(d.l.Room().On(spec.Machine)) == 0 {
+		return refuse(r, "no host can serve %s to the guests, because no agent on this machine is connected; start one here with `pagurus agent`", spec.Export)
 	}
 	if reason, hosts := d.noGateway(spec); reason != "" {
 		return fleet.Answer{}, &Refusal{Request: r, Reason: reason, Hosts: hosts}
@@ -91,7 +91,7 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 }
 
 // shareHost chooses the host that serves the job's files: one on the machine that has
-// them, preferably with a guest of the job.
+// them, preferably with a guest of the job. Where none is heard, as when another controller has begun to lead, it says so.
 func (d *draft) shareHost(s fleet.JobSpec, before fleet.HostID, chosen []placement.Choice) (fleet.HostID, string) {
 	var found fleet.HostID
 	on := d.l.Room().On(s.Machine) // by ID
@@ -112,7 +112,7 @@ func (d *draft) shareHost(s fleet.JobSpec, before fleet.HostID, chosen []placeme
 		}
 	}
 	if found == "" {
-		return "", fmt.Sprintf("no host can serve %s to the guests, because no agent on this machine is connected; start one here with `pagurus agent`", s.Export)
+		return "", fmt.Sprintf("%s, which serves %s to the guests, is not heard", fleet.Enumerate(hostNames(on), "or"), s.Export)
 	}
 	return found, ""
 }
