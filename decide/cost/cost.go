@@ -35,6 +35,7 @@ type Model struct {
 	rest      time.Duration // of the downtime, except sending memory
 	rise      float64       // ratio of the dirty rate during a copy to that before
 	packed    float64       // ratio of compressed to uncompressed memory
+	packing   float64       // bytes a second that hosts compress
 	total     spread
 	together  spread // of the total, if several copies share a link
 	downtime  spread
@@ -111,6 +112,9 @@ func (m Model) known() Model {
 	}
 	if m.rise <= 0 {
 		m.rise = usualRise
+	}
+	if m.packing <= 0 {
+		m.packing = packingRate
 	}
 	if m.packed <= 0 {
 		m.packed = usualPacked

@@ -33,23 +33,17 @@ func slowness(ratio float64) float64 {
 }
 
 // Measured assumes values that suit the measured speeds of the two hosts, if nothing was
-// learnt: then past moves say more. A speed may be nil.
+// learnt: then past moves say more. How fast they compress is measured in either case, since moves
+// that were not compressed do not say it. A speed may be nil.
 func (m Model) Measured(from, to *fleet.Speed) Model {
-	if m.basis != "" || from == nil && to == nil {
+	if from == nil && to == nil {
 		return m
 	}
-	memory, start, link := 0.0, 0.0, 0.0
-	for _, s := range []*fleet.Speed{from, to} {
-		if s == nil {
-			continue
-		}
-		memory = math.Max(memory, math.Sqrt(usualCopy/s.CopyBytesPerSecond*usualScan/s.ScanBytesPerSecond))
-		start = math.Max(start, s.ProcessStart.Seconds()/usualStart.Seconds())
-		if s.LinkBytesPerSecond > 0 && (link == 0 || s.LinkBytesPerSecond < link) {
-			link = s.LinkBytesPerSecond
-		}
+	memory, start, link := slowest(from, to)
+	m.packing = packingRate / math.Max(memory, start)
+	if m.basis != "" {
+		return m
 	}
-	memory, start = slowness(memory), slowness(start)
 	m = m.known()
 	m.bandwidth /= memory
 	if link > 0 {
@@ -59,6 +53,22 @@ func (m Model) Measured(from, to *fleet.Speed) Model {
 	m.overhead, m.rest = seconds(m.overhead.Seconds()*start), seconds(m.rest.Seconds()*start)
 	m.basis += ", but the measured speed of the hosts, " + saySpeed(memory, start, link)
 	return m
+}
+
+// slowest is how many times slower than usual the slower of hosts is with memory and with processes, and the
+// bytes a second of the slower link; 0: unknown.
+func slowest(hosts ...*fleet.Speed) (memory, start, link float64) {
+	for _, s := range hosts {
+		if s == nil {
+			continue
+		}
+		memory = math.Max(memory, math.Sqrt(usualCopy/s.CopyBytesPerSecond*usualScan/s.ScanBytesPerSecond))
+		start = math.Max(start, s.ProcessStart.Seconds()/usualStart.Seconds())
+		if s.LinkBytesPerSecond > 0 && (link == 0 || s.LinkBytesPerSecond < link) {
+			link = s.LinkBytesPerSecond
+		}
+	}
+	return slowness(memory), slowness(start), link
 }
 
 // saySpeed says in words how the slower of two hosts compares.

@@ -68,3 +68,18 @@ func finished(id fleet.MigrationID, job fleet.JobID, took time.Duration) fleet.M
 		Cost:    fleet.Progress{SentBytes: 100 << 20, Elapsed: took / 2, Downtime: 20 * time.Millisecond, TotalBytes: 512 << 20},
 	}
 }
+
+// A slow machine does not compress what its link carries as fast, whether or not moves were learnt from.
+func TestSlowMachineDoesNotCompress(t *testing.T) {
+	for slow, want := range map[float64]bool{1: true, 30: false} {
+		s := &fleet.Speed{CopyBytesPerSecond: float64(usualCopy) / slow, ScanBytesPerSecond: float64(usualScan) / slow,
+			ProcessStart: time.Duration(float64(usualStart) * slow), LinkBytesPerSecond: 10 << 20}
+		if got := (Model{}).Measured(s, s).Packs(Link{}); got != want {
+			t.Errorf("%g times slower: it compresses: %t", slow, got)
+		}
+		learnt := Model{basis: "moves", bandwidth: 10 << 20}
+		if got := learnt.Measured(s, nil).Packs(Link{}); got != want {
+			t.Errorf("%g times slower, with history: it compresses: %t", slow, got)
+		}
+	}
+}

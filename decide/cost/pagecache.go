@@ -101,7 +101,7 @@ func (m Model) carried(l Link) (rate, free float64) {
 func (m Model) memoryRate(l Link) (rate, free float64) {
 	rate, free = m.carried(l)
 	if l.Limits.Compress == fleet.CompressOn {
-		rate, free = math.Min(rate/m.packed, packingRate), math.Min(free/m.packed, packingRate)
+		rate, free = math.Min(rate/m.packed, m.packing), math.Min(free/m.packed, m.packing)
 	}
 	return rate, free
 }
