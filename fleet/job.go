@@ -55,6 +55,7 @@ type JobSpec struct {
 
 	Time       time.Duration   `json:"time_ns,omitempty"`    // how long its program may run; 0: no limit
 	Checkpoint *CheckpointPlan `json:"checkpoint,omitempty"` // nil: checkpoints are made on request only
+	Clones     bool            `json:"clones,omitempty"`     // the file systems of its directories can clone files
 
 	Net      Reach `json:"net,omitempty"`      // what its guests reach
 	Restarts int   `json:"restarts,omitempty"` // how often it begins again after a loss that is not its program's fault

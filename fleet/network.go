@@ -205,4 +205,6 @@ type Wanted struct {
 	IsolatedCPUs CPUSet `json:"isolated_cpus,omitempty"` // CPUs to isolate; empty: none
 
 	VaultGrants []VaultGrant `json:"vault_grants,omitempty"` // what other hosts may do in this host's vault now, and nothing else
+
+	Clones []JobClones `json:"clones,omitempty"` // of files on this machine; others of these jobs are removed
 }

@@ -137,6 +137,18 @@ func (r record) writable() (all []written.Folder) {
 	return all
 }
 
+// OpenFiles tells which of the job's files a guest has open for writing.
+func (d *Driver) OpenFiles(_ context.Context, id fleet.GuestID) (fleet.OpenFiles, error) {
+	g, err := d.here(id)
+	if err != nil {
+		return fleet.OpenFiles{}, fmt.Errorf("find the open files of guest %s: %w", id, err)
+	}
+	r := g.Remembered()
+	var now written.Cut
+	now.NoteFiles(r.Process.PID, r.writable())
+	return now.Open(), nil
+}
+
 // sharedFolders are the directories that a target has in common with the source.
 func (r record) sharedFolders() (all []criu.SharedFolder) {
 	for _, f := range r.Folders {

@@ -105,7 +105,7 @@ func (t *target) replay(a about, state *os.File, user written.Owner) error {
 	if in.Agent != nil {
 		return errors.New("the checkpoint is damaged: it does not have the guest agent")
 	}
-	if err := a.Back(t.guest.Remembered().writable(), user); err != nil {
+	if _, err := a.Back(t.guest.Remembered().writable(), user); err != nil {
 		return err
 	}
 	return t.build(in, restoring)

@@ -95,7 +95,7 @@ func (d *Driver) finish(g *guest, s *saving) {
 	if failed := sandbox.ClearRoot(filepath.Join(g.Dir, imagesDir)); failed != nil && !g.Dead() {
 		d.config.Log.Warn("what CRIU wrote for a guest's checkpoint stays in memory", "guest", g.ID, "cause", failed)
 	}
-	for _, what := range s.about.Amiss {
+	for _, what := range s.about.Grown() { // the rest says whoever asked for OpenFiles
 		d.config.Log.Warn("a checkpoint does not have all of a guest's files as they were", "guest", g.ID, "what", what)
 	}
 	if err != nil {

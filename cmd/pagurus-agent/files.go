@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,12 +9,10 @@ import (
 	"time"
 
 	"pagurus/act/container"
-	"pagurus/act/host/written"
 	"pagurus/act/machine"
 	"pagurus/act/share"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
-	"pagurus/serve/agent"
 )
 
 // files opens a job's directories for its containers, each in the way that placement found.
@@ -68,63 +64,6 @@ func (h *host) openDirectory(ctx context.Context, t fleet.Task, d fleet.Director
 	}
 	f.Remote, f.Identity = !strings.HasPrefix(source, "kernel "), source
 	return f, nil
-}
-
-// jobFiles satisfies agent.JobFiles.
-type jobFiles struct{ h *host }
-
-// Open opens the directories of a guest's job.
-func (f jobFiles) Open(ctx context.Context, t fleet.Task) (agent.OpenedFiles, error) {
-	all, err := f.h.files(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	j := t.Job.Spec
-	return openedFiles{all, written.Owner{UID: j.UID, GID: j.GID, Groups: j.Groups}}, nil
-}
-
-// openedFiles are a job's directories as its guests' files are noted and cut back in them.
-type openedFiles struct {
-	all  []container.Files
-	user written.Owner
-}
-
-func (o openedFiles) folders() (all []written.Folder) {
-	for _, f := range o.all {
-		all = append(all, written.Folder{At: f.At, From: fmt.Sprintf("/proc/self/fd/%d", f.Dir.Fd()), ReadOnly: f.ReadOnly, Remote: f.Remote})
-	}
-	return all
-}
-
-// Measure notes how long files are.
-func (o openedFiles) Measure(open fleet.OpenFiles) (agent.CutFiles, error) {
-	c := written.Cut{Amiss: open.Amiss}
-	for _, f := range open.Files {
-		c.Files = append(c.Files, written.File{At: f.At, Name: f.Name, Inode: f.Inode, Bytes: f.Bytes})
-	}
-	c.Measure(o.folders())
-	if len(c.Files) == 0 {
-		return agent.CutFiles{Amiss: c.Amiss}, nil
-	}
-	text, err := json.Marshal(written.Cut{Files: c.Files})
-	return agent.CutFiles{Files: text, Amiss: c.Amiss}, err
-}
-
-// CutBack makes files as long as Measure has noted.
-func (o openedFiles) CutBack(noted json.RawMessage) error {
-	var c written.Cut
-	if err := json.Unmarshal(noted, &c); err != nil {
-		return fmt.Errorf("reading which files are to be cut back: %w", err)
-	}
-	return c.Back(o.folders(), o.user)
-}
-
-// Close closes the directories.
-func (o openedFiles) Close() (err error) {
-	for _, f := range o.all {
-		err = errors.Join(err, f.Dir.Close())
-	}
-	return err
 }
 
 // mountDirectory has this host's kernel mount a directory from the job's file server.

@@ -24,9 +24,5 @@ func (m *member) OpenFiles(context.Context) (all fleet.OpenFiles, err error) {
 	m.mu.Unlock()
 	var now written.Cut
 	now.NoteFiles(os.Getpid(), folders)
-	for _, f := range now.Files {
-		all.Files = append(all.Files, fleet.OpenFile{At: f.At, Name: f.Name, Inode: f.Inode, Bytes: f.Bytes})
-	}
-	all.Amiss = now.Amiss
-	return all, nil
+	return now.Open(), nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/act/host/written"
 	"pagurus/act/machine"
 	"pagurus/cmd/pagurus/measuring"
 	"pagurus/cmd/roles"
@@ -49,7 +50,7 @@ func execute(ctx context.Context, std streams) error { return command(std).Execu
 
 // command is the whole command line.
 func command(std streams) *cobra.Command {
-	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, Source: source, Missing: missing, Mend: mend(std), StartAgent: startAgent(std), Copies: copies{std}, In: std.in, Out: std.out, Err: std.err})
+	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, Source: source, Clones: written.CanClone, Missing: missing, Mend: mend(std), StartAgent: startAgent(std), Copies: copies{std}, In: std.in, Out: std.out, Err: std.err})
 	cli.AddNoun(root, imageNoun(std))
 	cli.AddGroup(root, "Guests:", tuneCommand(std.out))
 	cli.AddGroup(root, "This machine:", upCommand(std), controllerCommand(std), agentCommand(), labCommand(std), doctorCommand(), backupCommand(std), restoreCommand(std))

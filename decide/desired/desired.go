@@ -29,6 +29,7 @@ type State struct {
 	told     map[fleet.GuestID][]fleet.HostID      // hosts that have a guest, by their facts; made when a guest is sought
 	partners map[fleet.HostID][]fleet.HostID       // whose vault a host uses, or who uses its own
 	grants   map[fleet.HostID][]fleet.VaultGrant   // what others may do in a host's vault
+	clones   map[fleet.HostID][]fleet.JobClones    // of files on a host's machine
 	envoys   map[string]fleet.HostID               // by site; made when a host's peers are asked for
 	relays   map[ways.Pair]fleet.HostID            // made then, too
 }
@@ -62,7 +63,7 @@ func New(s fleet.Snapshot) *State {
 			a.on[j.ID] = append(a.on[j.ID], host)
 		}
 	}
-	a.grants = grants(s)
+	a.grants, a.clones = grants(s), clones(s)
 	a.partners = map[fleet.HostID][]fleet.HostID{}
 	for vault, all := range a.grants {
 		for _, g := range all {
@@ -103,7 +104,7 @@ func (a *State) Wanted(host fleet.HostID) fleet.Wanted {
 			w.Suspended = append(w.Suspended, id)
 		}
 	}
-	w.VaultGrants = a.grants[host]
+	w.VaultGrants, w.Clones = a.grants[host], a.clones[host]
 	for _, id := range a.jobs[host] {
 		w.Networks = append(w.Networks, a.network(a.s.Jobs[id], host))
 	}

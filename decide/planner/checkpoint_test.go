@@ -461,6 +461,9 @@ func TestFilesThatStay(t *testing.T) {
 	if spec := (fleet.JobSpec{Export: "/home/x", Checkpoint: &fleet.CheckpointPlan{}}); len(planned(spec)) != 1 {
 		t.Error("a job with checkpoints is not told")
 	}
+	if said := aboutFiles(fleet.JobSpec{Export: "/home/x", Clones: true}); len(said) != 1 || !strings.Contains(said[0], "put back as they were") {
+		t.Errorf("where files can be cloned: %q", said)
+	}
 }
 
 // A vault that is away is waited for, for a while.

@@ -169,6 +169,12 @@ func (h *Host) Must(f func() error) {
 // programLimit is the time limit of a test's auxiliary programs.
 const programLimit = 30 * time.Second
 
+// Run runs a program to its end; a failure fails the test.
+func Run(t testing.TB, name string, args ...string) {
+	t.Helper()
+	run(t, name, args...)
+}
+
 func run(t testing.TB, name string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), programLimit)

@@ -30,3 +30,13 @@ func As(uid, gid uint32, groups []uint32, f func() error) error {
 		return f()
 	})
 }
+
+// Powerless gives up all of root's capabilities on the calling thread, which has to be one of Own, In or As.
+func Powerless() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		return fmt.Errorf("give up root's powers: %w", err)
+	}
+	return nil
+}

@@ -108,6 +108,7 @@ type Agent struct {
 	layouts    Layouts
 	cleared    int        // staging folders
 	vaultNotes vaultNotes // about the vault; it has a lock of its own
+	clones     keptClones // likewise
 	profiles   profiles
 	examined   map[fleet.GuestID]examination
 	examining  bool

@@ -46,7 +46,7 @@ func (a *Agent) arm(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		return fleet.Report{}, a.giveUp(w, fmt.Errorf("preparing a checkpoint of guest %s: %w", g, err))
 	}
 	a.openFiles(ctx, w, s)
-	a.listFiles(ctx, w, s)
+	a.readyFiles(w, s)
 	a.mu.Lock()
 	w.slot.staged = s
 	a.mu.Unlock()
@@ -81,6 +81,7 @@ func (a *Agent) cut(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if err != nil {
 		return fleet.Report{}, a.giveUp(w, fmt.Errorf("suspending guest %s for %s: %w", w.slot.guest, s.Checkpoint, err))
 	}
+	a.seeFiles(ctx, w, s)
 	return fleet.Report{}, nil
 }
 
@@ -140,7 +141,7 @@ func (a *Agent) save(ctx context.Context, w *taskRun) (fleet.Report, error) {
 			a.Log.Warn("the next agent would ask the driver again", "cause", err)
 		}
 	}
-	if err := a.writeFiles(w.slot.guest, s); err != nil {
+	if err := a.writeFiles(ctx, w, s); err != nil {
 		return fleet.Report{}, vague{err}
 	}
 	kept, err := a.deposit(ctx, w, a.filesOf(w.slot.guest))
@@ -207,7 +208,7 @@ func (a *Agent) restore(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		}
 		return fleet.Report{}, err
 	}
-	err = a.cutFilesBack(ctx, w, folder)
+	err = a.putFilesBack(ctx, w, folder)
 	if err == nil {
 		err = d.Restore(ctx, a.lay(w.task), folder)
 	}

@@ -1,7 +1,8 @@
-// This file notes at a cut how long the job's files are that a guest with a kernel of its own has open for writing, and
-// cuts them back before the guest is made from its checkpoint. The guest tells which they are, just before its cut. How
-// long they are is found out when all guests are suspended, and from here: the guest's kernel writes again what the
-// files lack. Of other kinds the driver does it.
+// This file notes at a cut what the job's files are like that a guest has open for writing, and puts them back before the
+// guest is made from its checkpoint. Which they are a guest with a kernel of its own tells, just before its cut; of others
+// the driver sees it. How long they are is found out when all guests are suspended, and from here: the guest's kernel
+// writes again what the files lack. Then those that may be written before their ends are cloned, too, where their file
+// system can do that.
 
 package agent
 
@@ -23,22 +24,30 @@ import (
 type JobFiles interface {
 	// Open opens the directories of a guest's job, so that Measure is quick.
 	Open(context.Context, fleet.Task) (OpenedFiles, error)
+	// KeepClones removes the clones of a job's files that are not needed.
+	KeepClones(context.Context, fleet.JobClones) error
 }
 
 // OpenedFiles are the directories of a job, opened.
 type OpenedFiles interface {
-	// Measure notes how long files are. It returns at once, or when a file server has answered.
+	// Ready makes Measure quick, while guests run. It begins nothing more after a while.
+	Ready(fleet.OpenFiles, time.Duration) error
+	// Measure notes how long files are, and clones them. It returns soon, or when a file server has answered.
 	Measure(fleet.OpenFiles) (CutFiles, error)
-	// CutBack makes files as long as Measure has noted. After an error they are as they were, or some are so.
-	CutBack(json.RawMessage) error
+	// Sync writes the clones that Measure has noted to their disk.
+	Sync(json.RawMessage) error
+	// PutBack makes files as Measure has noted, and returns for people which clones are gone. After an error they are as
+	// they were, or some are so.
+	PutBack(json.RawMessage) (gone []string, err error)
 	// Close closes the directories.
 	Close() error
 }
 
 // CutFiles is what Measure has noted.
 type CutFiles struct {
-	Files json.RawMessage `json:"files,omitempty"` // for CutBack
-	Amiss []string        `json:"amiss,omitempty"` // what will not be as it was at the cut, for people
+	Files  json.RawMessage `json:"files,omitempty"`  // for PutBack
+	Clones int             `json:"clones,omitempty"` // how many of them have one
+	Amiss  []string        `json:"amiss,omitempty"`  // what will not be as it was at the cut, for people
 }
 
 // lister is a guest agent that tells which files are open.
@@ -46,16 +55,22 @@ type lister interface {
 	OpenFiles(context.Context) (fleet.OpenFiles, error)
 }
 
+// FileLister is a driver that sees which of their job's files its guests have open for writing.
+type FileLister interface {
+	OpenFiles(context.Context, fleet.GuestID) (fleet.OpenFiles, error)
+}
+
 const (
 	cutFilesName = "files.json"    // in a checkpoint's folder, beside what the driver has written
-	openLimit    = 5 * time.Second // for opening the directories, while the guest runs
+	openLimit    = 5 * time.Second // for opening the directories, and again for writing what they have in memory only, while the guest runs
 	tellLimit    = 2 * time.Second // for a guest to tell, while it runs and others may be suspended
 	measureLimit = 500 * time.Millisecond
 )
 
-// openFiles opens the directories of a guest that mounts them itself. A checkpoint is made without, and says so.
+// openFiles opens the directories of a guest's job. A checkpoint is made without, and says so.
 func (a *Agent) openFiles(ctx context.Context, w *taskRun, s *staged) {
-	if !w.task.Guest.Kind.Traits().MountsFiles || w.task.Job.Spec.Export == "" {
+	_, sees := w.driver.(FileLister)
+	if w.task.Job.Spec.Export == "" || !sees && !w.task.Guest.Kind.Traits().MountsFiles {
 		return
 	}
 	if a.Vaults.Files == nil {
@@ -71,9 +86,31 @@ func (a *Agent) openFiles(ctx context.Context, w *taskRun, s *staged) {
 	s.opened = opened
 }
 
+// readyFiles makes measuring them quick. A file server that does not answer is not asked again.
+func (a *Agent) readyFiles(w *taskRun, s *staged) {
+	a.listFiles(w.ctx, w, s)
+	a.seeFiles(w.ctx, w, s)
+	if s.opened == nil || s.open == nil {
+		return
+	}
+	done, opened, open := make(chan error, 1), s.opened, *s.open
+	go func() { done <- opened.Ready(open, openLimit) }()
+	late := time.NewTimer(2 * openLimit)
+	defer late.Stop()
+	select {
+	case err := <-done:
+		if err != nil {
+			a.Log.Warn("copying a job's files at a checkpoint may take longer, or fail", "guest", w.slot.guest, "cause", err)
+		}
+	case <-late.C:
+		s.opened, s.Files = nil, &CutFiles{Amiss: append(open.Amiss, "the job's files do not answer: they may keep what is written to them after the checkpoint")}
+		a.runs.Go(func() { <-done; _ = opened.Close() }) // only directories
+	}
+}
+
 // listFiles asks a guest that is about to be cut which files are open.
 func (a *Agent) listFiles(ctx context.Context, w *taskRun, s *staged) {
-	if s.opened == nil || w.link == nil {
+	if s.opened == nil || w.link == nil || !w.task.Guest.Kind.Traits().MountsFiles {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellLimit)
@@ -90,6 +127,23 @@ func (a *Agent) listFiles(ctx context.Context, w *taskRun, s *staged) {
 		open.Amiss = append(open.Amiss, fmt.Sprintf("the guest does not tell which files are open for writing (%v): they may keep what is written to them after the checkpoint", err))
 	}
 	s.open = &open
+}
+
+// seeFiles has the driver see which files are open in a guest, which is cut, or will be.
+func (a *Agent) seeFiles(ctx context.Context, w *taskRun, s *staged) {
+	d, sees := w.driver.(FileLister)
+	if !sees || w.task.Guest.Kind.Traits().MountsFiles || w.task.Job.Spec.Export == "" {
+		return
+	}
+	open, err := d.OpenFiles(ctx, w.slot.guest)
+	if err != nil { // the guest is gone, which others say
+		return
+	}
+	a.mu.Lock() // a guard may look at it
+	defer a.mu.Unlock()
+	if s.open = &open; s.opened == nil && s.Files != nil {
+		s.Files.Amiss = append(s.Files.Amiss, open.Amiss...)
+	}
 }
 
 // measureFiles notes how long they are, when all guests are cut.
@@ -125,22 +179,29 @@ func (a *Agent) measureFiles(s *staged) {
 	s.Files = &m.files
 }
 
-// writeFiles puts what was noted beside what the driver has written.
-func (a *Agent) writeFiles(g fleet.GuestID, s *staged) error {
-	if s.Files == nil {
+// writeFiles puts what was noted beside what the driver has written, and the clones on their disk.
+func (a *Agent) writeFiles(ctx context.Context, w *taskRun, s *staged) error {
+	if s.Files == nil || len(s.Files.Files) == 0 && len(s.Files.Amiss) == 0 {
 		return nil
 	}
 	for _, what := range s.Files.Amiss {
-		a.Log.Warn("a checkpoint does not have all of a guest's files as they were", "guest", g, "what", what)
+		a.Log.Warn("a checkpoint does not have all of a guest's files as they were", "guest", w.slot.guest, "what", what)
 	}
-	if err := note.Replace(filepath.Join(a.filesOf(g), cutFilesName), s.Files); err != nil {
-		return fmt.Errorf("noting the files of guest %s: %w", g, err)
+	if err := note.Replace(filepath.Join(a.filesOf(w.slot.guest), cutFilesName), s.Files); err != nil {
+		return fmt.Errorf("noting the files of guest %s: %w", w.slot.guest, err)
 	}
-	return nil
+	if s.Files.Clones == 0 {
+		return nil
+	}
+	opened, err := a.Vaults.Files.Open(ctx, w.task)
+	if err == nil {
+		err = errors.Join(opened.Sync(s.Files.Files), opened.Close())
+	}
+	return err
 }
 
-// cutFilesBack makes the job's files as long as a checkpoint's folder says. They are cut before the guest is made.
-func (a *Agent) cutFilesBack(ctx context.Context, w *taskRun, folder string) error {
+// putFilesBack makes the job's files as a checkpoint's folder says, before the guest is made.
+func (a *Agent) putFilesBack(ctx context.Context, w *taskRun, folder string) error {
 	text, err := os.ReadFile(filepath.Join(folder, cutFilesName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -156,10 +217,66 @@ func (a *Agent) cutFilesBack(ctx context.Context, w *taskRun, folder string) err
 		return fmt.Errorf("%s: this host does not reach the job's files", a.Host)
 	}
 	opened, err := a.Vaults.Files.Open(ctx, w.task)
-	if err == nil {
-		err = errors.Join(opened.CutBack(noted.Files), opened.Close())
+	if err != nil {
+		return err
 	}
-	return err
+	gone, err := opened.PutBack(noted.Files)
+	for _, what := range gone {
+		a.Log.Warn("a guest goes on without a file as it was at its checkpoint", "guest", w.slot.guest, "what", what)
+	}
+	return errors.Join(err, opened.Close())
+}
+
+// keepClones removes the clones of jobs' files that the controller does not name, in the background. What cannot be removed
+// is tried again when it names others.
+func (a *Agent) keepClones() {
+	if a.Vaults.Files == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.clones.again = true
+	if a.clones.running {
+		return
+	}
+	a.clones.running = true
+	a.runs.Go(func() {
+		for a.keepClonesOnce() {
+			continue
+		}
+	})
+}
+
+// keepClonesOnce reports whether it has to be called again.
+func (a *Agent) keepClonesOnce() bool {
+	a.mu.Lock()
+	again := a.clones.again && a.ctx.Err() == nil
+	a.clones.again, a.clones.running = false, again
+	wanted := a.wanted.Clones
+	a.mu.Unlock()
+	if !again {
+		return false
+	}
+	done := map[fleet.JobID]string{}
+	for _, k := range wanted {
+		is := fmt.Sprintf("%+v", k)
+		if done[k.Job] = is; a.clones.done[k.Job] == is {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(a.ctx, openLimit)
+		if err := a.Vaults.Files.KeepClones(ctx, k); err != nil {
+			a.Log.Warn("copies of a job's files for its checkpoints stay", "job", k.Job, "cause", err)
+		}
+		cancel()
+	}
+	a.clones.done = done
+	return true
+}
+
+// keptClones is what keepClones has done.
+type keptClones struct {
+	again, running bool
+	done           map[fleet.JobID]string // only for the one that runs
 }
 
 // closeFiles closes what a checkpoint under way has opened.

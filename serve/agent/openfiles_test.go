@@ -44,13 +44,19 @@ func (f *memoryFiles) Measure(open fleet.OpenFiles) (CutFiles, error) {
 	return CutFiles{Files: json.RawMessage(fmt.Sprint(f.bytes)), Amiss: open.Amiss}, nil
 }
 
-func (f *memoryFiles) CutBack(noted json.RawMessage) error {
+func (f *memoryFiles) Ready(fleet.OpenFiles, time.Duration) error { return nil }
+
+func (f *memoryFiles) Sync(json.RawMessage) error { return nil }
+
+func (f *memoryFiles) KeepClones(context.Context, fleet.JobClones) error { return nil }
+
+func (f *memoryFiles) PutBack(noted json.RawMessage) ([]string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.d.guests["j1g0"] != nil {
-		return errors.New("the guest is here already")
+		return nil, errors.New("the guest is here already")
 	}
-	return json.Unmarshal(noted, &f.bytes)
+	return nil, json.Unmarshal(noted, &f.bytes)
 }
 
 func (f *memoryFiles) Close() error {

@@ -44,6 +44,7 @@ func (a *Agent) want(w fleet.Wanted, first bool) error {
 	a.Isolation.Want(w.IsolatedCPUs)
 	a.match(a.ctx) // to its end, even if the session ends meanwhile
 	a.sweep()
+	a.keepClones()
 	return nil
 }
 

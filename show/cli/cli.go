@@ -41,6 +41,7 @@ type Options struct {
 	StartAgent func(ctx context.Context, restart bool) (bool, error) // starts this machine's agent by systemd, and restarts one that runs if so told; false: it has no unit
 	Args       []string                                              // the command line without the program; nil: this process's
 	Source     func(path string) string                              // what a directory is, if hosts can share it, as fleet.Directory.Source; nil: not known
+	Clones     func(path string) bool                                // whether a directory's file system can clone files; nil: not known
 	Copies     Copies                                                // folders with copies of checkpoints; nil: none are made
 	In         io.Reader
 	Out        io.Writer

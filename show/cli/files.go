@@ -83,6 +83,14 @@ func (a *app) source(path string) string {
 	return a.Source(path)
 }
 
+// clones reports whether files of all directories that a job may write to can be cloned.
+func (a *app) clones(export string, more []fleet.Directory) bool {
+	if a.Clones == nil || !a.Clones(export) {
+		return false
+	}
+	return !slices.ContainsFunc(more, func(d fleet.Directory) bool { return !d.ReadOnly && !a.Clones(d.Path) })
+}
+
 func (a *app) sources(all []fleet.Directory) []fleet.Directory {
 	for i := range all {
 		all[i].Source = a.source(all[i].Path)

@@ -363,7 +363,7 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 	}
 	job := f.job(args)
 	job.Machine, job.On = machine, on
-	job.Source, job.Files = a.source(f.exportDir), a.sources(f.directories)
+	job.Source, job.Files, job.Clones = a.source(f.exportDir), a.sources(f.directories), a.clones(f.exportDir, f.directories)
 	job.Guests, job.Need.CPUs = shape(f, usable(c, on, fleet.Kind(f.kind)))
 	return job, nil
 }

@@ -1,6 +1,7 @@
-// Package written keeps a job's files as they were at a checkpoint, as far as that can be done without copies: it notes
+// Package written keeps a job's files as they were at a checkpoint, as far as that can be done without copying: it notes
 // which files guests had open for writing and how long they were, and cuts off later what was written behind their
-// ends since.
+// ends since. Where the file system can copy files without their blocks (reflinks) it does that with files that may be
+// written elsewhere, and puts them back.
 //
 // It knows processes and directories, not guests or how they are written. Names come from whoever made the checkpoint,
 // and are followed with the rights of the job's user only. The tests use files of several users, and package
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/host"
+	"pagurus/fleet"
 	"pagurus/internal/thread"
 )
 
@@ -39,6 +42,10 @@ type File struct {
 	Inode uint64 `json:"inode"`
 	Bytes int64  `json:"bytes"`          // when the guest continued: all guests of the job were suspended
 	Grew  int64  `json:"grew,omitempty"` // so much of that came after this guest's own cut, and is of others
+
+	Inside bool   `json:"inside,omitempty"` // it may also be written before its end
+	Odd    string `json:"odd,omitempty"`    // what Amiss says of it, unless it has a clone
+	Clone  string `json:"clone,omitempty"`  // in ClonesFolder: the file as it was at the cut
 }
 
 // Cut is what is known of a job's files at a guest's cut.
@@ -51,13 +58,34 @@ type Cut struct {
 func (c *Cut) NoteFiles(pid int, folders []Folder) {
 	c.Files, c.Amiss = nil, nil
 	eachWritten(pid, folders, func(f File, odd string) {
+		f.Odd = odd
 		if at := slices.IndexFunc(c.Files, f.same); at < 0 {
 			c.Files = append(c.Files, f)
+		} else if is := &c.Files[at]; f.Inside {
+			is.Inside, is.Odd = true, cmp.Or(is.Odd, odd)
 		}
 		if odd != "" && !slices.Contains(c.Amiss, odd) {
 			c.Amiss = append(c.Amiss, odd)
 		}
 	})
+}
+
+// Open is what was noted, as it is told to others.
+func (c Cut) Open() (all fleet.OpenFiles) {
+	for _, f := range c.Files {
+		all.Files = append(all.Files, fleet.OpenFile{At: f.At, Name: f.Name, Inode: f.Inode, Bytes: f.Bytes, Inside: f.Inside, Odd: f.Odd})
+	}
+	all.Amiss = c.Amiss
+	return all
+}
+
+// Told is the other end of Open.
+func Told(open fleet.OpenFiles) Cut {
+	c := Cut{Amiss: slices.Clone(open.Amiss)}
+	for _, f := range open.Files {
+		c.Files = append(c.Files, File{At: f.At, Name: f.Name, Inode: f.Inode, Bytes: f.Bytes, Inside: f.Inside, Odd: f.Odd})
+	}
+	return c
 }
 
 // NoteGrowth notes those that have grown since, before the guest continues. Another guest has
@@ -74,6 +102,13 @@ func (c *Cut) NoteGrowth(pid int, folders []Folder) {
 		c.Files[at].Grew += f.Bytes - c.Files[at].Bytes
 		c.Files[at].Bytes = f.Bytes
 		c.Amiss = append(c.Amiss, fmt.Sprintf("%s%s is written by others, too, and may keep what they wrote after the checkpoint", f.At, f.Name))
+	})
+}
+
+// Grown is the part of Amiss that OpenFiles cannot tell before.
+func (c Cut) Grown() []string {
+	return slices.DeleteFunc(slices.Clone(c.Amiss), func(said string) bool {
+		return slices.ContainsFunc(c.Files, func(f File) bool { return f.Odd == said })
 	})
 }
 
@@ -94,6 +129,7 @@ func eachWritten(pid int, folders []Folder, f func(file File, odd string)) {
 				continue
 			}
 			flags, position := opened(root + "fdinfo/" + e.Name())
+			file.Inside = flags&unix.O_APPEND == 0 // also one that is written at its end now: all of it may have been, and is again
 			switch {
 			case flags&unix.O_ACCMODE == unix.O_RDONLY:
 			case flags&unix.O_APPEND == 0 && position < file.Bytes:
@@ -109,6 +145,7 @@ func eachWritten(pid int, folders []Folder, f func(file File, odd string)) {
 				continue
 			}
 			if file, ours := jobFile(root+"map_files/"+mapName(fields[0]), folders); ours {
+				file.Inside = true
 				f(file, fmt.Sprintf("%s%s is in the memory of a program that writes to it: what it changes after the checkpoint stays", file.At, file.Name))
 			}
 		}
@@ -280,40 +317,84 @@ func (c Cut) Sync(folders []Folder) error {
 	return nil
 }
 
-// Back makes the files as long as they were at the cut. One that is shorter cannot be made so. After
-// an error because of what one of them is now, none is changed.
-func (c Cut) Back(folders []Folder, user Owner) error {
-	var long []*os.File
+// Back makes the files as they were at the cut if they have clones, and else as long as they were: one that is shorter
+// cannot be made so. It returns for people which clones are not there any more. After an error because of what one of
+// the files is now, none is changed.
+func (c Cut) Back(folders []Folder, user Owner) (gone []string, err error) {
+	var all []returning
 	defer func() {
-		for _, f := range long {
-			f.Close()
+		for _, r := range all {
+			r.close()
 		}
 	}()
-	var sizes []int64
 	for _, w := range c.Files { // all are examined before one is changed
 		f, err := w.reachToCut(folders, user)
 		if err != nil {
-			return fmt.Errorf("make the job's files as they were: %w", err)
+			return nil, fmt.Errorf("make the job's files as they were: %w", err)
 		}
-		long, sizes = append(long, f), append(sizes, w.Bytes)
-		var st unix.Stat_t
-		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-			return fmt.Errorf("make the job's files as they were: %s%s: %w", w.At, w.Name, err)
+		all = append(all, returning{file: f, bytes: w.Bytes})
+		r := &all[len(all)-1]
+		if err := r.findClone(w, folders, user); errors.Is(err, fs.ErrNotExist) {
+			gone = append(gone, fmt.Sprintf("%s%s stays as it is before its end: its copy of the checkpoint was removed from %s", w.At, w.Name, path.Join(w.At, ClonesFolder)))
+		} else if err != nil {
+			return nil, fmt.Errorf("make the job's files as they were: open the copy of %s%s: %w", w.At, w.Name, err)
+		}
+		st, err := status(f)
+		if err != nil {
+			return nil, fmt.Errorf("make the job's files as they were: %s%s: %w", w.At, w.Name, err)
 		}
 		switch {
 		case st.Ino != w.Inode:
-			return fmt.Errorf("%s%s is another file than at the checkpoint: somebody replaced it", w.At, w.Name)
-		case st.Size < w.Bytes-w.Grew: // another guest may have cut off what it wrote
-			return fmt.Errorf("%s%s has %d bytes and had %d at the checkpoint: what is missing cannot be had", w.At, w.Name, st.Size, w.Bytes-w.Grew)
+			return nil, fmt.Errorf("%s%s is another file than at the checkpoint: somebody replaced it", w.At, w.Name)
+		case r.clone == nil && st.Size < w.Bytes-w.Grew: // another guest may have cut off what it wrote
+			return nil, fmt.Errorf("%s%s has %d bytes and had %d at the checkpoint: what is missing cannot be had", w.At, w.Name, st.Size, w.Bytes-w.Grew)
 		}
 	}
-	for i, f := range long {
-		if info, err := f.Stat(); err == nil && info.Size() <= sizes[i] {
-			continue
+	for _, r := range all {
+		if err := r.put(); err != nil {
+			return nil, err
 		}
-		if err := f.Truncate(sizes[i]); err != nil {
-			return fmt.Errorf("cut off what was written after the checkpoint: %w", err)
+	}
+	return gone, nil
+}
+
+// returning is a file that is made as it was.
+type returning struct {
+	file, clone *os.File // clone may be nil
+	bytes       int64
+}
+
+func (r returning) close() {
+	r.file.Close()
+	if r.clone != nil {
+		r.clone.Close()
+	}
+}
+
+// findClone opens the file's clone, if it had one.
+func (r *returning) findClone(w File, folders []Folder, user Owner) error {
+	if w.Clone == "" {
+		return nil
+	}
+	return Clones{User: user}.asUser(func() (err error) {
+		r.clone, err = w.openClone(folders)
+		return err
+	})
+}
+
+// put makes it as it was.
+func (r returning) put() error {
+	if r.clone != nil {
+		if err := cloneBack(r.file, r.clone); err != nil {
+			return fmt.Errorf("put a file back as it was at the checkpoint: %w", err)
 		}
+		return nil
+	}
+	if info, err := r.file.Stat(); err == nil && info.Size() <= r.bytes {
+		return nil
+	}
+	if err := r.file.Truncate(r.bytes); err != nil {
+		return fmt.Errorf("cut off what was written after the checkpoint: %w", err)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func TestOnlyTheUsersFilesAreCut(t *testing.T) {
 		if err = errors.Join(err, was.Close()); err != nil {
 			t.Fatal(err)
 		}
-		err = Cut{Files: []File{{At: c.at, Name: c.name, Inode: st.Ino, Bytes: 4}}}.Back(folders, Owner{user, user, c.groups})
+		_, err = Cut{Files: []File{{At: c.at, Name: c.name, Inode: st.Ino, Bytes: 4}}}.Back(folders, Owner{user, user, c.groups})
 		info, _ := os.Stat(file)
 		if (err == nil) != c.cut || (info.Size() == 4) != c.cut {
 			t.Errorf("%s%s, groups %v: %d bytes, %v", c.at, c.name, c.groups, info.Size(), err)
@@ -117,7 +117,7 @@ func TestMeasure(t *testing.T) {
 		if err := os.Truncate(filepath.Join(dir, "grown"), at.is); err != nil {
 			t.Fatal(err)
 		}
-		err := Cut{Files: c.Files[:1]}.Back(folders, user)
+		_, err := Cut{Files: c.Files[:1]}.Back(folders, user)
 		if info, _ := os.Stat(filepath.Join(dir, "grown")); (err != nil) != at.refused || info.Size() != at.then {
 			t.Errorf("%d bytes became %d: %v", at.is, info.Size(), err)
 		}
