@@ -66,9 +66,12 @@ func (h *host) openDirectory(ctx context.Context, t fleet.Task, d fleet.Director
 	return f, nil
 }
 
+// jobServer is the identity of what the job's own file server serves.
+const jobServer = "the job's server"
+
 // mountDirectory has this host's kernel mount a directory from the job's file server.
 func (h *host) mountDirectory(ctx context.Context, t fleet.Task, f container.Files) (_ container.Files, err error) {
-	f.Remote, f.Identity = true, "the job's server"
+	f.Remote, f.Identity = true, jobServer
 	f.Dir, err = h.clients.Open(ctx, t.Job.ID, f.At)
 	return f, err
 }

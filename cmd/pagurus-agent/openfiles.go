@@ -62,7 +62,7 @@ func pathOf(dir *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", dir.Fd
 
 func (o openedFiles) folders() (all []written.Folder) {
 	for _, f := range o.all {
-		all = append(all, written.Folder{At: f.At, From: pathOf(f.Dir), ReadOnly: f.ReadOnly, Remote: f.Remote})
+		all = append(all, written.Folder{At: f.At, From: pathOf(f.Dir), ReadOnly: f.ReadOnly, Remote: f.Remote, Served: f.Identity == jobServer})
 	}
 	return all
 }

@@ -40,7 +40,7 @@ var (
 func (c Cut) ReadyToClone(folders []Folder, to Clones) error {
 	return to.asUser(func() (err error) {
 		for i, f := range folders {
-			if !c.inside(f) || f.ReadOnly {
+			if !c.inside(f) || f.ReadOnly || f.Served {
 				continue
 			}
 			dir, cannot := openBeneath(f.From, ClonesFolder, unix.O_DIRECTORY)
@@ -55,8 +55,11 @@ func (c Cut) ReadyToClone(folders []Folder, to Clones) error {
 			}
 		}
 		for _, w := range c.Files {
+			if !w.Inside || slices.ContainsFunc(folders, func(f Folder) bool { return f.At == w.At && f.Served }) {
+				continue
+			}
 			f, cannot := w.reach(folders, unix.O_RDONLY)
-			if !w.Inside || cannot != nil { // Clone says why
+			if cannot != nil { // Clone says why
 				continue
 			}
 			_ = errors.Join(unix.Fdatasync(int(f.Fd())), f.Close()) // it writes it then
@@ -77,6 +80,9 @@ func (c Cut) inside(folder Folder) bool {
 // system cannot do that nothing changes.
 func (c *Cut) Clone(folders []Folder, to Clones) {
 	cannot := map[string]bool{} // directories of such file systems
+	for _, f := range folders {
+		cannot[f.At] = f.Served
+	}
 	count := 0
 	err := to.asUser(func() error {
 		for i, f := range c.Files {

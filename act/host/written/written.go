@@ -32,6 +32,7 @@ type Folder struct {
 	From     string // its path here
 	ReadOnly bool
 	Remote   bool // another host serves it
+	Served   bool // by the job's file server, which cannot clone files
 }
 
 // File is a job's file that a guest had open for writing at its cut. What is written behind its end
