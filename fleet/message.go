@@ -149,7 +149,8 @@ type Task struct {
 	Layout *Layout          `json:"layout,omitempty"` // for Start and Receive of a guest with a shape; set by the host's agent
 	Orphan bool             `json:"orphan,omitempty"` // for Activate: what has not come of the guest by now never will
 
-	Deposit *Deposit `json:"deposit,omitempty"` // for Save and Restore
+	Deposit  *Deposit  `json:"deposit,omitempty"`   // for Save and Restore
+	FileHost *FileHost `json:"file_host,omitempty"` // for orders of a checkpoint; nil: the task's own host is on the machine with the job's files
 }
 
 // Compare orders by host first.

@@ -36,6 +36,15 @@ type JobClones struct {
 // ClonesOf names the folder with the clones of files at a checkpoint of a job, in each of its directories that has some.
 func ClonesOf(c CheckpointID, born int64) string { return fmt.Sprintf("%s-%d", c, born) }
 
+// IsClonesOf reports whether a folder is of a checkpoint of such a job.
+func IsClonesOf(folder string, job JobID) bool {
+	of, born, two := strings.Cut(folder, "-")
+	number, ours := strings.CutPrefix(of, string(job)+"c")
+	_, err := strconv.Atoi(number)
+	_, bad := strconv.ParseInt(born, 10, 64)
+	return two && ours && err == nil && bad == nil
+}
+
 // Needs reports whether such a folder is needed, or is not this job's.
 func (k JobClones) Needs(folder string) bool {
 	of, born, _ := strings.Cut(folder, "-")
@@ -45,4 +54,10 @@ func (k JobClones) Needs(folder string) bool {
 		return true
 	}
 	return n > k.Last || slices.Contains(k.Keep, CheckpointID(of))
+}
+
+// FileHost is the host that serves a job's files.
+type FileHost struct {
+	Host    HostID `json:"host"`
+	Address string `json:"address,omitempty"` // where it listens for other hosts, as for its vault; empty: unknown
 }

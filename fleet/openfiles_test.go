@@ -14,4 +14,9 @@ func TestClonesThatAreNeeded(t *testing.T) {
 			t.Errorf("%q: %v", folder, !needed)
 		}
 	}
+	for folder, is := range map[string]bool{"j3c1-7": true, "j3c1": false, "j33c1-7": false, "j3c1-7/..": false, "j3c/../x-7": false, "": false} {
+		if IsClonesOf(folder, "j3") != is {
+			t.Errorf("%q is of job j3: %v", folder, !is)
+		}
+	}
 }

@@ -22,14 +22,14 @@ type jobFiles struct{ h *host }
 const cloneTime = 300 * time.Millisecond
 
 // Open opens the directories of a guest's job.
-func (f jobFiles) Open(ctx context.Context, t fleet.Task) (agent.OpenedFiles, error) {
+func (f jobFiles) Open(ctx context.Context, t fleet.Task, ask agent.AskFiles) (agent.OpenedFiles, error) {
 	all, err := f.h.files(ctx, t)
 	if err != nil {
 		return nil, err
 	}
 	j := t.Job.Spec
 	return openedFiles{
-		all: all, lengths: t.Guest.Kind.Traits().MountsFiles,
+		all: all, ask: ask, lengths: t.Guest.Kind.Traits().MountsFiles,
 		clones: written.Clones{Of: fleet.ClonesOf(t.Order.Checkpoint, t.Job.Born), User: written.Owner{UID: j.UID, GID: j.GID, Groups: j.Groups}},
 	}, nil
 }
@@ -54,7 +54,8 @@ func (jobFiles) KeepClones(ctx context.Context, k fleet.JobClones) (err error) {
 type openedFiles struct {
 	all     []container.Files
 	clones  written.Clones
-	lengths bool // the files' lengths are noted, too; else the driver does it
+	lengths bool           // the files' lengths are noted, too; else the driver does it
+	ask     agent.AskFiles // whoever serves files clones them; nil: nobody does
 }
 
 // pathOf is a directory that is open, whatever its name leads to now.
@@ -71,7 +72,12 @@ func (o openedFiles) folders() (all []written.Folder) {
 func (o openedFiles) Ready(open fleet.OpenFiles, limit time.Duration) error {
 	to := o.clones
 	to.Until = time.Now().Add(limit)
-	return written.Told(open).ReadyToClone(o.folders(), to)
+	c := written.Told(open)
+	err := c.ReadyToClone(o.folders(), to)
+	if _, cannot := o.askFor(c, askReady, limit); cannot != nil {
+		err = errors.Join(err, cannot)
+	}
+	return err
 }
 
 // Measure notes how long files are, and clones those that may be written before their ends.
@@ -83,6 +89,12 @@ func (o openedFiles) Measure(open fleet.OpenFiles) (out agent.CutFiles, err erro
 		c.Measure(o.folders())
 	}
 	c.Clone(o.folders(), to)
+	switch cloned, err := o.askFor(c, askClone, cloneTime+cloneTime/3); {
+	case err != nil:
+		c.Amiss = append(c.Amiss, fmt.Sprintf("the job's files could not be copied as they are at the checkpoint: %v", err))
+	default:
+		c.TakeClones(cloned)
+	}
 	var noted []written.File
 	for _, f := range c.Files {
 		if f.Clone != "" {
@@ -105,8 +117,88 @@ func (o openedFiles) Sync(noted json.RawMessage) error {
 	if err == nil {
 		err = c.SyncClones(o.folders(), o.clones.User)
 	}
+	if err == nil {
+		_, err = o.askFor(c, askSync, syncLimit)
+	}
 	return err
 }
+
+// What a host asks of the one that serves a job's files.
+const (
+	askReady = "ready"
+	askClone = "clone"
+	askSync  = "sync"
+)
+
+// syncLimit is for a disk that is busy.
+const syncLimit = time.Minute
+
+// fileQuestion is such a question.
+type fileQuestion struct {
+	Of    string         `json:"of"` // whose clones
+	Files []written.File `json:"files"`
+}
+
+// askFor has the host that serves files do it with those that it serves.
+func (o openedFiles) askFor(c written.Cut, what string, limit time.Duration) (cloned written.Cut, err error) {
+	q := fileQuestion{Of: o.clones.Of, Files: c.Served(o.folders())}
+	if o.ask == nil || len(q.Files) == 0 {
+		return cloned, nil
+	}
+	body, err := json.Marshal(q)
+	if err != nil {
+		return cloned, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	answer, err := o.ask(ctx, what, body)
+	if err == nil {
+		err = json.Unmarshal(answer, &cloned)
+	}
+	return cloned, err
+}
+
+// Answer does with files that this host serves what another one asks for.
+func (f jobFiles) Answer(ctx context.Context, asked agent.FileQuestion) ([]byte, error) {
+	var q fileQuestion
+	if err := json.Unmarshal(asked.Body, &q); err != nil {
+		return nil, fmt.Errorf("read which files are meant: %w", err)
+	}
+	if !fleet.IsClonesOf(q.Of, asked.Job) {
+		return nil, fmt.Errorf("%q is no checkpoint of job %s", q.Of, asked.Job)
+	}
+	s := asked.Share
+	o := openedFiles{clones: written.Clones{Of: q.Of, User: written.Owner{UID: s.UID, GID: s.GID}}}
+	defer func() { _ = o.Close() }() // only directories
+	for _, d := range s.Directories() {
+		dir, err := share.Enter(ctx, fleet.Share{Export: d.Path, UID: s.UID, GID: s.GID})
+		if err != nil {
+			return nil, err
+		}
+		o.all = append(o.all, container.Files{At: d.Path, Dir: dir, ReadOnly: d.ReadOnly})
+	}
+	c := written.Cut{Files: q.Files}
+	var err error
+	switch asked.What {
+	case askReady:
+		o.clones.Until = time.Now().Add(readyTime)
+		err = c.ReadyToClone(o.folders(), o.clones)
+	case askClone:
+		o.clones.Until = time.Now().Add(cloneTime)
+		c.Clone(o.folders(), o.clones)
+	case askSync:
+		err = c.SyncClones(o.folders(), o.clones.User)
+	default:
+		err = fmt.Errorf("this version does not know %q", asked.What)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(c)
+}
+
+// readyTime is how long another host's files may take to be written.
+const readyTime = 5 * time.Second
 
 // PutBack makes files as Measure has noted.
 func (o openedFiles) PutBack(noted json.RawMessage) (gone []string, err error) {

@@ -11,8 +11,8 @@ import (
 )
 
 // filesStay says what a checkpoint does not have of a job's files; clonesStay, where their file systems can clone files.
-const clonesStay = "of its files, when the job goes on from a checkpoint, what is appended is cut off, and those that are open for writing are put back as they were, by copies without blocks, " +
-	"which hosts make that have the directory itself: what other files have, or what is renamed or removed after it, stays so"
+const clonesStay = "of its files, when the job goes on from a checkpoint, what is appended is cut off, and those that are open for writing are put back as they were, by copies that share their blocks: " +
+	"what other files have, or what is renamed or removed after it, stays so"
 const filesStay = "of its files only what is appended is cut off when the job goes on from a checkpoint: what is written in place, renamed or removed after it stays so"
 
 // aboutFiles tells it to a job that has files.

@@ -47,7 +47,7 @@ func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 		t.Guest = s.Guests[desired.GuestID(t.Job.ID, 0)]
 	}
 	if o.Checkpoint != "" && o.Verb != fleet.Drop {
-		t.Deposit = depositOf(s, o)
+		t.Deposit, t.FileHost = depositOf(s, o), fileHostOf(s, o)
 	}
 	if o.Migration != "" {
 		m := s.Migrations[o.Migration]
@@ -67,6 +67,19 @@ func depositOf(s fleet.Snapshot, o fleet.Order) *fleet.Deposit {
 		if p.Guest == o.Guest {
 			out.Manifest = p.Manifest
 		}
+	}
+	return &out
+}
+
+// fileHostOf says who clones the job's files for an order's host, which mounts them.
+func fileHostOf(s fleet.Snapshot, o fleet.Order) *fleet.FileHost {
+	j := s.Jobs[o.Job]
+	if h := s.Hosts[o.Host]; j.ShareHost == "" || j.ShareHost == o.Host || j.Spec.Export == "" || h.Facts.Machine == j.Spec.Machine {
+		return nil
+	}
+	out := fleet.FileHost{Host: j.ShareHost}
+	if v := s.Hosts[j.ShareHost].Facts.Vault; v != nil {
+		out.Address = v.Listen
 	}
 	return &out
 }

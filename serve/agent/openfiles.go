@@ -22,8 +22,10 @@ import (
 
 // JobFiles reaches the files of jobs from this host.
 type JobFiles interface {
-	// Open opens the directories of a guest's job, so that Measure is quick.
-	Open(context.Context, fleet.Task) (OpenedFiles, error)
+	// Open opens the directories of a guest's job, so that Measure is quick. ask may be nil.
+	Open(ctx context.Context, t fleet.Task, ask AskFiles) (OpenedFiles, error)
+	// Answer answers another host, which has asked in this way.
+	Answer(context.Context, FileQuestion) ([]byte, error)
 	// KeepClones removes the clones of a job's files that are not needed.
 	KeepClones(context.Context, fleet.JobClones) error
 }
@@ -78,7 +80,7 @@ func (a *Agent) openFiles(ctx context.Context, w *taskRun, s *staged) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	opened, err := a.Vaults.Files.Open(ctx, w.task)
+	opened, err := a.openJobFiles(ctx, w)
 	if err != nil {
 		s.Files = &CutFiles{Amiss: []string{fmt.Sprintf("host %s does not reach the job's files, which may keep what is written to them after the checkpoint: %v", a.Host, err)}}
 		return
@@ -193,7 +195,7 @@ func (a *Agent) writeFiles(ctx context.Context, w *taskRun, s *staged) error {
 	if s.Files.Clones == 0 {
 		return nil
 	}
-	opened, err := a.Vaults.Files.Open(ctx, w.task)
+	opened, err := a.openJobFiles(ctx, w)
 	if err == nil {
 		err = errors.Join(opened.Sync(s.Files.Files), opened.Close())
 	}
@@ -216,7 +218,7 @@ func (a *Agent) putFilesBack(ctx context.Context, w *taskRun, folder string) err
 	if a.Vaults.Files == nil {
 		return fmt.Errorf("%s: this host does not reach the job's files", a.Host)
 	}
-	opened, err := a.Vaults.Files.Open(ctx, w.task)
+	opened, err := a.openJobFiles(ctx, w)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ type memoryFiles struct {
 	slow  time.Duration // how long Measure takes
 }
 
-func (f *memoryFiles) Open(context.Context, fleet.Task) (OpenedFiles, error) {
+func (f *memoryFiles) Open(context.Context, fleet.Task, AskFiles) (OpenedFiles, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.wrong == nil {
@@ -45,6 +45,10 @@ func (f *memoryFiles) Measure(open fleet.OpenFiles) (CutFiles, error) {
 }
 
 func (f *memoryFiles) Ready(fleet.OpenFiles, time.Duration) error { return nil }
+
+func (f *memoryFiles) Answer(_ context.Context, q FileQuestion) ([]byte, error) {
+	return fmt.Appendf(nil, "%s of %s: %s", q.What, q.Share.Export, q.Body), nil
+}
 
 func (f *memoryFiles) Sync(json.RawMessage) error { return nil }
 

@@ -143,6 +143,7 @@ func (a *Agent) vaultRoutes() http.Handler {
 		}
 		return text, err
 	})
+	a.addFileRoutes(mux)
 	return mux
 }
 
@@ -229,11 +230,27 @@ type asking struct {
 }
 
 func (v *vaultClient) ask(ctx context.Context, q asking) ([]byte, error) {
-	at := "https://vault/v1/vault/" + url.PathEscape(string(q.part.Checkpoint)) + "/" + url.PathEscape(string(q.part.Guest)) + "/" + q.what
-	r, err := http.NewRequestWithContext(ctx, q.method, at, bytes.NewReader(q.body))
+	at := "vault/" + url.PathEscape(string(q.part.Checkpoint)) + "/" + url.PathEscape(string(q.part.Guest)) + "/" + q.what
+	r, err := http.NewRequestWithContext(ctx, q.method, vaultURL+at, bytes.NewReader(q.body))
 	if err != nil {
 		return nil, err
 	}
+	return v.answer(r, q.most)
+}
+
+// vaultURL is before the paths of requests, which a connection to the right host gets.
+const vaultURL = "https://vault/v1/"
+
+// post asks about something else than a part.
+func (v *vaultClient) post(ctx context.Context, path string, body []byte, most int64) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, vaultURL+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	return v.answer(r, most)
+}
+
+func (v *vaultClient) answer(r *http.Request, most int64) ([]byte, error) {
 	got, err := v.http.Do(r)
 	if err != nil {
 		if why := (*url.Error)(nil); errors.As(err, &why) {
@@ -250,9 +267,9 @@ func (v *vaultClient) ask(ctx context.Context, q asking) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("host %s refuses: %s", v.host, said)
 	}
-	text, err := io.ReadAll(io.LimitReader(got.Body, q.most+1))
-	if err == nil && int64(len(text)) > q.most {
-		err = fmt.Errorf("it is longer than %d bytes", q.most)
+	text, err := io.ReadAll(io.LimitReader(got.Body, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("it is longer than %d bytes", most)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer of host %s: %w", v.host, err)

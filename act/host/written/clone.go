@@ -3,6 +3,7 @@ package written
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -86,6 +87,7 @@ func (c *Cut) Clone(folders []Folder, to Clones) {
 	count := 0
 	err := to.asUser(func() error {
 		for i, f := range c.Files {
+			c.Files[i].Clone = ""
 			if !f.Inside || cannot[f.At] {
 				continue
 			}
@@ -117,6 +119,30 @@ func (c *Cut) uncloned(f File, why error) {
 	c.Amiss = append(c.Amiss, fmt.Sprintf("%s%s: what it has before its end after the checkpoint stays, since no copy of it could be made: %v", f.At, f.Name, why))
 }
 
+// Served are the files that may be written before their ends, in directories that another host serves.
+func (c Cut) Served(folders []Folder) (all []File) {
+	for _, f := range c.Files {
+		if f.Inside && slices.ContainsFunc(folders, func(mine Folder) bool { return mine.At == f.At && mine.Served }) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// TakeClones notes what another host has cloned, and says what it has said of the others.
+func (c *Cut) TakeClones(by Cut) {
+	for _, f := range by.Files {
+		at := slices.IndexFunc(c.Files, f.same)
+		if at < 0 || f.Clone == "" || f.Inode != c.Files[at].Inode {
+			continue
+		}
+		is := &c.Files[at]
+		is.Clone = f.Clone
+		c.Amiss = slices.DeleteFunc(c.Amiss, func(said string) bool { return is.Odd != "" && said == is.Odd })
+	}
+	c.Amiss = append(c.Amiss, by.Amiss...)
+}
+
 // clone makes one clone. If another guest's host has made one of the same file, that counts: it was earlier.
 func (f *File) clone(folders []Folder, to Clones) error {
 	if time.Now().After(to.Until) {
@@ -145,7 +171,7 @@ func (f *File) clone(folders []Folder, to Clones) error {
 	defer copied.Close()
 	defer func() { _ = unix.Unlinkat(int(folder.Fd()), begun, 0) }() // what stays goes with its folder
 	switch err := unix.IoctlFileClone(int(copied.Fd()), int(from.Fd())); {
-	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOTTY), errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENOSYS):
+	case cannotClone(err):
 		forgetFolder(folders[at].From, to.Of, begun)
 		return errCannot
 	case err != nil:
@@ -298,7 +324,18 @@ func cloneBack(file, clone *os.File) error {
 	if err == nil && st.Size > 0 {
 		err = unix.IoctlFileClone(int(file.Fd()), int(clone.Fd()))
 	}
+	if cannotClone(err) { // it is reached by another way than where it was cloned
+		if _, err = file.Seek(0, io.SeekStart); err == nil {
+			_, err = io.Copy(file, clone)
+		}
+		err = errors.Join(err, file.Sync())
+	}
 	return err
+}
+
+// cannotClone reports whether it is the file system that cannot.
+func cannotClone(err error) bool {
+	return slices.ContainsFunc([]error{unix.EOPNOTSUPP, unix.ENOTTY, unix.EXDEV, unix.ENOSYS}, func(is error) bool { return errors.Is(err, is) })
 }
 
 // KeepClones removes all clones of a job's checkpoints but those for which keep is true, and the folder if nothing is in it.
