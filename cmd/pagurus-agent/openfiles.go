@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"sync"
 	"time"
 
 	"pagurus/act/container"
@@ -21,6 +23,9 @@ type jobFiles struct{ h *host }
 // cloneTime is how long a job's files may be cloned while it is suspended.
 const cloneTime = 300 * time.Millisecond
 
+// cloneLate is when what is not cloned by then is not waited for.
+const cloneLate = 400 * time.Millisecond
+
 // Open opens the directories of a guest's job.
 func (f jobFiles) Open(ctx context.Context, t fleet.Task, ask agent.AskFiles) (agent.OpenedFiles, error) {
 	all, err := f.h.files(ctx, t)
@@ -29,7 +34,7 @@ func (f jobFiles) Open(ctx context.Context, t fleet.Task, ask agent.AskFiles) (a
 	}
 	j := t.Job.Spec
 	return openedFiles{
-		all: all, ask: ask, lengths: t.Guest.Kind.Traits().MountsFiles,
+		all: all, ask: ask, busy: &sync.WaitGroup{}, lengths: t.Guest.Kind.Traits().MountsFiles,
 		clones: written.Clones{Of: fleet.ClonesOf(t.Order.Checkpoint, t.Job.Born), User: written.Owner{UID: j.UID, GID: j.GID, Groups: j.Groups}},
 	}, nil
 }
@@ -56,6 +61,7 @@ type openedFiles struct {
 	clones  written.Clones
 	lengths bool           // the files' lengths are noted, too; else the driver does it
 	ask     agent.AskFiles // whoever serves files clones them; nil: nobody does
+	busy    *sync.WaitGroup
 }
 
 // pathOf is a directory that is open, whatever its name leads to now.
@@ -88,12 +94,14 @@ func (o openedFiles) Measure(open fleet.OpenFiles) (out agent.CutFiles, err erro
 	if o.lengths {
 		c.Measure(o.folders())
 	}
-	c.Clone(o.folders(), to)
-	switch cloned, err := o.askFor(c, askClone, cloneTime+cloneTime/3); {
-	case err != nil:
-		c.Amiss = append(c.Amiss, fmt.Sprintf("the job's files could not be copied as they are at the checkpoint: %v", err))
-	default:
-		c.TakeClones(cloned)
+	done := make(chan written.Cut, 1)
+	o.busy.Go(func() { done <- o.clone(c, to) })
+	late := time.NewTimer(cloneLate)
+	defer late.Stop()
+	select {
+	case c = <-done:
+	case <-late.C: // a disk that is slow; the lengths count
+		c.Amiss = append(c.Amiss, fmt.Sprintf("the job's files could not be copied as they are at the checkpoint within %s", cloneLate))
 	}
 	var noted []written.File
 	for _, f := range c.Files {
@@ -109,6 +117,18 @@ func (o openedFiles) Measure(open fleet.OpenFiles) (out agent.CutFiles, err erro
 		out.Files, err = json.Marshal(written.Cut{Files: noted})
 	}
 	return out, err
+}
+
+// clone clones what is noted, here and at the host that serves files.
+func (o openedFiles) clone(c written.Cut, to written.Clones) written.Cut {
+	c = written.Cut{Files: slices.Clone(c.Files), Amiss: slices.Clone(c.Amiss)}
+	c.Clone(o.folders(), to)
+	cloned, err := o.askFor(c, askClone, cloneLate)
+	if err != nil {
+		c.Amiss = append(c.Amiss, fmt.Sprintf("the job's files could not be copied as they are at the checkpoint: %v", err))
+	}
+	c.TakeClones(cloned)
+	return c
 }
 
 // Sync writes the clones to their disk.
@@ -142,7 +162,8 @@ type fileQuestion struct {
 // askFor has the host that serves files do it with those that it serves.
 func (o openedFiles) askFor(c written.Cut, what string, limit time.Duration) (cloned written.Cut, err error) {
 	q := fileQuestion{Of: o.clones.Of, Files: c.Served(o.folders())}
-	if o.ask == nil || len(q.Files) == 0 {
+	served := slices.ContainsFunc(o.all, func(f container.Files) bool { return f.Identity == jobServer })
+	if o.ask == nil || !served || len(q.Files) == 0 && what != askReady {
 		return cloned, nil
 	}
 	body, err := json.Marshal(q)
@@ -216,8 +237,25 @@ func readCut(noted json.RawMessage) (c written.Cut, err error) {
 	return c, nil
 }
 
-// Close closes the directories.
-func (o openedFiles) Close() (err error) {
+// Close closes the directories, once nothing uses them. It does not wait long for that.
+func (o openedFiles) Close() error {
+	if o.busy == nil {
+		return o.close()
+	}
+	closed := make(chan error, 1)
+	go func() {
+		o.busy.Wait()
+		closed <- o.close()
+	}()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(10 * time.Millisecond):
+		return nil
+	}
+}
+
+func (o openedFiles) close() (err error) {
 	for _, f := range o.all {
 		err = errors.Join(err, f.Dir.Close())
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,7 +50,7 @@ func TestFilesClonedByTheirServer(t *testing.T) {
 	var asked []string
 	of := fleet.ClonesOf("j1c1", 7)
 	mounted := openedFiles{
-		all: []container.Files{{At: dir, Dir: in, Remote: true, Identity: jobServer}}, clones: written.Clones{Of: of, User: written.Owner{UID: user, GID: user}},
+		busy: &sync.WaitGroup{}, all: []container.Files{{At: dir, Dir: in, Remote: true, Identity: jobServer}}, clones: written.Clones{Of: of, User: written.Owner{UID: user, GID: user}},
 		ask: func(ctx context.Context, what string, body []byte) ([]byte, error) {
 			asked = append(asked, what)
 			return server.Answer(ctx, agent.FileQuestion{Job: "j1", Share: share, What: what, Body: body})

@@ -92,10 +92,14 @@ func (a *Agent) openFiles(ctx context.Context, w *taskRun, s *staged) {
 func (a *Agent) readyFiles(w *taskRun, s *staged) {
 	a.listFiles(w.ctx, w, s)
 	a.seeFiles(w.ctx, w, s)
-	if s.opened == nil || s.open == nil {
+	if s.opened == nil {
 		return
 	}
-	done, opened, open := make(chan error, 1), s.opened, *s.open
+	var open fleet.OpenFiles
+	if s.open != nil {
+		open = *s.open
+	}
+	done, opened := make(chan error, 1), s.opened
 	go func() { done <- opened.Ready(open, openLimit) }()
 	late := time.NewTimer(2 * openLimit)
 	defer late.Stop()

@@ -41,7 +41,7 @@ var (
 func (c Cut) ReadyToClone(folders []Folder, to Clones) error {
 	return to.asUser(func() (err error) {
 		for i, f := range folders {
-			if !c.inside(f) || f.ReadOnly || f.Served {
+			if f.ReadOnly || f.Served {
 				continue
 			}
 			dir, cannot := openBeneath(f.From, ClonesFolder, unix.O_DIRECTORY)
@@ -70,11 +70,6 @@ func (c Cut) ReadyToClone(folders []Folder, to Clones) error {
 		}
 		return err
 	})
-}
-
-// inside reports whether one of the files in a folder may be written before its end.
-func (c Cut) inside(folder Folder) bool {
-	return slices.ContainsFunc(c.Files, func(f File) bool { return f.Inside && f.At == folder.At })
 }
 
 // Clone clones the files that may be written before their ends, while all guests of the job are suspended. Where the file
