@@ -107,6 +107,7 @@ type Facts struct {
 	Internet    *Outlet                  `json:"internet,omitempty"`  // nil: not reported
 	Lease       Lease                    `json:"lease,omitzero"`      // that the agent asks for, and has
 	Vault       *VaultFacts              `json:"vault,omitempty"`     // nil: it has none
+	Power       *Power                   `json:"power,omitempty"`     // nil: not reported
 	Shared      []Directory              `json:"shared,omitempty"`    // directories that the host shares with others anyway, with their sources
 }
 
@@ -143,18 +144,20 @@ type Abilities struct {
 
 // GuestFacts is what an agent measures of one guest.
 type GuestFacts struct {
-	Gen            uint64    `json:"gen"`
-	Run            RunState  `json:"run"`
-	ResidentBytes  int64     `json:"resident_bytes"`       // host memory the guest occupies
-	HugeBytes      int64     `json:"huge_bytes,omitempty"` // of that, in reserved huge pages
-	CPUs           float64   `json:"cpus"`                 // CPUs in use over the last interval
-	StartedAt      time.Time `json:"started_at"`
-	Profile        *Profile  `json:"profile,omitempty"`         // the last memory sample; nil: none yet
-	Seen           *Topology `json:"seen,omitempty"`            // what a guest that mirrors its host sees of itself; nil: not asked yet, or no answer
-	ReclaimedBytes int64     `json:"reclaimed_bytes,omitempty"` // of its memory, reclaimed while the owner is present
-	Suspended      bool      `json:"suspended,omitempty"`       // suspended because the owner is present
-	Obstacles      []string  `json:"obstacles,omitempty"`       // what last prevented a move, for people
-	Layout         *Layout   `json:"layout,omitempty"`          // its placement on the host's nodes and CPUs, if it has a shape
+	Gen           uint64    `json:"gen"`
+	Run           RunState  `json:"run"`
+	ResidentBytes int64     `json:"resident_bytes"`       // host memory the guest occupies
+	HugeBytes     int64     `json:"huge_bytes,omitempty"` // of that, in reserved huge pages
+	CPUs          float64   `json:"cpus"`                 // CPUs in use over the last interval
+	StartedAt     time.Time `json:"started_at"`
+
+	CPUTime        time.Duration `json:"cpu_time_ns,omitempty"`     // processor time that it used on this host so far
+	Profile        *Profile      `json:"profile,omitempty"`         // the last memory sample; nil: none yet
+	Seen           *Topology     `json:"seen,omitempty"`            // what a guest that mirrors its host sees of itself; nil: not asked yet, or no answer
+	ReclaimedBytes int64         `json:"reclaimed_bytes,omitempty"` // of its memory, reclaimed while the owner is present
+	Suspended      bool          `json:"suspended,omitempty"`       // suspended because the owner is present
+	Obstacles      []string      `json:"obstacles,omitempty"`       // what last prevented a move, for people
+	Layout         *Layout       `json:"layout,omitempty"`          // its placement on the host's nodes and CPUs, if it has a shape
 }
 
 // RunState is a guest's state according to its driver.

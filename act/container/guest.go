@@ -192,7 +192,7 @@ func (g *guest) inspect() (fleet.GuestFacts, bool) {
 	if passed := now.Sub(g.usedAt); !g.usedAt.IsZero() && passed > 0 {
 		facts.CPUs = max(0, float64(use.CPU-g.usedCPU)/float64(passed))
 	}
-	g.usedCPU, g.usedAt = use.CPU, now
+	g.usedCPU, g.usedAt, facts.CPUTime = use.CPU, now, use.CPU
 	return facts, true
 }
 

@@ -216,7 +216,7 @@ func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
 	if passed := now.Sub(g.usedAt); !g.usedAt.IsZero() && passed > 0 {
 		facts.CPUs = float64(st.CPU-g.usedCPU) / float64(passed)
 	}
-	g.usedCPU, g.usedAt = st.CPU, now
+	g.usedCPU, g.usedAt, facts.CPUTime = st.CPU, now, st.CPU
 	return facts, true
 }
 

@@ -102,6 +102,7 @@ type host struct {
 	fence        *fence.Fence
 	log          *slog.Logger
 	made         numa.Reader
+	power        *machine.PowerMeter
 
 	calls func() netip.Addr // from where the controller is called; nil: the address is fixed
 	mu    sync.Mutex
@@ -112,7 +113,7 @@ type host struct {
 // openHost opens the host's drivers. A kind of guest that cannot run here is not an error:
 // the host reports it to the controller.
 func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *host, err error) {
-	h := &host{flags: f, log: log} // not the result, which is nil after an error
+	h := &host{flags: f, power: machine.NewPowerMeter(), log: log} // not the result, which is nil after an error
 	h.made.First = f.FirstCore
 	for _, dir := range []string{f.RunDir, f.StateDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -400,7 +401,7 @@ func (h *host) facts() fleet.Facts {
 		Version: version, Protocol: fleet.Protocol(), Machine: h.machine.ID, Address: h.address().String(), Boot: machine.Boot(), Site: h.flags.Site,
 		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.Memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.vmErr}, fleet.Container: {Trouble: h.containerErr}},
-		Topology:  h.made.Last(), Speed: h.speed, WireGuard: h.guard.facts(), Internet: h.gates.Outlet(),
+		Topology:  h.made.Last(), Speed: h.speed, WireGuard: h.guard.facts(), Internet: h.gates.Outlet(), Power: h.power.Power(),
 	}
 	var troubles []string
 	f.Shared, troubles = h.common.last()

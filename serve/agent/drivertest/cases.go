@@ -51,6 +51,9 @@ func start(r *trial) {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+	if used := r.state(0, fleet.Running).CPUTime; used <= 0 || used > caseLimit*64 {
+		r.Errorf("a busy guest has used %s of processor time", used)
+	}
 	select {
 	case <-ended:
 		r.Error("the guest runs and is said to have ended")
