@@ -60,7 +60,7 @@ race:
 # The contract and system rings share one machine, so packages run one by one but
 # for those that keep to namespaces and folders of their own.
 # A skipped test that this machine could have run is a failure.
-test: setup build check bin/versitygw
+test: setup build check bin/versitygw bin/promtool
 	scripts/rings
 
 ## test-long: tests that walk through every fault, build other versions, or move machines for minutes
@@ -69,6 +69,9 @@ test-long: setup build bin/versitygw
 
 bin/versitygw:
 	scripts/s3server
+
+bin/promtool:
+	scripts/promtool
 
 ## test-debian13: the same in the user land of Debian 13, on this machine's kernel
 # What came of it is kept in docs/figures/debian13.txt. Some packages only:

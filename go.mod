@@ -40,6 +40,7 @@ require (
 	github.com/minio/minio-go/v7 v7.0.100
 	github.com/moby/sys/mountinfo v0.7.2
 	github.com/pion/stun/v3 v3.1.7
+	github.com/prometheus/client_golang v1.23.2
 	github.com/restic/chunker v0.4.0
 	go.etcd.io/etcd/etcdutl/v3 v3.7.3
 	golang.zx2c4.com/wireguard v0.0.0-20260522210424-ecfc5a8d5446
@@ -101,7 +102,6 @@ require (
 	github.com/moby/sys/userns v0.1.0 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
-	github.com/prometheus/client_golang v1.23.2 // indirect
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.67.5 // indirect
 	github.com/prometheus/procfs v0.16.1 // indirect
