@@ -139,7 +139,12 @@ func runAgent(ctx context.Context, f roles.Agent, client *wire.Client, from call
 	log.Info("agent begins", "host", f.Name, "address", f.Address, "version", version)
 	go stayLean(ctx, log)
 	go renew(ctx, client, log)
-	err = h.agent(client, roles.NewSupervisor(ctx, log).Alive, log).Run(ctx)
+	a := h.agent(client, roles.NewSupervisor(ctx, log).Alive, log)
+	ended, err := showMeasures(ctx, f.Metrics, a, log)
+	if err == nil {
+		err = a.Run(ctx)
+		<-ended
+	}
 	log.Info("agent ends; guests run on", "host", f.Name)
 	return errors.Join(err, h.close(), client.Close())
 }

@@ -28,6 +28,9 @@ import (
 var (
 	_ controller.Store  = (*etcd.Store)(nil)
 	_ controller.Images = (*image.Store)(nil)
+
+	_ controller.UsageStore  = (*etcd.Store)(nil)
+	_ controller.NoticeStore = (*etcd.Store)(nil)
 )
 
 // spoolReserve is what programs' output leaves free on its disk. It is several times what
@@ -67,15 +70,11 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	peer, err := seatOf(f)
-	peer.Machine = here
-	if err == nil && peer.Listen != "" {
-		err = certify(ctx, f, peer.Name, authority, log)
-	}
+	told, err := f.Notices.Receivers()
 	if err != nil {
 		return err
 	}
-	store, err := openStore(ctx, f, peer)
+	store, peer, err := takeSeat(ctx, f, here, authority, log)
 	if err != nil {
 		return err
 	}
@@ -90,21 +89,38 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	}
 	defer func() { err = errors.Join(err, kept.Close()) }()
 	h := &heads{store: store, peer: peer, authority: authority, log: log}
-	config := controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Limits: f.Output, Planner: planner.Planner{KeepJobs: f.Output.Keep, Keeps: f.Checkpoints}, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log}
+	config := controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Limits: f.Output, Usages: store, Notify: controller.Notify{Receivers: told, Kinds: f.Notices.Kinds, Cluster: authority.Name(), Store: store}, Planner: planner.Planner{KeepJobs: f.Output.Keep, Keeps: f.Checkpoints}, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log}
 	m := &mirror{images: images, others: h.list, leading: h.leading, load: store.Load, reserve: spoolReserve, said: map[string]string{}, log: log}
 	if store.Several() {
 		config.Term, config.Others, config.SeekImage = store.Term, h.list, m.seek
 	}
 	c := controller.New(config)
 	saves := &saving{flags: f, store: store, images: images, authority: authority, state: c.Snapshot, log: log}
-	serving := wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Output: c.Output, Copies: c, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log}
+	serving := wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Output: c.Output, Usage: c.Usage, Copies: c, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log}
 	if store.Several() {
 		h.leads, h.crowded = c.Ready(), c.Crowded
 		serving.Passing, serving.Heads, serving.Between = h.passing(), h, c.Between()
 		go h.watch(ctx)
 		go m.run(ctx)
 	}
+	if err := showMeasures(ctx, f.Metrics, c, log); err != nil {
+		return err
+	}
 	return serve(ctx, stop, parts{f, store, c, serving, config.Alive})
+}
+
+// takeSeat opens the store as what this controller is among others, on the machine of an ID.
+func takeSeat(ctx context.Context, f roles.Controller, machine string, authority *identity.Authority, log *slog.Logger) (*etcd.Store, etcd.Peer, error) {
+	peer, err := seatOf(f)
+	peer.Machine = machine
+	if err == nil && peer.Listen != "" {
+		err = certify(ctx, f, peer.Name, authority, log)
+	}
+	if err != nil {
+		return nil, peer, err
+	}
+	store, err := openStore(ctx, f, peer)
+	return store, peer, err
 }
 
 // forGood is the end of a controller that was removed from its cluster. It may have been most of the cluster once, and must

@@ -31,6 +31,8 @@ type Controller struct {
 	Encryption                 fleet.Encryption
 	Output                     fleet.OutputLimits
 	Checkpoints                fleet.CheckpointLimits
+	Metrics                    string // TCP address for monitoring; empty: none
+	Notices                    Notices
 	Verbose                    bool
 }
 
@@ -52,6 +54,8 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	addOutput(flags, &f.Output)
 	cli.Size(flags, &f.Checkpoints.Each, "checkpoints-per-user", "the most that vaults keep of one user's checkpoints; then no more are made until the user removes some (default: what vaults have)")
 	cli.Size(flags, &f.Checkpoints.All, "checkpoints-in-all", "the most that vaults keep of all users' checkpoints (default: what vaults have)")
+	addMetrics(flags, &f.Metrics)
+	f.Notices.add(flags)
 	flags.StringVar(&f.Purpose, "purpose", "a controller", "")
 	_ = flags.MarkHidden("purpose")
 	cli.MayBeEmpty(flags, "socket", "etcd", "listen", "purpose", PeerFlag, PeerNameFlag)

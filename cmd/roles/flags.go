@@ -63,8 +63,9 @@ type Agent struct {
 	OwnerCPU    string  // whose CPU use counts as the owner's
 	CPUs        float64 // CPUs that all guests may use; 0: all
 	Slice       time.Duration
-	Bandwidth   int64 // bytes a second of each leaving guest; 0: no limit
-	Memory      int64 // for guests; 0: the machine's less its reserve
+	Bandwidth   int64  // bytes a second of each leaving guest; 0: no limit
+	Memory      int64  // for guests; 0: the machine's less its reserve
+	Metrics     string // TCP address for monitoring; empty: none
 	Verbose     bool
 	Lease       time.Duration // for which guests run on without the controller; 0: for ever
 	Shared      []string      // directories that hosts share anyway
@@ -123,6 +124,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	f.addInternet(flags)
 	f.addHealth(flags)
 	f.addVault(flags)
+	addMetrics(flags, &f.Metrics)
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, "accelerator", GroupFlag)

@@ -74,6 +74,7 @@ const (
 	RemoveHead  Call = "remove controllers"
 	CopyParts   Call = "copy checkpoints" // of own jobs
 	HandParts   Call = "hand parts of checkpoints"
+	ReadUsage   Call = "read what jobs used"          // VisibleUsage says whose
 	ReadOutput  Call = "read how much output is kept" // VisibleOutput says whose
 )
 
@@ -91,6 +92,7 @@ var calls = map[Call]map[fleet.Role]bool{
 	RemoveHead:  {fleet.AdminRole: true},
 	CopyParts:   {fleet.AdminRole: true, fleet.UserRole: true},
 	HandParts:   {fleet.AdminRole: true, fleet.HostRole: true},
+	ReadUsage:   {fleet.AdminRole: true, fleet.UserRole: true},
 	ReadOutput:  {fleet.AdminRole: true, fleet.UserRole: true},
 }
 

@@ -116,7 +116,7 @@ func TestEveryCall(t *testing.T) {
 	for what := range calls {
 		for _, by := range []fleet.Caller{root, ada, agent, rogue} {
 			host, isRoot := by.Host != "", by.Host == "" && by.Admin
-			want := map[Call]bool{ReadCluster: !host, ReadTrace: !host, ReadOutput: !host, Ask: !host, ReadImage: true, Renew: true, PassStream: true, Attach: host || isRoot, CopyParts: !host, HandParts: host || isRoot, BackUp: isRoot, ReadAudit: isRoot, RemoveHead: isRoot}[what]
+			want := map[Call]bool{ReadCluster: !host, ReadTrace: !host, ReadOutput: !host, ReadUsage: !host, Ask: !host, ReadImage: true, Renew: true, PassStream: true, Attach: host || isRoot, CopyParts: !host, HandParts: host || isRoot, BackUp: isRoot, ReadAudit: isRoot, RemoveHead: isRoot}[what]
 			if why := MayCall(by, what); (why == "") != want {
 				t.Errorf("%+v calls %q: %q", by, what, why)
 			}

@@ -101,3 +101,22 @@ func VisibleOutput(o fleet.Output, by fleet.Caller) fleet.Output {
 	o.Checkpoints.Users = kept
 	return o
 }
+
+// VisibleUsage is what a caller may see of usage: a user sees that of their own jobs.
+func VisibleUsage(a fleet.UsageAnswer, by fleet.Caller) fleet.UsageAnswer {
+	if by.Admin {
+		return a
+	}
+	own := []fleet.UsageRecord{}
+	for _, r := range a.Records {
+		if r.UID == by.UID {
+			own = append(own, r)
+		}
+	}
+	a.Records = own
+	a.Users = map[uint32]fleet.UserID{}
+	if by.User != "" {
+		a.Users[by.UID] = by.User
+	}
+	return a
+}

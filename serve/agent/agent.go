@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"pagurus/fleet"
@@ -114,7 +115,11 @@ type Agent struct {
 	examining  bool
 	troubles   map[string]string // by subject
 	runs       sync.WaitGroup
+	attached   atomic.Bool // a controller talks to it
 }
+
+// Told are the facts that the agent tells now, and whether a controller hears them.
+func (a *Agent) Told() (f fleet.Facts, heard bool) { return a.facts(), a.attached.Load() }
 
 // presence is a driver's last report on one guest.
 type presence struct {
@@ -201,6 +206,7 @@ func (a *Agent) session(ctx context.Context) (attached bool, err error) {
 	go func() { ended <- a.speak(ctx, s) }()
 	go func() { ended <- a.listen(ctx, s) }()
 	err = <-ended
+	a.attached.Store(false)
 	cancel()
 	_ = s.Close() // the session is over in any case
 	<-ended
@@ -268,6 +274,7 @@ func (a *Agent) listen(ctx context.Context, s Session) error {
 			}
 			if !ours {
 				ours = true
+				a.attached.Store(ours)
 				a.Log.Info("attached to the controller")
 			}
 		case !ours:

@@ -55,6 +55,8 @@ type Config struct {
 	Encryption fleet.Encryption // between hosts, from when no job is there; empty: as it was
 	Reserve    int64            // bytes that those leave free on its disk: the store may be on the same
 	Limits     fleet.OutputLimits
+	Notify     Notify
+	Usages     UsageStore // nil: what jobs use is not kept
 
 	// These are of a controller among several; nil: it is the only one. Term is a higher number for each that
 	// leads, Others are the other ones, SeekImage fetches an image from them: of a digest, or else a new one of a name.
@@ -112,6 +114,9 @@ type Controller struct {
 	trouble        string         // the store's last error, so that it is logged once
 	stalls         stalls
 	trafficQueries trafficQueries
+	accounts       accounts
+	notifying      notifying
+	meter          *meter
 	parts          parts // of checkpoints, on their way from and to users
 }
 
@@ -119,7 +124,7 @@ type Controller struct {
 func New(c Config) *Controller {
 	out := &Controller{
 		Config: c, spool: newSpool(c.Spool), events: make(chan func(context.Context), queue), ready: make(chan struct{}),
-		over: make(chan struct{}), hosts: map[fleet.HostID]*host{}, rekeyed: rekeyed{},
+		over: make(chan struct{}), hosts: map[fleet.HostID]*host{}, rekeyed: rekeyed{}, meter: newMeter(),
 	}
 	out.stash = &stash{dir: c.Spool, reserve: c.Reserve}
 	if c.Others != nil {
@@ -161,12 +166,23 @@ func (c *Controller) Run(ctx context.Context) error {
 		return err
 	}
 	c.noteCuts(slices.Collect(maps.Values(snap.Checkpoints)))
+	if err := c.openAccounts(ctx); err != nil {
+		return err
+	}
 	c.loop = planner.NewLoop(&c.Planner, snap)
+	defer c.closeAccounts()
 	if c.Others != nil {
 		c.countCopies()
 	}
 	c.encrypt(ctx)
 	c.publish()
+	var telling sync.WaitGroup
+	defer telling.Wait()
+	lasting, stopTelling := context.WithCancel(ctx)
+	defer stopTelling()
+	c.notify(lasting, &telling)
+	c.meter.leads.Set(1)
+	defer c.meter.leads.Set(0)
 	close(c.ready)
 	if c.Others != nil {
 		go c.tend(ctx)
@@ -275,6 +291,8 @@ func (c *Controller) tick(ctx context.Context) {
 	}
 	c.measureStalls(ctx)
 	c.measureTraffic(ctx)
+	c.keepUsage(ctx)
+	c.offerNotices(ctx)
 	if c.changed {
 		c.publish()
 	}
@@ -409,9 +427,12 @@ type hands struct {
 
 // Commit puts the change into the store. Errors other than a conflict are a *storeError.
 func (h *hands) Commit(from int64, change fleet.Changeset) (int64, error) {
+	begun := time.Now()
 	revision, err := h.c.Store.Commit(h.ctx, from, change)
+	h.c.meter.commits.Observe(time.Since(begun).Seconds())
 	if err != nil && !errors.Is(err, fleet.ErrConflict) {
 		h.c.unsure = true
+		h.c.meter.refused.Inc()
 		return 0, &storeError{err}
 	}
 	return revision, err
@@ -430,32 +451,6 @@ func (h *hands) Committed(change fleet.Changeset) {
 
 // Send sends orders to connected hosts.
 func (h *hands) Send(orders []fleet.Order) { h.c.send(orders) }
-
-// committed updates the spool after a change.
-func (c *Controller) committed(change fleet.Changeset) {
-	for _, j := range change.Jobs {
-		c.spool.know(j.ID, j.Spec.UID, 0)
-		if j.State == fleet.JobEnded {
-			c.spool.finish(j.ID)
-		} else if err := c.spool.followIncarnation(j); err != nil {
-			c.Log.Warn("output of a job that begins again is not taken until the controller is started again", "cause", err)
-		}
-	}
-	c.noteCuts(change.Checkpoints)
-	c.dismiss(change.GoneHosts)
-	for _, id := range change.GoneJobs {
-		if err := c.spool.forget(id); err != nil {
-			c.Log.Warn("a forgotten job's output is left behind", "cause", err)
-		}
-	}
-}
-
-// noteCuts notes how much output jobs have at checkpoints that are cut, before their guests are told to run on.
-func (c *Controller) noteCuts(all []fleet.Checkpoint) {
-	if err := c.spool.followCheckpoints(all); err != nil {
-		c.Log.Warn("a job that goes on from a checkpoint may write some of its output twice", "cause", err)
-	}
-}
 
 // reload takes the store's content and sends every host everything again: a change may have
 // been committed unnoticed.

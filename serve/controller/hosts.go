@@ -259,8 +259,11 @@ func possible(id fleet.HostID, f fleet.Facts) error {
 	case f.Capacity.MemoryBytes < 0 || f.Capacity.MemoryBytes > mostBytes, !inside(float64(f.MemoryInUse), mostBytes):
 		return fmt.Errorf("%s says that it has %d bytes of memory, of which guests use %d", id, f.Capacity.MemoryBytes, f.MemoryInUse)
 	}
+	if p := f.Power; p != nil && (!inside(p.Joules, mostBytes) || p.Worked < 0) {
+		return fmt.Errorf("%s says that it used %g J, and that its CPUs worked for %s", id, p.Joules, p.Worked)
+	}
 	for g, of := range f.Guests {
-		if !inside(of.CPUs, mostCPUs) || !inside(float64(of.ResidentBytes), mostBytes) || !inside(float64(of.ReclaimedBytes), mostBytes) {
+		if !inside(of.CPUs, mostCPUs) || !inside(float64(of.ResidentBytes), mostBytes) || !inside(float64(of.ReclaimedBytes), mostBytes) || of.CPUTime < 0 {
 			return fmt.Errorf("%s says that guest %s has %d bytes of memory and %g CPUs", id, g, of.ResidentBytes, of.CPUs)
 		}
 	}
@@ -352,6 +355,7 @@ func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
 		owner := f.Owner.By(f.SeenAt)
 		f.Owner = &owner
 	}
+	c.countUsage(id, before, f)
 	c.loop.Index.Learn(id, desired.Barred(f, c.snap().Cluster))
 	c.changed = true
 	return moved

@@ -18,6 +18,7 @@ import (
 	"pagurus/act/etcd"
 	"pagurus/fleet"
 	"pagurus/serve/identity"
+	"pagurus/serve/notices"
 	"pagurus/serve/wire"
 )
 
@@ -36,6 +37,7 @@ type rig struct {
 	stop       func()
 	encryption fleet.Encryption
 	limits     fleet.OutputLimits
+	receivers  []notices.Receiver
 	factsEvery time.Duration // the agents' interval for facts, shorter in tests
 }
 
@@ -65,7 +67,7 @@ func (r *rig) start() {
 		r.t.Fatal(err)
 	}
 	r.store = &shaky{Store: store}
-	r.ctl = New(Config{Store: r.store, Images: images{"openmpi": {Name: "openmpi", Digest: digest, MPI: "openmpi"}}, Encryption: r.encryption, Limits: r.limits, Spool: filepath.Join(r.dir, "spool"), Log: slog.New(slog.DiscardHandler)})
+	r.ctl = New(Config{Store: r.store, Images: images{"openmpi": {Name: "openmpi", Digest: digest, MPI: "openmpi"}}, Encryption: r.encryption, Limits: r.limits, Usages: store, Notify: Notify{Receivers: r.receivers, Kinds: fleet.NoticeKinds, Store: store}, Spool: filepath.Join(r.dir, "spool"), Log: slog.New(slog.DiscardHandler)})
 	authority, err := identity.OpenAuthority(r.dir)
 	if err != nil {
 		r.t.Fatal(err)
@@ -88,7 +90,7 @@ func (r *rig) start() {
 		}
 	})
 	both.Go(func() {
-		c := wire.ServeConfig{Listeners: []net.Listener{listener, remote}, Members: r.ctl.Members(), Machine: "machine", Controller: r.ctl, Streams: r.ctl.Streams(), Forecasts: r.ctl, Output: r.ctl.Output, Copies: r.ctl, Version: "build", Refused: r.ctl.Refused, Log: slog.New(slog.DiscardHandler)}
+		c := wire.ServeConfig{Listeners: []net.Listener{listener, remote}, Members: r.ctl.Members(), Machine: "machine", Controller: r.ctl, Streams: r.ctl.Streams(), Forecasts: r.ctl, Output: r.ctl.Output, Usage: r.ctl.Usage, Copies: r.ctl, Version: "build", Refused: r.ctl.Refused, Log: slog.New(slog.DiscardHandler)}
 		if err := wire.Serve(ctx, c); err != nil {
 			r.t.Errorf("the server: %v", err)
 		}

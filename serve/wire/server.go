@@ -84,6 +84,7 @@ type ServeConfig struct {
 	Streams    Streams
 	Forecasts  Forecasts                                   // nil: predictions are refused
 	Output     Output                                      // nil: refused
+	Usage      Usage                                       // nil: refused
 	Copies     Copies                                      // nil: refused
 	Backup     Backup                                      // nil: refused
 	Passing    *Passing                                    // nil: there is no other controller
@@ -193,6 +194,7 @@ func (s *server) routes() http.Handler {
 	add("POST /v1/jobs/{job}/{stream}", access.PassStream, s.write)
 	add("GET /v1/images/{digest}/{file}", access.ReadImage, s.image)
 	add("GET /v1/output", access.ReadOutput, s.output)
+	add("GET /v1/usage", access.ReadUsage, s.usage)
 	add("GET /v1/backup", access.BackUp, s.backup)
 	add("GET /v1/audit", access.ReadAudit, s.audit)
 	s.routeCopies(func(pattern string, serve func(Copies, Peer, http.ResponseWriter, *http.Request) error) {

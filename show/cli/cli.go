@@ -80,7 +80,7 @@ containers.`,
 	for _, n := range append(a.nouns(), a.memberNouns()...) {
 		AddNoun(root, n)
 	}
-	AddGroup(root, "Jobs:", a.quotaCommand())
+	AddGroup(root, "Jobs:", a.quotaCommand(), a.usageCommand())
 	AddGroup(root, "Jobs, guests, hosts and moves:", a.explainCommand())
 	AddGroup(root, "Hosts:", a.sitesCommand(), a.healthCommand())
 	AddGroup(root, "Members:", a.auditCommand())

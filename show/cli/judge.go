@@ -40,6 +40,16 @@ type judgedList struct {
 	pflag.SliceValue
 }
 
+// Replace takes the words of a configuration file, each as one that is typed.
+func (j judgedList) Replace(words []string) error {
+	for _, w := range words {
+		if err := j.check(w); err != nil {
+			return err
+		}
+	}
+	return j.SliceValue.Replace(words)
+}
+
 // Judge has a flag refuse values. check's error completes "--flag: ".
 func Judge(flags *pflag.FlagSet, name string, check func(string) error) {
 	judge(flags.Lookup(name), check)
