@@ -28,8 +28,8 @@ type Point struct {
 	Value  float64
 }
 
-// gauge makes a family with a number for each of some words, which are all there, also with 0.
-func gauge[K ~string](name, help, label string, words []K, count map[K]int) Family {
+// states makes a family with a number for each of some words, which are all there, also with 0.
+func states[K ~string](name, help, label string, words []K, count map[K]int) Family {
 	f := Family{Name: name, Help: help, Labels: []string{label}}
 	for _, w := range words {
 		f.Points = append(f.Points, Point{[]string{string(w)}, float64(count[w])})
@@ -69,10 +69,10 @@ func OfCluster(s fleet.Snapshot) []Family {
 	}
 	crowded := Family{Name: "pagurus_jobs_without_room", Help: "Jobs whose programs wait because there is no room for their output.", Points: []Point{{Value: float64(len(s.Crowded))}}}
 	out := []Family{
-		gauge("pagurus_hosts", "Hosts of the cluster by state; silent ones have not been heard for a while, gone ones for longer than their lease.", "state", hostStates, hosts),
-		gauge("pagurus_jobs", "Jobs that have not ended, by state.", "state", jobStates, jobs),
-		gauge("pagurus_guests", "Guests that have not ended, by state.", "state", guestStates, guests),
-		gauge("pagurus_migrations", "Migrations under way, by phase.", "phase", phases, moves),
+		states("pagurus_hosts", "Hosts of the cluster by state; silent ones have not been heard for a while, gone ones for longer than their lease.", "state", hostStates, hosts),
+		states("pagurus_jobs", "Jobs that have not ended, by state.", "state", jobStates, jobs),
+		states("pagurus_guests", "Guests that have not ended, by state.", "state", guestStates, guests),
+		states("pagurus_migrations", "Migrations under way, by phase.", "phase", phases, moves),
 		crowded,
 	}
 	return append(out, ofHosts(s, at)...)

@@ -41,8 +41,8 @@ func TestOf(t *testing.T) {
 	want := []string{
 		"host host1 is gone: it was not heard for longer than its lease, and nothing runs there any more",
 		"job j2 of uid 5 failed: host1 is gone",
-		"move m1 has been under way since 2026-03-04T11:49:00Z, much longer than expected, in phase copying of guest j7g0 from host1 to host2: `pagurus move show m1` says how far it is",
 		"job j1 of ada ended with exit code 3",
+		"move m1 has been under way since 2026-03-04T11:49:00Z, much longer than expected, in phase copying of guest j7g0 from host1 to host2: `pagurus move show m1` says how far it is",
 		"job j5 of uid 0 ended by SIGKILL",
 		"job j6 of uid 0 was cancelled",
 	}

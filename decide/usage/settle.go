@@ -9,9 +9,9 @@ import (
 	"pagurus/fleet"
 )
 
-// Follow counts the moves that have finished, and notes which jobs have ended. It forgets the readings of
+// FollowCluster counts the moves that have finished, and notes which jobs have ended. It forgets the readings of
 // guests that are gone.
-func (b *Book) Follow(s fleet.Snapshot, at time.Time) {
+func (b *Book) FollowCluster(s fleet.Snapshot, at time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(s.Migrations)) {
 		m := s.Migrations[id]
 		j, known := s.Jobs[m.Job]
@@ -165,8 +165,8 @@ type Changes struct {
 	Gone []fleet.UsageID
 }
 
-// Take gives the changes since the last time, and forgets them: who cannot write them gives them back by Again.
-func (b *Book) Take() (c Changes) {
+// TakeChanges gives the changes since the last time, and forgets them: who cannot write them gives them back by Again.
+func (b *Book) TakeChanges() (c Changes) {
 	for _, id := range slices.Sorted(maps.Keys(b.dirty)) {
 		r := b.records[id]
 		r.Moved = slices.DeleteFunc(slices.Clone(r.Moved), func(m fleet.MigrationID) bool { return !b.counted[m] })

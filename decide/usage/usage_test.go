@@ -69,17 +69,17 @@ func TestAControllerDies(t *testing.T) {
 	b, s := New(Usual, nil), cluster()
 	b.Count(s, "host1", facts(10, noon), after(0))
 	b.Count(s, "host1", facts(25, noon), after(10*time.Second))
-	kept := written(t, b.Take())
+	kept := written(t, b.TakeChanges())
 	b.Count(s, "host1", facts(40, noon), after(20*time.Second)) // never written
 	b = New(Usual, kept)
 	b.Count(s, "host1", facts(70, noon), after(40*time.Second))
 	near(t, "processor time", sum(b).CPUSeconds, 70)
 	near(t, "memory, without the time that nobody counted", sum(b).MemoryByteSeconds, 10*(512<<20))
 	b.Again(Changes{})
-	if c := b.Take(); len(c.Put) != 1 || len(c.Gone) != 0 {
+	if c := b.TakeChanges(); len(c.Put) != 1 || len(c.Gone) != 0 {
 		t.Errorf("%+v", c)
 	}
-	if c := b.Take(); len(c.Put)+len(c.Gone) != 0 {
+	if c := b.TakeChanges(); len(c.Put)+len(c.Gone) != 0 {
 		t.Errorf("nothing has changed: %+v", c)
 	}
 }
@@ -104,8 +104,8 @@ func TestAMoveIsCountedOnce(t *testing.T) {
 	s.Migrations["m1.j1g0"] = fleet.Migration{ID: "m1.j1g0", Guest: "j1g0", Job: "j1", Born: 7, From: "host1", To: "host2", Phase: fleet.Finished, Cost: fleet.Progress{SentBytes: 1000, PostCopyBytes: 24, Downtime: 250 * time.Millisecond}}
 	b.Count(s, "host1", facts(12, noon), after(2*time.Second))
 	b.Count(s, "host2", facts(1, after(time.Second)), after(2*time.Second)) // a counter of its own
-	b.Follow(s, after(3*time.Second))
-	b.Follow(s, after(4*time.Second))
+	b.FollowCluster(s, after(3*time.Second))
+	b.FollowCluster(s, after(4*time.Second))
 	b.Count(s, "host1", facts(12, noon), after(5*time.Second)) // late facts
 	u := sum(b)
 	near(t, "processor time", u.CPUSeconds, 13)
@@ -113,8 +113,8 @@ func TestAMoveIsCountedOnce(t *testing.T) {
 	if u.Moves != 1 || u.MovedBytes != 1024 {
 		t.Errorf("%+v", u)
 	}
-	b = New(Usual, written(t, b.Take()))
-	b.Follow(s, after(time.Hour))
+	b = New(Usual, written(t, b.TakeChanges()))
+	b.FollowCluster(s, after(time.Hour))
 	b.Count(s, "host2", facts(11, after(time.Second)), after(10*time.Second))
 	if u := sum(b); u.Moves != 1 {
 		t.Errorf("counted again by the next controller: %+v", u)
@@ -211,20 +211,20 @@ func TestAJobEnds(t *testing.T) {
 	g := s.Guests["j1g0"]
 	g.State = fleet.GuestEnded
 	s.Guests["j1g0"] = g
-	b.Follow(s, after(10*time.Second))
+	b.FollowCluster(s, after(10*time.Second))
 	b.Count(s, "host1", facts(12, noon), after(11*time.Second)) // late facts count from the last reading
 	near(t, "processor time", sum(b).CPUSeconds, 12)
 	if a := b.Since(noon)[0].About; a.Result != fleet.JobFinished || a.Exit.Code != 3 || !a.Ended.Equal(j.Ended) {
 		t.Errorf("%+v", a)
 	}
-	b.Follow(s, after(time.Hour))
+	b.FollowCluster(s, after(time.Hour))
 	if r := b.records[b.byJob[jobKey{"j1", 7}][0]]; len(r.Read) != 0 || len(b.open) != 0 {
 		t.Errorf("%+v, %v", r.Read, b.open)
 	}
 	// A job that is forgotten before its end was noted ended when it was last heard of.
 	b, s = New(Usual, nil), cluster()
 	b.Count(s, "host1", facts(10, noon), after(0))
-	b.Follow(fleet.NewSnapshot(), after(time.Hour))
+	b.FollowCluster(fleet.NewSnapshot(), after(time.Hour))
 	if a := b.Since(noon)[0].About; !a.Ended.Equal(noon) {
 		t.Errorf("%+v", a)
 	}
@@ -258,7 +258,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	if days != 3*62 && days != 3*63 || months == 0 || months > 3*2*13 {
 		t.Errorf("%d days, %d months", days, months)
 	}
-	c := b.Take()
+	c := b.TakeChanges()
 	if len(c.Gone) != 3*400-days || len(c.Put) != months {
 		t.Errorf("%d to write, %d to remove", len(c.Put), len(c.Gone))
 	}

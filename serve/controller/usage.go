@@ -78,12 +78,12 @@ func (c *Controller) keepUsage(ctx context.Context) {
 			return
 		}
 		a.written = at
-		a.book.Follow(c.snap(), at)
+		a.book.FollowCluster(c.snap(), at)
 		if at.Sub(a.folded).Abs() >= foldEvery || a.book.Full() {
 			a.folded = at
 			a.book.Fold(at)
 		}
-		a.waits = a.book.Take()
+		a.waits = a.book.TakeChanges()
 	}
 	c.keepUsagePart(ctx)
 }
@@ -122,8 +122,8 @@ func (c *Controller) closeAccounts() {
 	ctx, stop := context.WithTimeout(context.Background(), usageLast)
 	defer stop()
 	a.book.Again(a.waits)
-	a.book.Follow(c.snap(), now())
-	for a.waits = a.book.Take(); len(a.waits.Put)+len(a.waits.Gone) > 0 && a.trouble == ""; {
+	a.book.FollowCluster(c.snap(), now())
+	for a.waits = a.book.TakeChanges(); len(a.waits.Put)+len(a.waits.Gone) > 0 && a.trouble == ""; {
 		c.keepUsagePart(ctx)
 	}
 }
@@ -148,7 +148,7 @@ func (c *Controller) Usage(ctx context.Context, by fleet.Caller, since time.Time
 				b.Count(s, id, f, f.SeenAt)
 			}
 		}
-		b.Follow(s, now())
+		b.FollowCluster(s, now())
 		out = fleet.UsageAnswer{At: now(), Cluster: s.Cluster.ID, Records: b.Since(since), Users: map[uint32]fleet.UserID{}, NoPower: map[fleet.HostID]string{}}
 		for id, u := range s.Users {
 			if is, known := out.Users[u.UID]; !known || id < is {

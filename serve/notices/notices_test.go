@@ -87,8 +87,8 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// begin starts an outbox; the function ends it.
-func begin(t *testing.T, o *Outbox, marks []fleet.NoticeMark, now time.Time) (stop func()) {
+// beginOutbox starts an outbox; the function ends it.
+func beginOutbox(t *testing.T, o *Outbox, marks []fleet.NoticeMark, now time.Time) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	go func() { o.Run(ctx, marks, now); close(over) }()
@@ -107,7 +107,7 @@ func TestAtLeastOnce(t *testing.T) {
 	results, mu := map[string]int{}, sync.Mutex{}
 	o := New([]Receiver{away, h.receiver(t)}, quiet, func(r string) { mu.Lock(); results[r]++; mu.Unlock() })
 	begun := time.Now().Add(-time.Hour)
-	stop := begin(t, o, nil, begun)
+	stop := beginOutbox(t, o, nil, begun)
 	all := []fleet.Notice{a(1), a(2)}
 	o.Offer(all, time.Now())
 	o.Offer(all, time.Now()) // nothing new
@@ -124,7 +124,7 @@ func TestAtLeastOnce(t *testing.T) {
 		}
 	}
 	o = New([]Receiver{h.receiver(t)}, quiet, nil)
-	stop = begin(t, o, marks, time.Now())
+	stop = beginOutbox(t, o, marks, time.Now())
 	o.Offer(append(all, a(3)), time.Now())
 	until(t, "the third", func() bool { return h.told() == 3 })
 	stop()
