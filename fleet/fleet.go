@@ -27,8 +27,11 @@ type (
 	RequestID string
 )
 
-// KVM is the Accelerator of a virtual machine that uses the processor's virtualisation.
-const KVM = "kvm"
+// What a virtual machine runs with.
+const (
+	KVM = "kvm" // the processor's virtualisation
+	TCG = "tcg" // emulation
+)
 
 // Resources are what a guest needs and a host offers.
 type Resources struct {

@@ -127,6 +127,19 @@ func (v Verb) Moves() bool {
 	return false
 }
 
+// UntilGone reports whether a silent host with a lease is asked until it answers or is gone.
+// After tries alone, a guest would count as ended or lost while it may run on there, beside a
+// successor on the same files; and a guest would have a checkpoint under way that nobody ends, so
+// that it could not be moved.
+func (v Verb) UntilGone() bool {
+	for _, t := range Phases {
+		if t.Verb == v && v != "" && (t.Committed && !t.Arrived || t.Back && t.Side == Source) {
+			return true
+		}
+	}
+	return v == Stop || v == Drop
+}
+
 // How long a connected host works on an order before it gives up and reports that.
 // Callers wait for Patience.
 const (

@@ -289,6 +289,25 @@ func (u User) Refused() string {
 // machine reports whether what joins with a role is a machine, and not a user.
 func (r Role) machine() bool { return r == HostRole || r == ControllerRole }
 
+// longestSite keeps tables readable.
+const longestSite = 32
+
+// RefusedSite says what is wrong with a site's name; empty: nothing, as for none.
+func RefusedSite(name string) string {
+	if len(name) <= longestSite && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) && strings.TrimSpace(name) == name {
+		return ""
+	}
+	return fmt.Sprintf("%q cannot be the name of a site: it has at most %d printable characters, and no space at its ends", name, longestSite)
+}
+
+// RefusedAccelerator says what is wrong with what virtual machines are to run with; empty: nothing, as for none.
+func RefusedAccelerator(name string) string {
+	if name == "" || name == KVM || name == TCG {
+		return ""
+	}
+	return fmt.Sprintf("there is no %q: write %s or %s", name, KVM, TCG)
+}
+
 // Limits of a join token.
 const (
 	mostTokenUses = 10_000
@@ -308,10 +327,12 @@ func (t JoinToken) Refused(at time.Time) string {
 		return "a token for a login needs a user of the cluster; give --user NAME, and `pagurus user add NAME` before if there is none"
 	case t.Role != HostRole && t.Site != "":
 		return "only hosts are at a site; leave out --" + SiteFlag + ", or give --role host"
+	case RefusedSite(t.Site) != "":
+		return "--" + SiteFlag + ": " + RefusedSite(t.Site)
 	case t.Uses < 1 || t.Uses > mostTokenUses:
 		return fmt.Sprintf("a token cannot have %d uses; give --uses from 1 to %d", t.Uses, mostTokenUses)
 	case !t.Expires.After(at) || t.Expires.After(at.Add(mostTokenLife)):
-		return fmt.Sprintf("a token cannot live for %s; give --ttl from 1m to %dd", t.Expires.Sub(at).Round(time.Second), mostTokenLife/day)
+		return fmt.Sprintf("a token cannot live for %s; give --ttl from 1m to %dd", ShortDuration(t.Expires.Sub(at).Round(time.Second)), mostTokenLife/day)
 	}
 	return ""
 }

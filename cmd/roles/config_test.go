@@ -234,8 +234,8 @@ func TestWhoMayWriteConfiguration(t *testing.T) {
 
 // What is wrong only with all settings known is told with the line that made it so.
 func TestConflictsAreTold(t *testing.T) {
-	path := configFile(t, "[agent]\nsite = \""+strings.Repeat("x", longestSite+1)+"\"", nil)
-	if errs := ReadConfigFile(path, true).Conflicts(); len(errs) != 1 || errs[0].Error() != path+":2: --site takes a name of at most 32 printable characters" {
+	path := configFile(t, "[agent]\nshared = [\"home\"]", nil)
+	if errs := ReadConfigFile(path, true).Conflicts(); len(errs) != 1 || errs[0].Error() != path+":2: --shared home: write the whole path of a directory, without .. or a / at its end" {
 		t.Errorf("%v", errs)
 	}
 	if errs := ReadConfigFile("", true).Conflicts(); len(errs) > 0 {

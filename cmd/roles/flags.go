@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -25,12 +24,13 @@ import (
 
 // Flags that messages name, besides those in fleet.
 const (
-	cpusFlag      = "cpus"
-	firstCoreFlag = "first-core"
-	snapshotsFlag = "snapshots"
-	ownerCPUFlag  = "owner-cpu"
-	addressFlag   = "address"
-	sharedFlag    = "shared"
+	cpusFlag        = "cpus"
+	firstCoreFlag   = "first-core"
+	snapshotsFlag   = "snapshots"
+	ownerCPUFlag    = "owner-cpu"
+	addressFlag     = "address"
+	acceleratorFlag = "accelerator"
+	sharedFlag      = "shared"
 )
 
 // GroupFlag is the flag that names the control group of a host's guests.
@@ -102,10 +102,12 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Name, fleet.HostFlag, name, "this host's name")
 	flags.StringVar(&f.Address, addressFlag, "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from; on the controller's machine the one that others reach)")
 	flags.StringVar(&f.Site, fleet.SiteFlag, "", "this host's site, such as a room or a rack, for pagurus migrate --to-site")
+	refusing(flags, fleet.SiteFlag, fleet.RefusedSite)
 	flags.Float64Var(&f.CPUs, cpusFlag, 0, "CPUs that all guests together may use (default: no limit)")
 	cli.Duration(flags, &f.Slice, "slice", "time slice of guests with a class or a ceiling; 30ms suits those that mostly wait for messages (0: the kernel's own)")
 	cli.Rate(flags, &f.Bandwidth, fleet.BandwidthFlag, "send at most this many bytes a second for each guest that leaves this host, like 200M (default: no limit)")
-	flags.StringVar(&f.Accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
+	flags.StringVar(&f.Accelerator, acceleratorFlag, "", "kvm or tcg (default: what a probe finds)")
+	refusing(flags, acceleratorFlag, fleet.RefusedAccelerator)
 	flags.IntVar(&f.Snapshots, snapshotsFlag, 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
 	flags.StringVar(&f.Group, GroupFlag, "", "")
 	flags.IntVar(&f.FirstCore, firstCoreFlag, 0, "")
@@ -127,7 +129,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	addMetrics(flags, &f.Metrics)
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
-	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, "accelerator", GroupFlag)
+	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, acceleratorFlag, GroupFlag)
 }
 
 // AddLease defines the flag with a host's lease; to has the one that is usual.
@@ -181,20 +183,25 @@ func (v *leaseValue) Set(s string) error {
 	return nil
 }
 
-// usualRelayBandwidth is 100 Mbit/s.
-const usualRelayBandwidth = 12_500_000
+// usualRelayBandwidth is about 100 Mbit/s, in the form that flags have: 12.5M.
+const usualRelayBandwidth = 25 << 19
+
+// refusing judges a flag by what is wrong with its value; empty: nothing.
+func refusing(flags *pflag.FlagSet, name string, refused func(string) string) {
+	cli.Judge(flags, name, func(s string) error {
+		if reason := refused(s); reason != "" {
+			return errors.New(reason)
+		}
+		return nil
+	})
+}
 
 // addRelay defines the flags about relaying for others.
 func (f *Agent) addRelay(flags *pflag.FlagSet) {
 	relay := string(fleet.RelayOn)
 	f.Relay, f.RelayBandwidth = fleet.RelayOn, usualRelayBandwidth
 	flags.StringVar((*string)(&f.Relay), fleet.RelayFlag, relay, "on or off: whether this host, if it is not behind NAT, relays for hosts that do not reach each other directly; it cannot read what it relays")
-	cli.Judge(flags, fleet.RelayFlag, func(s string) error {
-		if reason := fleet.Relaying(s).Refused(); reason != "" {
-			return errors.New(reason)
-		}
-		return nil
-	})
+	refusing(flags, fleet.RelayFlag, func(s string) string { return fleet.Relaying(s).Refused() })
 	flags.Uint16Var(&f.RelayPort, fleet.RelayPortFlag, fleet.RelayFirstPort, fmt.Sprintf("first of the %d UDP ports at which this host relays", fleet.MostRelayed))
 	cli.Rate(flags, &f.RelayBandwidth, fleet.RelayBandwidthFlag, "relay at most this many bytes a second, like 10M")
 }
@@ -292,9 +299,6 @@ func (v *encryptionValue) Set(s string) error {
 	return nil
 }
 
-// longestSite keeps tables readable.
-const longestSite = 32
-
 // Finish checks the flags and sets dependent defaults.
 func (f *Agent) Finish() error {
 	if f.CPUs < 0 {
@@ -304,9 +308,6 @@ func (f *Agent) Finish() error {
 		if why := cgroup.SlicesMissing(); why != "" {
 			return fmt.Errorf("--slice has no effect here: %s", why)
 		}
-	}
-	if len(f.Site) > longestSite || strings.ContainsFunc(f.Site, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return fmt.Errorf("--"+fleet.SiteFlag+" takes a name of at most %d printable characters", longestSite)
 	}
 	for _, dir := range f.Shared {
 		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {

@@ -17,12 +17,6 @@ import (
 	"pagurus/fleet"
 )
 
-// untilGone are the orders that a silent host with a lease is asked until it answers or is gone.
-// After tries alone, a guest would count as ended or lost while it may run on there, beside a
-// successor on the same files; and a guest would have a checkpoint under way that nobody ends, so
-// that it could not be moved.
-var untilGone = []fleet.Verb{fleet.Stop, fleet.Switch, fleet.Revert, fleet.Activate, fleet.Fetch, fleet.Drop}
-
 // leased reports whether a host's silence ends in its being gone.
 func (d *draft) leased(id fleet.HostID) bool { return d.base.Hosts[id].Lease > 0 }
 

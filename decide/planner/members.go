@@ -55,10 +55,13 @@ func (d *draft) addToken(r fleet.Request) (fleet.Answer, error) {
 	return fleet.Answer{}, nil
 }
 
-// dropToken is not an error if the token is gone already.
+// dropToken refuses a token that is not there: who mistypes one believes that it counts no more.
 func (d *draft) dropToken(r fleet.Request) (fleet.Answer, error) {
 	if r.Token == nil || r.Token.ID == "" {
 		return refuse(r, "no token is named; `pagurus token ls` lists them")
+	}
+	if _, known := d.Tokens.Find(r.Token.ID); !known {
+		return refuse(r, "there is no token %s; `pagurus token ls` lists those that there are", r.Token.ID)
 	}
 	d.Tokens.Drop(r.Token.ID)
 	return fleet.Answer{}, nil

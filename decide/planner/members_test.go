@@ -67,6 +67,9 @@ func TestHostsEnrol(t *testing.T) {
 		"not a role":              func(k *fleet.JoinToken) { k.Role = "king" },
 		"--uses from 1":           func(k *fleet.JoinToken) { k.Uses = 0 },
 		"--ttl from":              func(k *fleet.JoinToken) { k.Expires = m.s.At },
+		"at most 32 printable":    func(k *fleet.JoinToken) { k.Site = strings.Repeat("x", 33) },
+		"no space at its ends":    func(k *fleet.JoinToken) { k.Site = "room " },
+		"cannot live for 732d":    func(k *fleet.JoinToken) { k.Expires = m.s.At.Add(2 * 366 * 24 * time.Hour) },
 		"--ttl from 1m to":        func(k *fleet.JoinToken) { k.Expires = m.s.At.Add(2 * 366 * 24 * time.Hour) },
 		"needs a user":            func(k *fleet.JoinToken) { k.Role = fleet.UserRole },
 		"needs a user of":         func(k *fleet.JoinToken) { k.Role, k.User = fleet.AdminRole, "none" },
@@ -126,7 +129,7 @@ func TestHostsEnrol(t *testing.T) {
 	if _, there := m.s.Hosts["two"]; there {
 		t.Error("a host that was forgotten is still there")
 	}
-	m.ask(fleet.Request{Verb: fleet.DropToken, Token: &fleet.JoinToken{ID: "lab"}}, "")
+	m.ask(fleet.Request{Verb: fleet.DropToken, Token: &fleet.JoinToken{ID: "lba"}}, "there is no token lba")
 	m.ask(fleet.Request{Verb: fleet.DropToken, Token: &fleet.JoinToken{ID: "lab"}}, "")
 	m.enrol("host3", fleet.Enrolment{Token: "lab", Hash: "h", Key: "k6", Machine: "m1"}, "does not know the token")
 }

@@ -144,7 +144,7 @@ func (d *draft) whyUnknown(o fleet.Order, out time.Duration) string {
 		if o.Verb == fleet.Drop && o.Gen == 0 { // its vault has it still when it is back
 			return ""
 		}
-		if out < askAgain || d.leased(o.Host) && slices.Contains(untilGone, o.Verb) {
+		if out < askAgain || d.leased(o.Host) && o.Verb.UntilGone() {
 			return ""
 		}
 		if d.base.Hosts[o.Host].Facts.SeenAt.IsZero() {

@@ -1,10 +1,12 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,10 +31,11 @@ type Session[Out, In any] struct {
 	out    chan []byte
 	most   int64 // bytes of a message that the other side takes; 0: any
 	in     chan received[In]
-	queued atomic.Int64    // bytes of the messages in in
-	taken  chan struct{}   // of capacity 1: a message was taken from in
-	first  *In             // received before the messages in in; set before the session is used
-	ctx    context.Context // ends with the session; its cause is the reason
+	queued atomic.Int64           // bytes of the messages in in
+	taken  chan struct{}          // of capacity 1: a message was taken from in
+	first  *In                    // received before the messages in in; set before the session is used
+	said   atomic.Pointer[string] // why the other side is about to end the session; nil: it has not said
+	ctx    context.Context        // ends with the session; its cause is the reason
 	cancel context.CancelCauseFunc
 	once   sync.Once
 }
@@ -182,6 +185,9 @@ func (s *Session[Out, In]) over(code websocket.StatusCode, reason string, cause 
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
+			if len(reason) > reasonBytes {
+				s.sayWhole(reason)
+			}
 			_ = s.conn.Close(code, clipped(reason)) // it is over in any case
 		}()
 		select {
@@ -190,6 +196,29 @@ func (s *Session[Out, In]) over(code websocket.StatusCode, reason string, cause 
 		}
 		s.cancel(cause) // ends a read under way, and with it the connection
 	})
+}
+
+// parting is the last message of a session that ends with a reason that does not fit a close frame. No
+// other message begins as it does.
+type parting struct {
+	Over string `json:"over"`
+}
+
+const (
+	partingBegins = `{"over":`
+	partingBytes  = 1 << 10 // of the reason
+)
+
+// sayWhole tells the other side why the session ends before it does. Nothing follows from it if that fails:
+// the close frame says the beginning.
+func (s *Session[Out, In]) sayWhole(reason string) {
+	b, err := json.Marshal(parting{clippedTo(reason, partingBytes)})
+	if err != nil || s.most > 0 && int64(len(b)) > s.most {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, closeLimit)
+	defer cancel()
+	_ = s.conn.Write(ctx, websocket.MessageText, b)
 }
 
 // clipped is what fits a close frame.
@@ -218,6 +247,11 @@ func (s *Session[Out, In]) reads(c sessionConfig[In]) {
 			s.cancel(s.why(err))
 			_ = s.conn.CloseNow() // it is already broken
 			return
+		}
+		if last := (parting{}); s.said.Load() == nil && bytes.HasPrefix(b, []byte(partingBegins)) && json.Unmarshal(b, &last) == nil {
+			whole := clippedTo(last.Over, partingBytes)
+			s.said.Store(&whole)
+			continue
 		}
 		var m In
 		if err := json.Unmarshal(b, &m); err != nil {
@@ -248,7 +282,12 @@ func (s *Session[Out, In]) reads(c sessionConfig[In]) {
 // why explains a read error for people.
 func (s *Session[Out, In]) why(err error) error {
 	if closed := (websocket.CloseError{}); errors.As(err, &closed) && closed.Reason != "" {
-		return fmt.Errorf("%s ended the session: %s", s.peer, closed.Reason)
+		reason := closed.Reason
+		begins, cut := strings.CutSuffix(reason, "…")
+		if said := s.said.Load(); cut && said != nil && strings.HasPrefix(*said, begins) {
+			reason = *said
+		}
+		return fmt.Errorf("%s ended the session: %s", s.peer, reason)
 	}
 	if cause := context.Cause(s.ctx); cause != nil {
 		return cause

@@ -88,7 +88,12 @@ func TestReasonsArrive(t *testing.T) {
 	if _, err := s.client(t).Attach(ctx, Hello{Host: "host9"}); err == nil || !strings.Contains(err.Error(), "no host9") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := s.client(t).Attach(ctx, Hello{Host: fleet.HostID(long)}); err == nil || !strings.Contains(err.Error(), "üüü") || !utf8.ValidString(err.Error()) {
+	// One that is too long for a close frame arrives whole, too, and what is much longer not without end.
+	if _, err := s.client(t).Attach(ctx, Hello{Host: fleet.HostID(long)}); err == nil || !strings.HasSuffix(err.Error(), "no "+long) {
+		t.Errorf("got %v", err)
+	}
+	endless := strings.Repeat("ü", partingBytes)
+	if _, err := s.client(t).Attach(ctx, Hello{Host: fleet.HostID(endless)}); err == nil || !strings.HasSuffix(err.Error(), "ü…") || !utf8.ValidString(err.Error()) || len(err.Error()) > 2*partingBytes {
 		t.Errorf("got %v", err)
 	}
 }

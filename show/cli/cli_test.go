@@ -423,6 +423,14 @@ func TestBadCommandLines(t *testing.T) {
 		{"run -np 4 true", 125, "-n 4"},
 		{"run -N 2 true", 125, "--guests"},
 		{"run --oversubscribe -n 2 true", 125, "leave --oversubscribe out"},
+		{"run -npernode 2 true", 125, "for 2 ranks a guest"},
+		{"run -npersocket 2 true", 125, "ranks fill guests in order"},
+		{"run -c 3 true", 125, "write -n 3 where mpirun has -c 3"},
+		{"run -cpus-per-proc 3 true", 125, "--cpus says how many CPUs a guest has"},
+		{"run -ntasks 4 true", 125, "write -n 4 where srun has --ntasks 4"},
+		{"run --nodes=2 true", 125, "write --guests 2 where srun has --nodes 2"},
+		{"run -N2 true", 125, "for 2 ranks a guest"},
+		{"run -n four true", 125, `-n: "four" is not a number`},
 		{"run -hostfile f -n 2 true", 125, "name hosts by --on host1,host2"},
 		{"run -host a,b -n 2 true", 125, "write --on a,b where mpirun has --host a,b"},
 		{"run --mca btl tcp true", 125, "--env OMPI_MCA_"},
@@ -525,6 +533,11 @@ func TestQuantities(t *testing.T) {
 	}
 	if got, err := ParseRate("200M/s"); err != nil || got != 200<<20 || bytesText(got) != "200M" || bytesText(1000) != "1000" {
 		t.Errorf("200M/s is %d, %v, written %s", got, err, bytesText(got))
+	}
+	for n, want := range map[int64]string{25 << 19: "12.5M", 1536: "1.5K", 512: "512", 1025: "1025", 3 << 39: "1.5T", 3 << 49: "1536T", 1 << 30: "1G"} {
+		if got, err := ParseBytes(want); err != nil || got != n || bytesText(n) != want {
+			t.Errorf("%s is %d, %v, and %d is written %s", want, got, err, n, bytesText(n))
+		}
 	}
 	for d, want := range map[time.Duration]string{30 * time.Minute: "30m", time.Hour: "1h", 90 * time.Second: "1m30s", 50 * time.Millisecond: "50ms"} {
 		if got, err := ParseDuration(want); err != nil || got != d || fleet.ShortDuration(d) != want {

@@ -37,14 +37,30 @@ var habits = map[string]string{
 	"genvall":           "write --" + envFlag + " NAME for each variable that the program needs",
 	"wdir":              "the program begins in the current directory: change to the one you mean",
 	"allow-run-as-root": "leave --allow-run-as-root out: pagurus lets root run what root submits",
+	"c":                 "write -n {4} where mpirun has -c {4}; --" + cpusFlag + " says how many CPUs a guest has",
+	"ntasks":            "write -n {4} where srun has --ntasks {4}",
+	"nodes":             "write --" + fleet.GuestsFlag + " {2} where srun has --nodes {2}: a guest takes the place of a node",
+	"npersocket":        "ranks fill guests in order: --" + fleet.GuestsFlag + " and --" + cpusFlag + " say how many of each",
+	"rank-by":           "ranks fill guests in order, and have their numbers in that order: leave --rank-by out",
+	"report-bindings":   "guests are bound, not ranks: `pagurus guest tune GUEST` shows a guest's CPUs",
+	"display-map":       "`pagurus guest ls` shows where a job's guests are: leave --display-map out",
+	"tag-output":        "leave --tag-output out: a program can print its rank, OMPI_COMM_WORLD_RANK or PMI_RANK, itself",
+	"cpus-per-proc":     "leave --cpus-per-proc out: --" + cpusFlag + " says how many CPUs a guest has",
+	"cpus-per-rank":     "leave --cpus-per-rank out: --" + cpusFlag + " says how many CPUs a guest has",
+	"env":               "write --" + envFlag + " NAME=VALUE where mpiexec has -env NAME VALUE",
+	"envall":            "write --" + envFlag + " NAME for each variable that the program needs",
+	"iface":             "a job's guests have one network of their own: leave -iface out",
+	"launcher":          "pagurus starts ranks in guests by itself: leave -launcher out",
 	"prefix":            "the image has its own MPI: --" + imageFlag + " says which",
 }
 
-// They match pflag's errors for an unknown flag and for "-np 4", and a value in habits.
+// They match pflag's errors for an unknown flag and for "-np 4", a one-letter flag with the number that may
+// follow it at once, and a value in habits.
 var (
 	unknownFlag      = regexp.MustCompile(`^unknown flag: --(\S+)`)
 	unknownShorthand = regexp.MustCompile(`^unknown shorthand flag: '(.)' in -(\S+)`)
-	numberOfRanks    = regexp.MustCompile(`"p=?[0-9]*" for "-n`)
+	numberOfRanks    = regexp.MustCompile(`"([a-z]+)=?[0-9]*" for "-n`)
+	onlyDigits       = regexp.MustCompile(`^.=?[0-9]*$`)
 	example          = regexp.MustCompile(`\{([^}]*)\}`)
 )
 
@@ -121,13 +137,16 @@ func habit(text string, typed []string) string {
 	var names []string
 	switch {
 	case numberOfRanks.MatchString(text):
-		names = []string{"np"}
+		names = []string{"n" + numberOfRanks.FindStringSubmatch(text)[1]}
 	case unknownFlag.MatchString(text):
 		names = []string{unknownFlag.FindStringSubmatch(text)[1]}
 	case unknownShorthand.MatchString(text):
 		// mpirun also takes long names after one dash. An h before the rest asked for help.
 		m := unknownShorthand.FindStringSubmatch(text)
-		names = []string{m[2], "h" + m[2], m[1]}
+		names = []string{m[2], "h" + m[2]}
+		if onlyDigits.MatchString(m[2]) {
+			names = append(names, m[1])
+		}
 	}
 	for _, name := range names {
 		if says := habits[name]; says != "" {

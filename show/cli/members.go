@@ -61,6 +61,7 @@ a user with ` + "`pagurus login`" + `.`,
 	f.StringVar(&role, "role", role, "host, user, admin or controller")
 	f.StringVar((*string)(&t.User), "user", "", "whose login it is; for the roles user and admin")
 	f.IntVar(&t.Uses, "uses", 1, "how many times it may be used")
+	NoLess(f, "uses", 1)
 	Duration(f, &ttl, "ttl", "how long it is valid")
 	f.StringVar(&t.Site, fleet.SiteFlag, "", "site of the hosts that join by it")
 	f.BoolVar(&t.SameID, "same-machine", false, "let several hosts of one machine join by it; for labs")

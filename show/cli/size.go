@@ -148,6 +148,9 @@ func bytesText(n int64) string {
 	for i := 0; i < len("KMGT") && n%1024 == 0; i++ {
 		n, unit = n/1024, "KMGT"[i:i+1]
 	}
+	if i := strings.Index("KMGT", unit) + len(unit); i < len("KMGT") && n > 1024 && n%512 == 0 { // 12.5M, not 12800K
+		return fmt.Sprintf("%.1f%c", float64(n)/1024, "KMGT"[i])
+	}
 	return strconv.FormatInt(n, 10) + unit
 }
 
