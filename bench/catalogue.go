@@ -38,6 +38,7 @@ var Catalogue = []Measurable{
 	{"container-mappings", ByMake, "moves of processes with thousands of memory mappings"},
 	{"container-sizes", ByMake, "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore"},
 	{"encryption", ByMake, "messages, moves and stalls with WireGuard between hosts, beside without"},
+	{"jail", ByMake, "start and moves of a virtual machine whose QEMU is in its jail, beside one without"},
 	{"join", ByMake, "from join on a fresh machine of a lab of machines to MPI_Init in its first guest"},
 }
 

@@ -45,8 +45,13 @@ type Config struct {
 	Tap          func(fleet.Subnet, int) string                      // name of guest i's tap; nil: Subnet.TapName
 	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy has converged, called as each pass begins; nil: nothing is copied
 	ByHand       bool                                                // guests move by SendByHand, and only so
+	Begin        Begin                                               // how QEMU is started; nil: in its jail. Only who measures what the jail costs has another
 	Log          *slog.Logger                                        // nil: slog.Default
 }
+
+// Begin starts a guest's QEMU, whose jail is j, with the descriptors that it inherits, as jail.Start does. After an error
+// no process runs.
+type Begin func(shim string, j jail.Jail, log *os.File, files ...*os.File) (*jail.First, error)
 
 // Cgroups puts each guest's processes into a control group.
 type Cgroups interface {
@@ -123,6 +128,9 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	}
 	if d.config.Binary == "" {
 		d.config.Binary = "qemu-system-x86_64"
+	}
+	if d.config.Begin == nil {
+		d.config.Begin = jail.Start
 	}
 	if d.config.Tap == nil {
 		d.config.Tap = fleet.Subnet.TapName

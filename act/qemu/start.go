@@ -286,7 +286,7 @@ func (d *Driver) spawn(ctx context.Context, t fleet.Task, m machine) (*jail.Firs
 	if err != nil {
 		return nil, err
 	}
-	return jail.Start(d.config.Shim, j, log, files...)
+	return d.config.Begin(d.config.Shim, j, log, files...)
 }
 
 // Stop ends a guest at once and removes all of it. A missing guest is not an error. After an

@@ -74,12 +74,13 @@ func (b *experiments) measures() map[string]func(context.Context) error {
 		"container-sizes":    b.sizes,
 		"join":               b.join,
 		"encryption":         b.encryption,
+		"jail":               b.jail,
 	}
 }
 
 // trials are all of them, in the catalogue's order.
 func (b *experiments) trials() (all []bench.Trial) {
-	measures, labs := b.measures(), map[string][]string{"owner": ownerLab(), "crowd": crowdLab(), "encryption": encryptionLab(), "join": joinLab()}
+	measures, labs := b.measures(), map[string][]string{"owner": ownerLab(), "crowd": crowdLab(), "encryption": encryptionLab(), "jail": jailLab(), "join": joinLab()}
 	for _, m := range bench.Catalogue {
 		if m.By == bench.ByMake {
 			all = append(all, bench.Trial{Name: m.Name, Says: m.Says, Measure: measures[m.Name], Lab: labs[m.Name]})
