@@ -203,7 +203,7 @@ type Report struct {
 	AtFault bool       `json:"at_fault,omitempty"` // the host is the cause of Failed, and another may do better
 	Kept    *KeptState `json:"kept,omitempty"`     // of Save
 	Seen    uint64     `json:"seen,omitempty"`     // the generation of the guest that the host has seen, if the order was refused because it is of an older one
-	Remains *Remains   `json:"remains,omitempty"`  // of Watch and Start, if the guest ended by itself; of Stop, if it had too little memory
+	Remains *Remains   `json:"remains,omitempty"`  // of Watch, Start, Restore and Activate, if the guest ended by itself; of Stop, if it had too little memory
 }
 
 // Reports are reports that arrived together, in order of arrival.

@@ -18,6 +18,7 @@ func (d *Driver) noteEnd(id fleet.GuestID, exit host.Exit, lost string) {
 	r, err := d.guests.Remember(id, console, nil, func(r *fleet.Remains, _ string) {
 		d.noteLimits(id, r)
 		r.Why = cmp.Or(lost, "its first process "+exit.String())
+		r.Killed = lost == "" && exit.Signal != 0 && len(r.Limits()) == 0
 		for _, limit := range r.Limits() {
 			r.Why += ", and " + limit
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -147,6 +148,27 @@ func (a *Guests[G]) LastWords(id fleet.GuestID, words func(dir string) string) s
 	return words(g.folder())
 }
 
+// Limits for hearing of the end of a guest that could not be made.
+const (
+	hearLimit = 100 * time.Millisecond
+	hearEvery = 10 * time.Millisecond
+)
+
+// hearEnd lets the watch of a guest that could not be made note how it ended, if its process was killed: what kills it is
+// noticed by an error of making it, perhaps before the watch wakes up.
+func (a *Guests[G]) hearEnd(id fleet.GuestID) {
+	g, _ := a.Find(id)
+	if g == *new(G) {
+		return
+	}
+	for since := time.Now(); time.Since(since) < hearLimit; time.Sleep(hearEvery) {
+		if g.Dead() {
+			_ = g.awaitEnd() // Destroy tells
+			return
+		}
+	}
+}
+
 // claim locks the guest's ID and finds the guest if it lives here. If it does not, claim
 // destroys what is left of it.
 func (a *Guests[G]) claim(ctx context.Context, id fleet.GuestID) (release func(), g G, err error) {
@@ -172,17 +194,18 @@ func (a *Guests[G]) claim(ctx context.Context, id fleet.GuestID) (release func()
 }
 
 // claimFor is claim for a task that makes the guest here. It also destroys what an older generation
-// left: see overtaken.
+// left: see overtaken. How an earlier one ended is forgotten.
 func (a *Guests[G]) claimFor(ctx context.Context, id fleet.GuestID, gen uint64) (release func(), g G, err error) {
 	var none G
 	release, g, err = a.claim(ctx, id)
-	if err != nil || g == none || !g.shared().overtaken(gen) {
+	if err != nil || g != none && !g.shared().overtaken(gen) {
 		return release, g, err
 	}
 	if err := a.Destroy(id); err != nil {
 		release()
 		return nil, none, err
 	}
+	a.forgetEnd(id)
 	return release, none, nil
 }
 
@@ -198,6 +221,7 @@ func (a *Guests[G]) Start(ctx context.Context, t fleet.Task, create func() error
 		if g != *new(G) {
 			err = g.shared().startAgain()
 		} else if err = create(); err != nil {
+			a.hearEnd(id)
 			err = errors.Join(err, a.Destroy(id))
 		}
 	}
@@ -237,6 +261,7 @@ func (a *Guests[G]) Restore(ctx context.Context, id fleet.GuestID, gen uint64, c
 		if g != *new(G) {
 			err = g.shared().restoreAgain(gen)
 		} else if err = create(); err != nil {
+			a.hearEnd(id)
 			err = errors.Join(err, a.Destroy(id))
 		}
 	}
@@ -280,9 +305,14 @@ func (a *Guests[G]) Stop(ctx context.Context, id fleet.GuestID, point string) er
 	if err != nil {
 		return fmt.Errorf("stop guest %s: %w", id, err)
 	}
+	a.forgetEnd(id)
+	return nil
+}
+
+// forgetEnd keeps how a guest ended by itself for people only.
+func (a *Guests[G]) forgetEnd(id fleet.GuestID) {
 	a.Kept.Told(id)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.ends, id)
-	return nil
 }

@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"pagurus/fleet"
 )
@@ -120,6 +121,36 @@ func TestReceive(t *testing.T) {
 	g.Record.Target = false
 	if at, err := receive("m1"); at != "" || err == nil {
 		t.Errorf("it runs here: %q, %v", at, err)
+	}
+}
+
+// TestEndOfOneThatCouldNotBeMade: who kills a guest while it is made is known afterwards, until it is made again.
+func TestEndOfOneThatCouldNotBeMade(t *testing.T) {
+	var all Guests[*Guest[own]]
+	all.Wipe = func(fleet.GuestID) error { return nil }
+	all.Kill = func(*Guest[own]) error { return nil }
+	killed := func() error {
+		g := made(t, Record{Guest: "g1"})
+		err := all.Add("g1", g, func() {
+			time.Sleep(hearLimit / 4)
+			close(g.Died)
+			if !g.IsStopped() {
+				_, _ = all.Remember("g1", nil, nil, func(r *fleet.Remains, _ string) { r.Killed = true })
+			}
+			all.Remove("g1")
+			close(g.Ended)
+		})
+		return errors.Join(err, errors.New("it is not there"))
+	}
+	task := fleet.Task{Guest: fleet.Guest{ID: "g1"}}
+	if err := all.Start(t.Context(), task, killed); err == nil {
+		t.Error("it was made")
+	}
+	if r := all.Ending("g1"); r == nil || !r.Killed {
+		t.Errorf("known of its end: %+v", r)
+	}
+	if err := all.Start(t.Context(), task, func() error { return nil }); err != nil || all.Ending("g1") != nil {
+		t.Errorf("after another start: %v, %+v", err, all.Ending("g1"))
 	}
 }
 

@@ -163,6 +163,7 @@ func CheckpointBegun(j fleet.Job, often time.Duration, at time.Time) fleet.Job {
 // job when it lost them.
 func bereft(j, before fleet.Job, guests []fleet.Guest) fleet.Job {
 	var hosts []fleet.HostID
+	killed := false
 	for _, g := range guests {
 		switch {
 		case !g.State.Ended():
@@ -171,9 +172,11 @@ func bereft(j, before fleet.Job, guests []fleet.Guest) fleet.Job {
 			return j // it would end again; or, after a backup was restored, nobody knows how it ended
 		default:
 			hosts = append(hosts, g.Home)
+			killed = killed || g.Remains != nil && g.Remains.Killed
 		}
 	}
-	if before.State == fleet.JobStarting && before.From != "" && len(hosts) == 0 { // not to be tried again
+	// Not to be tried again. What is killed may be so because it cannot go on from there: it has a second try.
+	if before.State == fleet.JobStarting && before.From != "" && (len(hosts) == 0 || killed && j.Elsewhere > 0) {
 		j.Unrestorable = append(slices.Clip(j.Unrestorable), before.From)
 	}
 	if before.State == fleet.JobStarting && j.Ending == nil && j.Elsewhere < startsElsewhere {

@@ -381,6 +381,24 @@ func TestUnrestorable(t *testing.T) {
 	}
 }
 
+// A guest that is killed as it is made from a checkpoint has a second try from there, elsewhere; then an older one may do.
+func TestKilledAsItIsRestored(t *testing.T) {
+	j := fleet.Job{ID: "j1", State: fleet.JobStarting, From: "j1c2", Newest: "j1c2", Spec: fleet.JobSpec{Guests: 1}}
+	for n, verb := range []fleet.Verb{fleet.Restore, fleet.Activate} {
+		g := GuestOf(fleet.Guest{ID: "j1g0", Job: "j1", Home: "host1"}, "j1c2", "host2")
+		if verb == fleet.Activate {
+			g.State = fleet.GuestResuming
+		}
+		o, _ := GuestOrder(g)
+		g, _, _ = Guest(g, fleet.Report{Order: o, Outcome: fleet.Failed, AtFault: true, Cause: "it was killed", Remains: &fleet.Remains{Killed: true}})
+		j, _, _ = SettleJob(j, []fleet.Guest{g}, t0)
+		if o.Verb != verb || j.State != fleet.JobPending || len(j.Unrestorable) != n || j.Elsewhere != n+1 || len(j.Avoid) != 1 || j.Restarted != 0 {
+			t.Errorf("%d: %+v", n, j)
+		}
+		j.State, j.From = fleet.JobStarting, "j1c2"
+	}
+}
+
 // A copy that comes back is kept when the last part has come, and dropped when it is given up, or when no part comes any more.
 func TestCopyIsTakenBack(t *testing.T) {
 	was := cutOf{phase: fleet.Kept, saved: true, wasKept: true}.checkpoint()

@@ -37,6 +37,8 @@ const (
 const (
 	// around is how long a job's guests are there before its program runs, and after its limit.
 	around = time.Minute + fleet.UsualGrace
+	// avoids is for how long a job that begins again waits for other hosts than those that failed to start it.
+	avoids = time.Minute
 	// soon is when what is over its limit counts as gone.
 	soon = 10 * time.Second
 )
@@ -103,7 +105,7 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 	from, _ := d.origin(j)
 	a := asksFrom(d.wanting(j), from, j.Spec.Guests)[0]
 	ids := d.candidates(a)
-	if len(j.Avoid) > 0 && !d.holds(ids, a, j.Spec.Guests) {
+	if len(d.avoided(j)) > 0 && !d.holds(ids, a, j.Spec.Guests) {
 		a.Except = d.uncleared(j) // better on those that failed than nowhere
 		ids = d.candidates(a)
 	}
@@ -177,7 +179,15 @@ func (q *queueing) close(a placement.Ask, ids []fleet.HostID) {
 // wanting is the placement question for each guest of a waiting job.
 func (d *draft) wanting(j fleet.Job) placement.Ask {
 	s := j.Spec
-	return placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Except: slices.Concat(j.Avoid, d.uncleared(j)), Files: s.Machine, Directories: s.Directories()}
+	return placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Except: slices.Concat(d.avoided(j), d.uncleared(j)), Files: s.Machine, Directories: s.Directories()}
+}
+
+// avoided are hosts that failed to start a job: it waits a while for others.
+func (d *draft) avoided(j fleet.Job) []fleet.HostID {
+	if d.at.Sub(j.Since) >= avoids {
+		return nil
+	}
+	return j.Avoid
 }
 
 // uncleared are hosts that still have a guest of an earlier incarnation of a job. Another of that name
@@ -380,8 +390,8 @@ func (e *explainer) queued(j fleet.Job) []string {
 	default:
 		out = append(out, fmt.Sprintf("It starts in %s at the latest, if all jobs keep to their limits.", fleet.ShortDuration(w.at.After.Round(time.Second))))
 	}
-	if len(j.Avoid) > 0 {
-		out = append(out, fmt.Sprintf("Hosts that failed to start it are avoided: %s.", fleet.Enumerate(hostNames(j.Avoid), "and")))
+	if avoided := d.avoided(j); len(avoided) > 0 {
+		out = append(out, fmt.Sprintf("Hosts that failed to start it are avoided for %s: %s.", fleet.ShortDuration(avoids), fleet.Enumerate(hostNames(avoided), "and")))
 	}
 	return out
 }

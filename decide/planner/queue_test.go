@@ -181,6 +181,75 @@ func TestWaitsForItsFiles(t *testing.T) {
 	}
 }
 
+// killAtStart reports that every guest that is to start is killed.
+func (w *world) killAtStart() (n int) {
+	w.t.Helper()
+	wire := slices.Clone(w.wire)
+	w.wire = slices.DeleteFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Start })
+	for _, o := range wire {
+		if o.Verb == fleet.Start {
+			n++
+			r := fleet.Report{At: w.now, Order: o, Outcome: fleet.Failed, AtFault: true, Cause: "it was killed", Remains: &fleet.Remains{Killed: true}}
+			if _, err := w.step(r); err != nil {
+				w.t.Fatalf("%v", err)
+			}
+		}
+	}
+	return n
+}
+
+// A guest that is killed while it starts does not fail its job: that starts elsewhere, and where there is no other host or no room on
+// others, on the same host, a few times.
+func TestKilledAtStart(t *testing.T) {
+	for _, c := range []struct {
+		hosts []fleet.HostID
+		full  bool // others have no room
+		waits time.Duration
+	}{{hosts: []fleet.HostID{"host1", "host2"}}, {hosts: []fleet.HostID{"host1"}}, {[]fleet.HostID{"host1", "host2"}, true, avoids}} {
+		w := newWorld(t, c.hosts...)
+		if c.full {
+			r := submission(1)
+			r.Spec.Need.MemoryBytes, r.Spec.On = 2<<30, []fleet.HostID{"host2"}
+			w.must(r)
+			w.answerAll()
+		}
+		id := w.asks(1, 0)
+		guest := fleet.GuestID(id) + "g0"
+		home := w.s.Guests[guest].Home
+		if n := w.killAtStart(); n != 1 {
+			t.Fatalf("%d guests were to start: %+v", n, w.s.Jobs)
+		}
+		if c.waits > 0 {
+			w.tick(c.waits / 2)
+			w.state(map[fleet.JobID]fleet.JobState{id: fleet.JobPending})
+		}
+		w.tick(c.waits + 2*time.Second)
+		w.answerAll()
+		j, g := w.s.Jobs[id], w.s.Guests[guest]
+		if other := len(c.hosts) > 1 && !c.full; j.State != fleet.JobRunning || j.Incarnation != 1 || j.Restarted != 0 || (g.Home != home) != other || len(j.Avoid) != 0 {
+			t.Errorf("%v: %+v %+v", c, j, g)
+		}
+	}
+}
+
+// One whose guests are killed whenever they start fails in the end, also where it may begin again.
+func TestKilledAtEachStart(t *testing.T) {
+	for _, restarts := range []int{0, 2} {
+		w := newWorld(t, "host1", "host2")
+		r := submission(1)
+		r.Spec.Restarts = restarts
+		id := w.must(r).Job
+		n := 0
+		for range 20 {
+			n += w.killAtStart()
+			w.tick(2 * time.Second)
+		}
+		if j := w.s.Jobs[id]; j.State != fleet.JobEnded || j.Result != fleet.JobFailed || n != 1+3+restarts {
+			t.Errorf("%d starts: %+v", n, j)
+		}
+	}
+}
+
 // A start that fails for the job's own reason fails at once.
 func TestStartFailsOfItself(t *testing.T) {
 	w := newWorld(t, "host1", "host2")

@@ -213,7 +213,7 @@ func (a *Agent) restore(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		err = d.Restore(ctx, a.lay(w.task), folder)
 	}
 	if err != nil {
-		return fleet.Report{}, fmt.Errorf("%s: making guest %s from %s: %w", a.Host, w.slot.guest, w.task.Order.Checkpoint, err)
+		return a.broken(w), fmt.Errorf("%s: making guest %s from %s: %w", a.Host, w.slot.guest, w.task.Order.Checkpoint, err)
 	}
 	a.classify(w)
 	return fleet.Report{}, nil

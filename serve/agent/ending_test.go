@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -64,6 +65,43 @@ func TestEndCarriesTheLastWords(t *testing.T) {
 			t.Errorf("stdout %q", got)
 		}
 	})
+}
+
+// TestKilledAsItStarts: the host is to blame if a guest is killed before it runs, and the guest if it ends by itself or for a limit.
+func TestKilledAsItStarts(t *testing.T) {
+	for _, c := range []struct {
+		remains *fleet.Remains
+		host    bool
+	}{{nil, false}, {&fleet.Remains{Why: "it switched itself off"}, false}, {&fleet.Remains{OOMKills: 1}, false}, {&fleet.Remains{Killed: true}, true}} {
+		for _, verb := range []fleet.Verb{fleet.Start, fleet.Restore, fleet.Activate} {
+			in(t, func(t *testing.T, r *rig) {
+				r.d.remains = c.remains
+				o := task(verb, 1)
+				switch verb {
+				case fleet.Start:
+					r.hook(func(call string) error {
+						if call == "setup j1g0" {
+							r.d.end("j1g0")
+							return errors.New("the link broke")
+						}
+						return nil
+					})
+				case fleet.Restore:
+					r.vault.parts[partOf(o)] = "memory"
+					r.hook(func(call string) error {
+						if call == "restore j1g0" {
+							return errors.New("it ended")
+						}
+						return nil
+					})
+				}
+				r.send(o)
+				if rep := r.expect(o.Order, fleet.Failed); rep.AtFault != c.host || rep.Remains != c.remains {
+					t.Errorf("%s, %+v: %+v", verb, c.remains, rep)
+				}
+			})
+		}
+	}
 }
 
 // TestProgramOfADeadGuestFailsWithItsEnd: a guest died while no agent was here. The order to

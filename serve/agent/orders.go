@@ -349,7 +349,7 @@ func (a *Agent) activate(ctx context.Context, w *taskRun) (fleet.Report, error) 
 	if err := w.driver.Resume(ctx, w.slot.guest); err != nil {
 		err = fmt.Errorf("letting guest %s run on %s: %w", w.slot.guest, a.Host, err)
 		if errors.Is(err, ErrAbsent) || w.task.Orphan && errors.Is(err, fleet.ErrNotWhole) {
-			return fleet.Report{}, err
+			return a.broken(w), err
 		}
 		return fleet.Report{}, vague{err} // worth another try, however often
 	}

@@ -31,14 +31,14 @@ func (a *Agent) start(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		return fleet.Report{}, err
 	}
 	if err := w.driver.Start(ctx, a.lay(w.task)); err != nil {
-		return fleet.Report{}, fmt.Errorf("%s: %w", a.Host, err) // why the job ends: people look there
+		return a.broken(w), fmt.Errorf("%s: %w", a.Host, err) // why the job ends: people look there
 	}
 	a.classify(w)
 	err := a.setUp(ctx, w)
 	if err == nil || w.cancelled() {
 		return fleet.Report{}, err
 	}
-	words, r := "", fleet.Report{Remains: a.remains(w)} // before Stop removes them
+	words, r := "", a.broken(w) // before Stop removes them
 	if errors.Is(err, errNoBoot) {
 		words = a.lastWords(w)
 	}
@@ -50,6 +50,13 @@ func (a *Agent) start(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		return r, vague{errors.Join(err, undo)}
 	}
 	return r, err
+}
+
+// broken is the report on a guest that could not begin: what is known of its end, and whether its host is to blame. It is if
+// the guest was killed, but not for a limit of its own: it may begin elsewhere, or here the next time.
+func (a *Agent) broken(w *taskRun) fleet.Report {
+	r := a.remains(w)
+	return fleet.Report{Remains: r, AtFault: r != nil && r.Killed}
 }
 
 // fetch makes the guest's image present. It retries, because a broken connection should not
