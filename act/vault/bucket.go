@@ -112,6 +112,23 @@ func (b Bucket) place() (place, error) {
 	return &bucket{b: b, name: u.Host, prefix: strings.TrimPrefix(path.Join(u.Path, b.Host)+"/", "/"), client: client, end: end}, nil
 }
 
+// Reach asks the server for the names in this host's part, and says in a sentence why it does not get them.
+func (b Bucket) Reach(ctx context.Context) error {
+	at, err := b.place()
+	if err != nil {
+		return err
+	}
+	k := at.(*bucket)
+	defer k.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the listing
+	for o := range k.client.ListObjects(ctx, k.name, minio.ListObjectsOptions{Prefix: k.prefix, MaxKeys: 1}) {
+		err = o.Err
+		break
+	}
+	return k.said(errors.Join(err, ctx.Err()))
+}
+
 func (b Bucket) endpoint() string {
 	if b.Endpoint == "" {
 		return usualEndpoint

@@ -183,6 +183,12 @@ func TestBucketTroubles(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "secret-of") {
 			t.Errorf("%s: %v", what, err)
 		}
+		if err := b.Reach(t.Context()); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: the doctor says %v", what, err)
+		}
+	}
+	if err := at.bucket("host1").Reach(t.Context()); err != nil {
+		t.Error(err)
 	}
 	wrong, open644 := filepath.Join(t.TempDir(), "wrong"), filepath.Join(t.TempDir(), "open")
 	if err := errors.Join(wroteKeys(wrong, "another"), wroteKeys(open644, "secret-of-the-test"), os.Chmod(open644, 0o644)); err != nil {

@@ -10,11 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"pagurus/act/cgroup"
 	"pagurus/act/container/criu"
@@ -181,7 +183,35 @@ func examine(ctx context.Context, shown *roles.Steps) []machine.Finding {
 		found = append(found, t.try(ctx)...)
 	}
 	shown.Show("asking the owner's sensors", float64(1+len(trials))/float64(2+len(trials)))
-	return append(found, trySensors(ctx), tryImages())
+	return slices.Concat(found, []machine.Finding{trySensors(ctx), tryImages()}, tryVault(ctx, roles.ReadConfig(pflag.NewFlagSet("", pflag.ContinueOnError))))
+}
+
+// bucketLimit is how long the server of a bucket is asked.
+const bucketLimit = 20 * time.Second
+
+// tryVault asks the server of the bucket in which this machine's agent is configured to have its vault; nothing: it is not in one.
+func tryVault(ctx context.Context, c roles.Config) []machine.Finding {
+	var of roles.Agent
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	of.Add(flags)
+	if err := c.Apply("agent", flags); err != nil {
+		return nil // `config check` says it
+	}
+	b := of.Bucket(of.Name)
+	if b == nil {
+		return nil
+	}
+	f := machine.Finding{Name: "vault", OK: true, Detail: of.VaultDir + " answers"}
+	if os.Geteuid() != 0 { // the keys are root's
+		f.Detail = "not tried without root"
+		return []machine.Finding{f}
+	}
+	ctx, cancel := context.WithTimeout(ctx, bucketLimit)
+	defer cancel()
+	if err := b.Reach(ctx); err != nil {
+		f.OK, f.Detail = false, "no checkpoints are kept here until this is well: "+err.Error()
+	}
+	return []machine.Finding{f}
 }
 
 // tried gives the finding of a trial.

@@ -421,7 +421,6 @@ func (h *host) facts() fleet.Facts {
 		able.Files, able.NoFiles = h.noClient == "", h.noClient
 		f.Abilities[fleet.Container] = able
 	}
-	h.vaults.limit(f.Abilities)
 	if f.Capacity.MemoryBytes == 0 {
 		f.Capacity.MemoryBytes = h.machine.MemoryBytes - min(memoryReserve, h.machine.MemoryBytes/2)
 	}

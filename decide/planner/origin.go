@@ -51,13 +51,21 @@ func (d *draft) origin(j fleet.Job) (fleet.Checkpoint, string) {
 			return c, wait
 		}
 		if wait == "" && (asked || d.listened(j.Since) < awaitVaults) {
-			wait = fmt.Sprintf("%s, which has a part of its checkpoint %s, has not been heard from", away, c.ID)
+			wait = d.waitsForVault(away, c.ID)
 		}
 	}
 	if asked && wait == "" {
 		wait = fmt.Sprintf("its checkpoint %s is not kept any more; `pagurus restart %s --from-beginning` begins without it", j.From, j.ID)
 	}
 	return fleet.Checkpoint{}, wait
+}
+
+// waitsForVault says that a checkpoint has to wait for a host's vault.
+func (d *draft) waitsForVault(id fleet.HostID, c fleet.CheckpointID) string {
+	if h, known := d.Hosts.Find(id); known && placement.Heard(h, d.base.At) {
+		return fmt.Sprintf("the vault of %s, which has a part of its checkpoint %s, is not there: `pagurus host ls` says why", id, c)
+	}
+	return fmt.Sprintf("%s, which has a part of its checkpoint %s, has not been heard from", id, c)
 }
 
 // vaultAway is a host that has a part of a checkpoint and is not heard; empty: all are.
