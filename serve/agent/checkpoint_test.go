@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 // A guest in memory is one word in a file. Calls of the driver are noted as of other verbs.
@@ -81,6 +82,7 @@ type memoryVault struct {
 	parts map[fleet.PartName]string
 	files map[fleet.PartName]string // what the agent noted of the job's files
 	errs  []error                   // of the next calls
+	slow  time.Duration             // of each Save and Load
 }
 
 func newMemoryVault() *memoryVault {
@@ -102,7 +104,10 @@ func (v *memoryVault) nextError() (err error) {
 
 func (v *memoryVault) Own(int64) Chunks { return nil }
 
-func (v *memoryVault) Save(_ context.Context, folder string, p fleet.PartName, _ Chunks) (fleet.KeptState, error) {
+func (v *memoryVault) Save(ctx context.Context, folder string, p fleet.PartName, _ Chunks) (fleet.KeptState, error) {
+	if err := v.wait(ctx); err != nil {
+		return fleet.KeptState{}, err
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err := v.nextError(); err != nil {
@@ -116,7 +121,24 @@ func (v *memoryVault) Save(_ context.Context, folder string, p fleet.PartName, _
 	return fleet.KeptState{Manifest: "m1", Bytes: int64(len(text)), NewBytes: 2}, err
 }
 
-func (v *memoryVault) Load(_ context.Context, want fleet.KeptPart, _ Chunks, folder string) error {
+// wait takes as long as a slow disk, or a slow server.
+func (v *memoryVault) wait(ctx context.Context) error {
+	v.mu.Lock()
+	slow := v.slow
+	v.mu.Unlock()
+	return pause.For(ctx, slow)
+}
+
+func (v *memoryVault) slowed(by time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.slow = by
+}
+
+func (v *memoryVault) Load(ctx context.Context, want fleet.KeptPart, _ Chunks, folder string) error {
+	if err := v.wait(ctx); err != nil {
+		return err
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err := v.nextError(); err != nil {
@@ -320,6 +342,39 @@ func TestSavingInTrouble(t *testing.T) {
 		}
 		r.clean()
 		r.runs(fleet.Running)
+	})
+}
+
+// A vault that is too slow makes no order stand for ever, suspends no guest, and loses nothing: the next try goes on.
+func TestSlowVault(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.do(task(fleet.Start, 1))
+		for _, v := range []fleet.Verb{fleet.Arm, fleet.Cut, fleet.Continue} {
+			r.do(task(v, 1))
+		}
+		r.vault.slowed(100 * time.Hour)
+		save := task(fleet.Save, 1)
+		r.send(save)
+		time.Sleep(fleet.Save.Limit("", 0))
+		r.runs(fleet.Running)
+		r.expect(save.Order, fleet.Unknown)
+		r.vault.slowed(time.Minute)
+		save.Order.Attempt = 1
+		r.do(save)
+		if n := r.d.count("saved j1g0"); n != 1 {
+			t.Errorf("the driver was asked %d times", n)
+		}
+		r.clean()
+		r.do(task(fleet.Stop, 1))
+		r.vault.slowed(100 * time.Hour)
+		restore := task(fleet.Restore, 2)
+		r.send(restore)
+		r.expect(restore.Order, fleet.Unknown) // it may be whole: here again, or elsewhere
+		r.vault.slowed(time.Minute)
+		restore.Order.Attempt = 1
+		r.do(restore)
+		r.clean()
+		r.runs(fleet.Suspended)
 	})
 }
 

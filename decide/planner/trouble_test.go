@@ -1,0 +1,229 @@
+package planner
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/decide/lifecycle"
+	"pagurus/fleet"
+)
+
+// Of two checkpoints at once the second is refused while the first is made, in every phase, and a plan's waits.
+func TestTwoCheckpointsAtOnce(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3")
+	j := w.running(2, func(s *fleet.JobSpec) { s.Checkpoint = &fleet.CheckpointPlan{Every: 10 * time.Minute, Keep: 2} })
+	other := w.running(1, nil)
+	id := w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j}).Checkpoint
+	w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: other}) // of another job: nobody is in its way
+	seen := map[fleet.CheckpointPhase]bool{}
+	for range 100 {
+		phase := w.s.Checkpoints[id].Phase
+		if phase == fleet.Kept {
+			break
+		}
+		seen[phase] = true
+		if _, err := w.ask(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j}); err == nil || !strings.Contains(err.Error(), string(id)+" of "+string(j)+" is being made") {
+			t.Fatalf("while it is %s: %v", phase, err)
+		}
+		if i := w.next(); i >= 0 {
+			w.answer(i)
+		}
+	}
+	w.phase(id, fleet.Kept)
+	if len(seen) < 4 {
+		t.Errorf("asked only in %v", seen)
+	}
+	w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j})
+	w.tick(11 * time.Minute) // the planned one is due, and hosts do not answer
+	being := 0
+	for _, c := range w.s.Checkpoints {
+		if c.Job == j && beingMade(c) {
+			being++
+		}
+	}
+	if being > 1 {
+		t.Errorf("%d are made at once", being)
+	}
+	w.answerAll()
+	if w.s.Jobs[j].State != fleet.JobRunning {
+		t.Errorf("%+v", w.s.Jobs[j])
+	}
+}
+
+// A job that goes on from its checkpoint where there is too little room waits in the queue, says for what, and goes on from there
+// when there is room.
+func TestRestoreWaitsForRoom(t *testing.T) {
+	w := newWorld(t, "host1", "host2")
+	j := w.running(1, func(s *fleet.JobSpec) { s.Need.MemoryBytes, s.Restarts = 2<<30, 1 })
+	id := w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j}).Checkpoint
+	w.answerAll()
+	c := w.phase(id, fleet.Kept)
+	home := c.Guests[0].Host
+	full := w.running(1, func(s *fleet.JobSpec) { s.Need.MemoryBytes, s.On = 2<<30, []fleet.HostID{c.Guests[0].Vault} })
+	w.loseHost(home)
+	w.tick(time.Hour)
+	if is := w.s.Jobs[j]; is.State != fleet.JobPending || is.Incarnation != 1 || is.From != id {
+		t.Fatalf("without room: %+v", is)
+	}
+	if text := w.explain(Subject{Job: j}); !strings.Contains(text, "no room for guest 1 of 1") || !strings.Contains(text, string(id)) {
+		t.Errorf("%s", text)
+	}
+	w.must(fleet.Request{Verb: fleet.Cancel, Job: full})
+	w.answerAll()
+	w.tick(2 * time.Second)
+	w.answerAll()
+	if is := w.s.Jobs[j]; is.State != fleet.JobRunning || is.From != id {
+		t.Errorf("with room: %s from %q", is.State, is.From)
+	}
+	w.phase(id, fleet.Kept)
+}
+
+// A job is not made from a checkpoint where a processor lacks what its programs may use, or guests run by something else: it waits
+// for a host that has it.
+func TestRestoreNeedsItsProcessor(t *testing.T) {
+	had := fleet.Abilities{Live: true, Checkpoint: true, Accelerator: "tcg", CPU: "max", Processor: "avx sse"}
+	kvm, sse, more := had, had, had
+	kvm.Accelerator, sse.Processor, more.Processor = fleet.KVM, "sse", "aes avx sse"
+	for _, c := range []struct {
+		has  fleet.Abilities
+		says string // empty: it goes on there
+	}{
+		{had, ""}, {more, ""}, {sse, "has a processor without avx"}, {kvm, "runs guests by kvm, the guest runs by tcg"},
+		{fleet.Abilities{Live: true, Accelerator: "tcg", CPU: "max", Processor: "avx sse", NoCheckpoint: "QEMU is too old"}, "cannot make a guest from a checkpoint: QEMU is too old"},
+	} {
+		w := newWorld(t, "host1", "host2", "host3")
+		able := func(id fleet.HostID, a fleet.Abilities) {
+			h := w.s.Hosts[id]
+			h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: a}
+			w.s.Hosts[id] = h
+		}
+		for id := range w.s.Hosts {
+			able(id, had)
+		}
+		j := w.running(1, func(s *fleet.JobSpec) { s.Restarts = 1 })
+		id := w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j}).Checkpoint
+		w.answerAll()
+		home := w.phase(id, fleet.Kept).Guests[0].Host
+		for id := range w.s.Hosts {
+			if id != home {
+				able(id, c.has)
+			}
+		}
+		w.loseHost(home)
+		is := w.s.Jobs[j]
+		if c.says == "" {
+			if is.State != fleet.JobRunning || is.From != id {
+				t.Errorf("%+v: %s from %q", c.has, is.State, is.From)
+			}
+			continue
+		}
+		if text := w.explain(Subject{Job: j}); is.State != fleet.JobPending || !strings.Contains(text, c.says) {
+			t.Errorf("%s: %s, %s", c.says, is.State, text)
+		}
+		for id := range w.s.Hosts {
+			able(id, had)
+		}
+		w.tick(2 * time.Second)
+		w.answerAll()
+		if is := w.s.Jobs[j]; is.State != fleet.JobRunning || is.From != id {
+			t.Errorf("%s, and then a host has it: %s from %q", c.says, is.State, is.From)
+		}
+	}
+}
+
+// A job that reaches the Internet is told that connections to there are no part of its checkpoint; when its gateway's host is lost
+// it goes on with the same addresses behind another one.
+func TestCheckpointOfAJobThatTalksToTheOutside(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3")
+	w.lets("host1", "host2")
+	r := outward(1, "host1", "host2")
+	r.Spec.Restarts = 1
+	j := w.must(r).Job
+	w.answerAll()
+	was := w.s.Jobs[j]
+	answer := w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j})
+	if !slices.Contains(answer.Notes, outwardLost) {
+		t.Errorf("told: %q", answer.Notes)
+	}
+	w.answerAll()
+	w.phase(answer.Checkpoint, fleet.Kept)
+	if text := w.explain(Subject{Job: j}); !strings.Contains(text, "connections to the Internet are no part") {
+		t.Errorf("%s", text)
+	}
+	w.loseHost(was.Gateway)
+	is := w.s.Jobs[j]
+	if is.State != fleet.JobRunning || is.From != answer.Checkpoint || is.Gateway == was.Gateway || is.Gateway == "" ||
+		is.Subnet.GuestAddr(0) != was.Subnet.GuestAddr(0) || is.Subnet.GatewayAddr() != was.Subnet.GatewayAddr() || is.Subnet == was.Subnet {
+		t.Errorf("before: %+v\nafter: %+v", was, is)
+	}
+	if got := gates(w, j); len(got) != 1 || got[0] != is.Gateway {
+		t.Errorf("the gateways are %v", got)
+	}
+}
+
+// A vault that its host says is not there counts as away, and the words say so.
+func TestVaultIsNotOpen(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3")
+	j := w.running(1, nil)
+	id := w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j}).Checkpoint
+	w.answerAll()
+	vault := w.phase(id, fleet.Kept).Guests[0].Vault
+	h := w.s.Hosts[vault]
+	had := h.Facts.Vault
+	h.Facts.Vault = nil
+	w.s.Hosts[vault] = h
+	w.must(fleet.Request{Verb: fleet.Restart, Job: j})
+	w.answerAll()
+	w.tick(5 * time.Second)
+	if text := w.explain(Subject{Job: j}); w.s.Jobs[j].State != fleet.JobPending || !strings.Contains(text, "the vault of "+string(vault)+", which has a part of its checkpoint "+string(id)+", is not there") &&
+		!strings.Contains(text, "The vault of "+string(vault)) {
+		t.Errorf("%s: %s", w.s.Jobs[j].State, text)
+	}
+	h = w.s.Hosts[vault]
+	h.Facts.Vault = had
+	w.s.Hosts[vault] = h
+	w.tick(2 * time.Second)
+	w.answerAll()
+	if is := w.s.Jobs[j]; is.State != fleet.JobRunning || is.From != id {
+		t.Errorf("when it is back: %s from %q", is.State, is.From)
+	}
+}
+
+// Guests that are moving when their job begins again from a checkpoint, or that are lost amid both, leave nothing behind.
+func TestMoveMeetsACheckpointAndALoss(t *testing.T) {
+	for loses := range 12 {
+		w := newWorld(t, "host1", "host2", "host3", "host4")
+		j := w.running(2, func(s *fleet.JobSpec) { s.Restarts = 2 })
+		first := w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j}).Checkpoint
+		w.answerAll()
+		w.phase(first, fleet.Kept)
+		g := fleet.GuestID(j) + "g0"
+		home := w.s.Guests[g].Home
+		w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j})
+		w.must(fleet.Request{Verb: fleet.Migrate, Guest: g})
+		for range loses {
+			if i := w.next(); i >= 0 {
+				w.answer(i)
+			}
+		}
+		w.loseHost(home)
+		w.tick(time.Minute)
+		w.answerAll()
+		is := w.s.Jobs[j]
+		if is.State != fleet.JobRunning || is.Result != "" {
+			t.Errorf("after %d answers: %+v", loses, is)
+		}
+		for _, m := range w.s.Migrations {
+			if !lifecycle.Settled(m) {
+				t.Errorf("after %d answers a move is left: %+v", loses, m)
+			}
+		}
+		for _, c := range w.s.Checkpoints {
+			if beingMade(c) {
+				t.Errorf("after %d answers a checkpoint is left: %+v", loses, c)
+			}
+		}
+	}
+}
