@@ -364,6 +364,9 @@ func (s *Store) Manifest(_ context.Context, p Part) ([]byte, error) {
 		return nil, err
 	}
 	text, err := s.at.read(manifestName(p))
+	if errors.Is(err, fs.ErrNotExist) { // an older checkpoint may do
+		err = fmt.Errorf("%w: the manifest %s in %s is missing", ErrDamaged, manifestName(p), s.at)
+	}
 	if err == nil && DigestOf(text) != k.digest {
 		err = fmt.Errorf("%w: the manifest %s in %s has changed", ErrDamaged, manifestName(p), s.at)
 	}

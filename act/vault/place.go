@@ -212,8 +212,23 @@ func (d *disk) length(name string, _ int64) (int64, error) {
 	return info.Size(), nil
 }
 
+// errGone says that the folder is not the one that was opened.
+var errGone = errors.New("its folder is gone, or another one is in its place: mount its disk, or make an empty folder, and start the agent again")
+
+// gone returns errGone if the folder was removed, or its disk is not mounted any more.
+func (d *disk) gone() error {
+	var mine, here unix.Stat_t
+	if unix.Fstat(int(d.lock.Fd()), &mine) != nil || unix.Stat(d.path(lockFile), &here) != nil || mine.Ino != here.Ino || mine.Dev != here.Dev {
+		return errGone
+	}
+	return nil
+}
+
 // spare is what a vault may take of a disk: not its last tenth, which belongs to what the machine is for.
 func (d *disk) spare() (int64, error) {
+	if err := d.gone(); err != nil {
+		return 0, err
+	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(d.dir, &disk); err != nil {
 		return 0, err
@@ -221,4 +236,9 @@ func (d *disk) spare() (int64, error) {
 	return (int64(disk.Bavail) - int64(disk.Blocks/10)) * disk.Bsize, nil
 }
 
-func (d *disk) said(err error) error { return said(err, d.dir) }
+func (d *disk) said(err error) error {
+	if errors.Is(err, fs.ErrNotExist) && d.lock != nil && d.gone() != nil {
+		return fmt.Errorf("the vault %s: %w", d.dir, errGone)
+	}
+	return said(err, d.dir)
+}
