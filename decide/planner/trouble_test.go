@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
 )
 
@@ -216,7 +215,7 @@ func TestMoveMeetsACheckpointAndALoss(t *testing.T) {
 			t.Errorf("after %d answers: %+v", loses, is)
 		}
 		for _, m := range w.s.Migrations {
-			if !lifecycle.Settled(m) {
+			if !m.Phase.Ended() {
 				t.Errorf("after %d answers a move is left: %+v", loses, m)
 			}
 		}
