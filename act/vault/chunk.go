@@ -222,7 +222,7 @@ func (s *Store) PutChunk(_ context.Context, p Part, d fleet.Digest, packed []byt
 func (s *Store) whole(d fleet.Digest, size int64) error {
 	switch is, err := s.at.length(chunkName(d), size); {
 	case err != nil:
-		return fmt.Errorf("chunk %s is lost: %w", d, err)
+		return fmt.Errorf("chunk %s is lost: %w", d, s.at.said(err))
 	case is != size:
 		return fmt.Errorf("chunk %s has %d bytes on disk, and had %d", d, is, size)
 	}

@@ -62,7 +62,7 @@ func TestRestoreWaitsForRoom(t *testing.T) {
 	home := c.Guests[0].Host
 	full := w.running(1, func(s *fleet.JobSpec) { s.Need.MemoryBytes, s.On = 2<<30, []fleet.HostID{c.Guests[0].Vault} })
 	w.loseHost(home)
-	w.tick(time.Hour)
+	w.tick(10 * time.Minute)
 	if is := w.s.Jobs[j]; is.State != fleet.JobPending || is.Incarnation != 1 || is.From != id {
 		t.Fatalf("without room: %+v", is)
 	}

@@ -369,6 +369,7 @@ func TestSlowVault(t *testing.T) {
 		r.vault.slowed(100 * time.Hour)
 		restore := task(fleet.Restore, 2)
 		r.send(restore)
+		time.Sleep(fleet.Restore.Limit("", 0))
 		r.expect(restore.Order, fleet.Unknown) // it may be whole: here again, or elsewhere
 		r.vault.slowed(time.Minute)
 		restore.Order.Attempt = 1
