@@ -190,7 +190,7 @@ func TestVaultIsNotOpen(t *testing.T) {
 	}
 }
 
-// Guests that are moving when their job begins again from a checkpoint, or that are lost amid both, leave nothing behind.
+// Guests that are moving when their job begins again from a checkpoint, or that are lost during both, leave nothing behind.
 func TestMoveMeetsACheckpointAndALoss(t *testing.T) {
 	for loses := range 12 {
 		w := newWorld(t, "host1", "host2", "host3", "host4")
