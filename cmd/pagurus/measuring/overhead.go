@@ -340,9 +340,12 @@ func (o *overhead) words() (words []string, err error) {
 	return words, nil
 }
 
-// ability is what the hosts can do of a kind; the worst of them counts.
+// ability is what the hosts that take guests can do of a kind; the worst of them counts.
 func (o *overhead) ability(kind fleet.Kind) (a fleet.Abilities) {
 	for _, h := range o.hosts {
+		if h.State != fleet.HostUp { // as this machine, in a lab of machines, serves files only
+			continue
+		}
 		if can, ok := h.Facts.Abilities[kind]; ok && (a.Accelerator == "" || can.Accelerator == "tcg") {
 			a = can
 		}
