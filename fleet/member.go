@@ -50,10 +50,11 @@ type JoinToken struct {
 	Hash    string    `json:"hash"` // SHA-256 of the secret
 	Role    Role      `json:"role"`
 	User    UserID    `json:"user,omitempty"` // whose login it is, if Role is UserRole or AdminRole
-	Uses    int       `json:"uses"`           // that are left
+	Uses    int       `json:"uses"`           // that are left; 0 with Access
 	Expires time.Time `json:"expires"`
 	Site    string    `json:"site,omitempty"`         // of hosts that join by it; empty: they name theirs
 	SameID  bool      `json:"same_machine,omitempty"` // hosts of one machine may join by it: a lab
+	Access  bool      `json:"access,omitempty"`       // nobody joins by it: a program shows it with each request, and acts as User
 	Since   time.Time `json:"since"`
 	Keys    []string  `json:"keys,omitempty"` // of the controllers that joined by it
 }

@@ -329,7 +329,13 @@ func (t JoinToken) Refused(at time.Time) string {
 		return "only hosts are at a site; leave out --" + SiteFlag + ", or give --role host"
 	case RefusedSite(t.Site) != "":
 		return "--" + SiteFlag + ": " + RefusedSite(t.Site)
-	case t.Uses < 1 || t.Uses > mostTokenUses:
+	case t.Access && t.Role != UserRole && t.Role != AdminRole:
+		return "a token for programs acts as a user; give --role user or --role admin, and --user"
+	case t.Access && t.Uses != 0:
+		return "a token for programs is valid until its end, however often it is used; leave out --uses"
+	case t.Access && t.SameID:
+		return "no host joins by a token for programs; leave out --same-machine"
+	case !t.Access && t.Uses < 1 || t.Uses > mostTokenUses:
 		return fmt.Sprintf("a token cannot have %d uses; give --uses from 1 to %d", t.Uses, mostTokenUses)
 	case !t.Expires.After(at) || t.Expires.After(at.Add(mostTokenLife)):
 		return fmt.Sprintf("a token cannot live for %s; give --ttl from 1m to %dd", ShortDuration(t.Expires.Sub(at).Round(time.Second)), mostTokenLife/day)

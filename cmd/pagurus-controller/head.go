@@ -21,6 +21,7 @@ import (
 	"pagurus/serve/controller"
 	"pagurus/serve/identity"
 	"pagurus/serve/wire"
+	"pagurus/show/api"
 	"pagurus/show/cli"
 )
 
@@ -31,6 +32,7 @@ var (
 
 	_ controller.UsageStore  = (*etcd.Store)(nil)
 	_ controller.NoticeStore = (*etcd.Store)(nil)
+	_ wire.Face              = (*api.API)(nil)
 )
 
 // spoolReserve is what programs' output leaves free on its disk. It is several times what
@@ -79,7 +81,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	listeners, err := listen(f, authority)
+	listeners, faces, err := listen(f, authority)
 	if err != nil {
 		return err
 	}
@@ -96,7 +98,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	}
 	c := controller.New(config)
 	saves := &saving{flags: f, store: store, images: images, authority: authority, state: c.Snapshot, log: log}
-	serving := wire.ServeConfig{Listeners: listeners, Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Output: c.Output, Usage: c.Usage, Copies: c, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log}
+	serving := wire.ServeConfig{Listeners: listeners, Faces: faces, Face: api.New(authority.Certificate()), Names: names(), Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Output: c.Output, Usage: c.Usage, Copies: c, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log}
 	if store.Several() {
 		h.leads, h.crowded = c.Ready(), c.Crowded
 		serving.Passing, serving.Heads, serving.Between = h.passing(), h, c.Between()
@@ -219,21 +221,51 @@ func again() error {
 	return fmt.Errorf("restarting: %w", err)
 }
 
-// listen opens the socket for this machine and, if asked for, the port for
-// others.
-func listen(f roles.Controller, authority *identity.Authority) ([]net.Listener, error) {
+// listen opens the socket for this machine and, if asked for, the port for others and that for programs.
+func listen(f roles.Controller, authority *identity.Authority) (all, faces []net.Listener, err error) {
+	defer func() {
+		for _, l := range append(all, faces...) {
+			if err != nil {
+				_ = l.Close() // nothing came on it
+			}
+		}
+	}()
 	local, err := wire.ListenUnix(f.Socket)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if f.Listen == "" {
-		return []net.Listener{local}, nil
+	all = append(all, local)
+	if f.Listen != "" {
+		remote, err := wire.ListenTLS(f.Listen, authority)
+		if err != nil {
+			return all, nil, err
+		}
+		all = append(all, remote)
 	}
-	remote, err := wire.ListenTLS(f.Listen, authority)
-	if err != nil {
-		return nil, errors.Join(err, local.Close())
+	if f.HTTP != "" {
+		face, err := wire.ListenFace(f.HTTP, authority, loopback(f.HTTP))
+		if err != nil {
+			return all, nil, err
+		}
+		faces = append(faces, face)
 	}
-	return []net.Listener{local, remote}, nil
+	return all, faces, nil
+}
+
+// loopback reports whether only this machine reaches an address, so that nobody else hears a token there.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// names are those by which programs call this controller, beside its addresses.
+func names() []string {
+	out := []string{"localhost", identity.ServerName}
+	if here, err := os.Hostname(); err == nil {
+		out = append(out, here)
+	}
+	return out
 }
 
 // openStore opens the cluster's store.

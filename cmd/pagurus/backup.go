@@ -21,6 +21,7 @@ import (
 
 	"pagurus/act/backup"
 	"pagurus/cmd/roles"
+	"pagurus/show/api"
 	"pagurus/show/cli"
 )
 
@@ -28,7 +29,7 @@ func backupCommand(std streams) *cobra.Command {
 	force := false
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
-		Short: "Save the controller's state to a file, while it runs",
+		Short: api.Summary("backUp"),
 		Long: `Backup saves what a cluster's controller knows: hosts, users, jobs and moves; the
 cluster's authority; the head's configuration; and the names of its images. The images'
 files and the jobs' output are not in it. It runs on the controller's machine, for an

@@ -16,6 +16,7 @@ import (
 	"pagurus/cmd/roles"
 	"pagurus/internal/note"
 	"pagurus/serve/wire"
+	"pagurus/show/api"
 	"pagurus/show/cli"
 	"pagurus/show/view"
 )
@@ -113,7 +114,7 @@ func listControllersCommand(std streams) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:     "ls",
-		Short:   "List the cluster's controllers",
+		Short:   api.Summary("listControllers"),
 		Example: "  pagurus controller ls",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -159,7 +160,7 @@ func listControllersCommand(std streams) *cobra.Command {
 func removeControllerCommand(std streams) *cobra.Command {
 	return &cobra.Command{
 		Use:     "remove CONTROLLER",
-		Short:   "Remove a controller that does not lead from the cluster",
+		Short:   api.Summary("removeController"),
 		Example: "  pagurus controller remove head3",
 		Args:    cli.Exactly(1, "the name of a controller"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -19,6 +19,7 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/serve/wire"
+	"pagurus/show/api"
 	"pagurus/show/cli"
 	"pagurus/show/view"
 )
@@ -37,7 +38,7 @@ func isolateCommand(out io.Writer, say func(string)) *cobra.Command {
 	var cores string
 	cmd := &cobra.Command{
 		Use:   "isolate HOST [on|off]",
-		Short: "Isolate some of a host's CPUs for guests, or put everything back",
+		Short: api.Summary("isolateCPUs"),
 		Long: `Isolate keeps everything but guests off some CPUs of a host: other programs,
 interrupts, kernel threads, work queues, watchdog and timers. It says what could not
 be moved and why; 'pagurus isolate HOST' says it again later. Off puts everything

@@ -23,6 +23,7 @@ type Controller struct {
 	RunDir, StateDir, ImageDir string   // folders
 	Socket                     string   // for users on this machine
 	Listen                     string   // TCP address for others; empty: none
+	HTTP                       string   // TCP address for programs; empty: none of its own
 	Peer                       string   // TCP address for other controllers' stores; empty: there are none
 	PeerName                   string   // this controller's name among them
 	Etcd                       []string // endpoints of an external one
@@ -47,6 +48,13 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 		}
 		return nil
 	})
+	flags.StringVar(&f.HTTP, HTTPFlag, "", "TCP address for programs that ask by HTTP with a token, like 127.0.0.1:"+HTTPPort+"; over TLS where it is not loopback's (default: none; the socket and --listen serve them, too)")
+	cli.Judge(flags, HTTPFlag, func(s string) error {
+		if _, _, err := net.SplitHostPort(s); s != "" && err != nil {
+			return fmt.Errorf("%q has no port: write it like 127.0.0.1:%s", s, HTTPPort)
+		}
+		return nil
+	})
 	flags.StringVar(&f.Peer, PeerFlag, "", "ADDRESS:PORT of this machine for the cluster's other controllers; others can join then (default: as it joined, else none)")
 	cli.Judge(flags, PeerFlag, RefusedPeer)
 	flags.StringVar(&f.PeerName, PeerNameFlag, "", "this controller's name among several (default: as it joined, else this machine's name)")
@@ -58,10 +66,16 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	f.Notices.add(flags)
 	flags.StringVar(&f.Purpose, "purpose", "a controller", "")
 	_ = flags.MarkHidden("purpose")
-	cli.MayBeEmpty(flags, "socket", "etcd", "listen", "purpose", PeerFlag, PeerNameFlag)
+	cli.MayBeEmpty(flags, "socket", "etcd", "listen", "purpose", HTTPFlag, PeerFlag, PeerNameFlag)
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 }
+
+// HTTPFlag is the flag of the address for programs, HTTPPort its usual port.
+const (
+	HTTPFlag = "http"
+	HTTPPort = "7480"
+)
 
 // Flags of a controller among several.
 const (

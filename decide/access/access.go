@@ -20,6 +20,7 @@ const (
 	ownJob                 // the user whose job it is; an administrator
 	ownHost                // the user who owns the host; an administrator
 	moveGuest              // the user whose guests they are; the owner of the host that is emptied; an administrator
+	ownToken               // the user whose token for programs it is; an administrator
 	admin                  // an administrator
 )
 
@@ -47,8 +48,8 @@ var requests = map[fleet.RequestVerb]right{
 	fleet.Claim:      ownHost,
 	fleet.Release:    ownHost,
 	fleet.Isolate:    admin,
-	fleet.AddToken:   admin,
-	fleet.DropToken:  admin,
+	fleet.AddToken:   ownToken,
+	fleet.DropToken:  ownToken,
 	fleet.SetUser:    admin,
 	fleet.DropUser:   admin,
 	fleet.Logout:     member,
@@ -124,6 +125,7 @@ type View struct {
 	Guest func(fleet.GuestID) (fleet.Guest, bool)
 	Move  func(fleet.MoveID) []fleet.JobID // whose guests it moves
 	User  func(fleet.UserID) (fleet.User, bool)
+	Token func(fleet.TokenID) (fleet.JoinToken, bool)
 }
 
 // MayAsk says why a caller may not make a request; empty: it may. What a request names
@@ -149,6 +151,10 @@ func MayAsk(v View, r fleet.Request) string {
 			return ""
 		}
 		return fmt.Sprintf("only the owner of %s or an administrator may do this; ask as root on the controller's machine, or log in as one", r.Host)
+	case ownToken:
+		if v.tokens(r) {
+			return ""
+		}
 	case moveGuest:
 		return v.jobs(r.By, r.Verb, v.moved(r)...)
 	}
@@ -180,6 +186,19 @@ func (v View) owns(by fleet.Caller, host fleet.HostID) bool {
 		}
 	}
 	return false
+}
+
+// tokens reports whether a request is about a token for programs that acts as the caller, and may no more than they.
+func (v View) tokens(r fleet.Request) bool {
+	t := r.Token
+	if t == nil || r.By.User == "" {
+		return false
+	}
+	if r.Verb == fleet.AddToken {
+		return t.Access && t.User == r.By.User && t.Role == fleet.UserRole
+	}
+	kept, known := v.Token(t.ID)
+	return known && kept.Access && kept.User == r.By.User
 }
 
 // moved names the jobs whose guests a request moves, or whose move it cancels. The owner

@@ -16,7 +16,9 @@ func world() View {
 	jobs := map[fleet.JobID]fleet.Job{"j1": {ID: "j1", Spec: fleet.JobSpec{UID: 1}}, "j2": {ID: "j2", Spec: fleet.JobSpec{UID: 2}}}
 	guests := map[fleet.GuestID]fleet.Guest{"j1g0": {ID: "j1g0", Job: "j1", Home: "office"}, "j2g0": {ID: "j2g0", Job: "j2", Home: "node"}}
 	users := map[fleet.UserID]fleet.User{"ada": {ID: "ada", UID: 1}, "grace": {ID: "grace", UID: 2, Owns: []fleet.HostID{"office"}}}
+	tokens := map[fleet.TokenID]fleet.JoinToken{"ada's": {ID: "ada's", User: "ada", Access: true}, "ada's login": {ID: "ada's login", User: "ada"}}
 	return View{
+		Token: func(id fleet.TokenID) (fleet.JoinToken, bool) { t, ok := tokens[id]; return t, ok },
 		Job:   func(id fleet.JobID) (fleet.Job, bool) { j, ok := jobs[id]; return j, ok },
 		Guest: func(id fleet.GuestID) (fleet.Guest, bool) { g, ok := guests[id]; return g, ok },
 		User:  func(id fleet.UserID) (fleet.User, bool) { u, ok := users[id]; return u, ok },
@@ -79,7 +81,14 @@ func TestEveryRequest(t *testing.T) {
 		{fleet.Request{Verb: fleet.Isolate, Host: "office"}, []string{"root"}},
 		{fleet.Request{Verb: fleet.SetRules}, []string{"root"}},
 		{fleet.Request{Verb: fleet.AddToken}, []string{"root"}},
+		{fleet.Request{Verb: fleet.AddToken, Token: &fleet.JoinToken{Role: fleet.UserRole, User: "ada"}}, []string{"root"}}, // a login
+		{fleet.Request{Verb: fleet.AddToken, Token: &fleet.JoinToken{Role: fleet.UserRole, User: "ada", Access: true}}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.AddToken, Token: &fleet.JoinToken{Role: fleet.AdminRole, User: "ada", Access: true}}, []string{"root"}},
+		{fleet.Request{Verb: fleet.AddToken, Token: &fleet.JoinToken{Role: fleet.UserRole, Access: true}}, []string{"root"}},
 		{fleet.Request{Verb: fleet.DropToken}, []string{"root"}},
+		{fleet.Request{Verb: fleet.DropToken, Token: &fleet.JoinToken{ID: "ada's"}}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.DropToken, Token: &fleet.JoinToken{ID: "ada's login", User: "ada", Access: true}}, []string{"root"}},
+		{fleet.Request{Verb: fleet.DropToken, Token: &fleet.JoinToken{ID: "none"}}, []string{"root"}},
 		{fleet.Request{Verb: fleet.SetUser}, []string{"root"}},
 		{fleet.Request{Verb: fleet.DropUser}, []string{"root"}},
 		{fleet.Request{Verb: "nonsense"}, nil},
@@ -102,7 +111,7 @@ func TestEveryRequest(t *testing.T) {
 		if !Known(verb) || Known(verb+"!") {
 			t.Errorf("%q is not told from what is no request", verb)
 		}
-		if requests[verb] == admin && words[verb] == "" {
+		if (requests[verb] == admin || requests[verb] == ownToken) && words[verb] == "" {
 			t.Errorf("there are no words for %q", verb)
 		}
 		if (requests[verb] == ownJob || requests[verb] == moveGuest) && doing[verb] == "" {

@@ -50,13 +50,19 @@ func Visible(s fleet.Snapshot, by fleet.Caller) fleet.Snapshot {
 	if u, known := s.Users[by.User]; known {
 		users[by.User] = u
 	}
+	tokens := map[fleet.TokenID]fleet.JoinToken{}
+	for id, t := range s.Tokens {
+		if t.Access && t.User == by.User && by.User != "" {
+			tokens[id] = t
+		}
+	}
 	crowded := map[fleet.JobID]string{}
 	for id, why := range s.Crowded {
 		if s.Jobs[id].Spec.UID == by.UID {
 			crowded[id] = why
 		}
 	}
-	s.Jobs, s.Guests, s.Migrations, s.Users, s.Tokens, s.Crowded, s.Hosts = jobs, guests, migrations, users, nil, crowded, plainHosts(s.Hosts)
+	s.Jobs, s.Guests, s.Migrations, s.Users, s.Tokens, s.Crowded, s.Hosts = jobs, guests, migrations, users, tokens, crowded, plainHosts(s.Hosts)
 	return s
 }
 

@@ -152,6 +152,8 @@ func (d *draft) enrol(e fleet.Enrolment) (fleet.Answer, error) {
 	switch {
 	case !known || t.Hash != e.Hash:
 		return turnAway("this cluster does not know the token: it was removed, or it is another cluster's; an administrator makes one with `pagurus token create`")
+	case t.Access:
+		return turnAway("nobody joins by this token: a program sends it with each request; an administrator makes one for a login with `pagurus token create --role user --user NAME`")
 	case !t.Expires.After(d.at):
 		return turnAway("the token expired on %s; an administrator makes another with `pagurus token create`", t.Expires.UTC().Format(time.DateTime))
 	case (t.Role == fleet.ControllerRole) != (e.Controller != ""):

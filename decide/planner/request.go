@@ -58,7 +58,7 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 
 // accessView shows the draft to the rules of who may ask what.
 func (d *draft) accessView() access.View {
-	return access.View{Job: d.Jobs.Find, Guest: d.Guests.Find, User: d.Users.Find, Move: func(id fleet.MoveID) []fleet.JobID {
+	return access.View{Job: d.Jobs.Find, Guest: d.Guests.Find, User: d.Users.Find, Token: d.Tokens.Find, Move: func(id fleet.MoveID) []fleet.JobID {
 		var jobs []fleet.JobID
 		if v, known := d.Moves.Find(id); known {
 			for _, m := range d.membersOf(v) {

@@ -2,11 +2,13 @@ package controller
 
 import (
 	"context"
+	"crypto/subtle"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"pagurus/decide/access"
 	"pagurus/fleet"
@@ -66,6 +68,35 @@ func machinesAt(s fleet.Snapshot, address string) []string {
 
 func callerOf(u fleet.User) fleet.Caller {
 	return fleet.Caller{UID: u.UID, GID: u.GID, Admin: u.Role == fleet.AdminRole, User: u.ID}
+}
+
+// Bearer says who shows a token for programs: the user whose it is, as long as the cluster has both. An administrator's token
+// may make less of them.
+func (m Members) Bearer(ctx context.Context, text, from string) (wire.Peer, error) {
+	t, err := identity.ParseToken(text)
+	if err != nil {
+		return wire.Peer{}, unknown("%s", err)
+	}
+	s, err := m.c.Snapshot(ctx)
+	if err != nil {
+		return wire.Peer{}, err
+	}
+	kept, known := s.Tokens[fleet.TokenID(t.ID)]
+	if !known || subtle.ConstantTimeCompare([]byte(kept.Hash), []byte(t.Hash())) != 1 {
+		return wire.Peer{}, unknown("this cluster does not know the token: it was removed, or it is another cluster's; `pagurus token create --access` makes one")
+	}
+	u, there := s.Users[kept.User]
+	switch {
+	case !kept.Access:
+		return wire.Peer{}, unknown("the token is for joining, not for programs: `pagurus token create --access` makes one for these")
+	case !kept.Expires.After(now()):
+		return wire.Peer{}, unknown("the token expired on %s: `pagurus token create --access` makes another", kept.Expires.UTC().Format(time.DateTime))
+	case !there:
+		return wire.Peer{}, unknown("user %s of this token was removed", kept.User)
+	}
+	by := callerOf(u)
+	by.Admin = by.Admin && kept.Role == fleet.AdminRole
+	return wire.Peer{Caller: by, Groups: u.Groups, Files: machinesAt(s, from), Token: kept.ID}, nil
 }
 
 // Local adds the user that has the uid which the kernel has told. Root is an

@@ -70,9 +70,11 @@ type AuditLine struct {
 	End     bool               `json:"end,omitempty"`     // it is the last line
 }
 
+var errNoAudit = &Error{http.StatusNotImplemented, "this controller keeps no audit"}
+
 func (s *server) audit(_ Peer, w http.ResponseWriter, r *http.Request) error {
 	if s.Audit == nil {
-		return &Error{http.StatusNotImplemented, "this controller keeps no audit"}
+		return errNoAudit
 	}
 	since, err := time.Parse(time.RFC3339Nano, r.URL.Query().Get("since"))
 	if err != nil {

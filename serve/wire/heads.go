@@ -52,16 +52,20 @@ func (s *server) heads(_ Peer, w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) removeHead(id Peer, w http.ResponseWriter, r *http.Request) error {
-	if s.Heads == nil {
-		return alone
-	}
-	name := r.URL.Query().Get("name")
-	err := s.Heads.Remove(r.Context(), name)
-	s.record(id, fleet.AuditRecord{Did: "remove a controller", On: name}, err)
-	if err != nil {
+	if err := s.removesHead(r.Context(), id, r.URL.Query().Get("name")); err != nil {
 		return err
 	}
 	return reply(w, struct{}{})
+}
+
+// removesHead removes a controller, and keeps that a caller did.
+func (s *server) removesHead(ctx context.Context, id Peer, name string) error {
+	if s.Heads == nil {
+		return alone
+	}
+	err := s.Heads.Remove(ctx, name)
+	s.record(id, fleet.AuditRecord{Did: "remove a controller", On: name}, err)
+	return err
 }
 
 // admitHead completes the answer to a controller that joins.

@@ -55,6 +55,19 @@ func ListenTLS(addr string, a *identity.Authority) (net.Listener, error) {
 	return OverTLS(l, a), nil
 }
 
+// ListenFace opens a TCP address for programs that ask Face, with TLS unless plain is set. Whoever calls there shows a token, or
+// a certificate over TLS.
+func ListenFace(addr string, a *identity.Authority, plain bool) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s: %w", addr, err)
+	}
+	if plain {
+		return newCounting(l, connectionsPerAddress), nil
+	}
+	return OverTLS(l, a), nil
+}
+
 // OverTLS does the same with the connections of a listener.
 func OverTLS(l net.Listener, a *identity.Authority) net.Listener {
 	return tls.NewListener(newCounting(l, connectionsPerAddress), &tls.Config{

@@ -28,12 +28,16 @@ type Peer struct {
 	Files   []string // over TCP: machines whose files its jobs may use, Facts.Machine of hosts at From
 	Machine string   // whose socket it is, if another controller passed the request on; empty: this machine's
 	Expired bool     // its certificate may only be renewed
+
+	Token fleet.TokenID // that the peer has shown to Bearer; empty: none
 }
 
 // Members knows who belongs to the cluster.
 type Members interface {
 	// Identify says who shows a certificate. An *Error says why nobody does.
 	Identify(ctx context.Context, shown *x509.Certificate, from string) (Peer, error)
+	// Bearer says who shows a token for programs. An *Error says why nobody does.
+	Bearer(ctx context.Context, token, from string) (Peer, error)
 	// Local adds what the cluster knows of a caller whose uid the kernel has told.
 	Local(Peer) Peer
 	// Join lets in whoever shows a token.

@@ -10,9 +10,11 @@ import (
 // Output says how much is kept of programs' output, as far as the caller may see it.
 type Output func(context.Context, fleet.Caller) (fleet.Output, error)
 
+var errNoOutput = &Error{http.StatusNotImplemented, "this controller does not say how much output it keeps"}
+
 func (s *server) output(id Peer, w http.ResponseWriter, r *http.Request) error {
 	if s.Output == nil {
-		return &Error{http.StatusNotImplemented, "this controller does not say how much output it keeps"}
+		return errNoOutput
 	}
 	o, err := s.Output(r.Context(), id.Caller)
 	if err != nil {

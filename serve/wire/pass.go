@@ -104,6 +104,8 @@ func (s *server) passes(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		case said != "" || address == "": // never passed on twice
 			s.answer(w, r, func(http.ResponseWriter, *http.Request) error { return nobodyLeads })
+		case strings.HasPrefix(r.URL.Path, FacePath) && s.sameSite(r) != nil:
+			s.answer(w, r, func(http.ResponseWriter, *http.Request) error { return s.sameSite(r) })
 		default:
 			caller, err := json.Marshal(s.callerOf(r))
 			if err != nil {

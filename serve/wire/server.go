@@ -77,6 +77,9 @@ type About struct {
 // ServeConfig configures a server.
 type ServeConfig struct {
 	Listeners  []net.Listener // of ListenUnix and ListenTLS
+	Faces      []net.Listener // of ListenFace: only Face is served there
+	Face       Face           // nil: there is none
+	Names      []string       // by which Face may be called, beside IP addresses
 	Members    Members        // nil: the kernel alone says who calls, and no machine can join
 	Cluster    string         // what people call the cluster
 	Machine    string         // this machine's identity, as fleet.Facts.Machine of a host here
@@ -134,16 +137,15 @@ func Serve(ctx context.Context, c ServeConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &server{ServeConfig: c, ctx: ctx, refusals: newRefusals()}
-	h := &http.Server{
-		Handler: s.passes(s.routes()), ConnContext: known,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit, MaxHeaderBytes: headerBytes,
-		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug), // broken handshakes of strangers
-	}
-	broken := make(chan error, len(c.Listeners))
+	all := s.passes(s.routes())
+	h, face := s.serving(all), s.serving(onlyFace(all))
+	broken := make(chan error, len(c.Listeners)+len(c.Faces))
 	var serving sync.WaitGroup
 	for _, l := range c.Listeners {
 		serving.Go(func() { broken <- h.Serve(l) })
+	}
+	for _, l := range c.Faces {
+		serving.Go(func() { broken <- face.Serve(l) })
 	}
 	var err error
 	select {
@@ -154,12 +156,24 @@ func Serve(ctx context.Context, c ServeConfig) error {
 	cancel()
 	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer stop()
-	if h.Shutdown(ending) != nil {
-		h.Close()
+	for _, server := range []*http.Server{h, face} {
+		if server.Shutdown(ending) != nil {
+			server.Close()
+		}
 	}
 	serving.Wait()    // a server that had not begun closes its listener itself
 	s.sessions.Wait() // they end with ctx
 	return err
+}
+
+// serving makes an HTTP server.
+func (s *server) serving(by http.Handler) *http.Server {
+	return &http.Server{
+		Handler: by, ConnContext: known,
+		BaseContext:       func(net.Listener) context.Context { return s.ctx },
+		ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit, MaxHeaderBytes: headerBytes,
+		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug), // broken handshakes of strangers
+	}
 }
 
 func (s *server) routes() http.Handler {
@@ -215,6 +229,7 @@ func (s *server) routes() http.Handler {
 	add("GET "+headsPath, access.ReadCluster, s.heads)
 	add("POST "+headsPath+"/remove", access.RemoveHead, s.removeHead)
 	s.routeBetween(mux)
+	s.routeFace(mux)
 	mux.HandleFunc("POST /v1/join", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.join) })
 	add("/", access.Renew, func(_ Peer, _ http.ResponseWriter, r *http.Request) error {
 		return &Error{http.StatusNotFound, fmt.Sprintf("this controller does not know %s %s%s", r.Method, r.URL.Path, s.tooOld(r))}
@@ -241,12 +256,10 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(http.
 	} else if r.Context().Err() == nil {
 		s.Log.Error("request failed", "method", r.Method, "path", r.URL.Path, "cause", err)
 	}
-	w.Header().Set("Content-Type", "application/json")
 	if status == http.StatusTooManyRequests || status == http.StatusUnauthorized { // it is the connection that is refused
 		w.Header().Set("Connection", "close")
 	}
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(Problem{reason}) // the client may be gone
+	sendProblem(w, r, status, reason)
 }
 
 // guarded logs a panic and makes it an error. net/http would only end the connection.
@@ -295,23 +308,35 @@ func (s *server) ask(id Peer, w http.ResponseWriter, r *http.Request) error {
 	if !access.Known(q.Verb) {
 		return &Error{http.StatusBadRequest, fmt.Sprintf("this controller does not know the request %q%s", q.Verb, s.tooOld(r))}
 	}
-	if len(q.ID) > nameBytes {
-		return &Error{http.StatusBadRequest, fmt.Sprintf("the request's ID has %d bytes: give it one of %d or fewer", len(q.ID), nameBytes)}
-	}
-	if q.ID == "" {
-		q.ID = fleet.RequestID(rand.Text())
-	}
-	q.By, q.Image, q.Taken, q.Key = id.Caller, nil, nil, id.Key
-	a, err := s.carryOut(r.Context(), id, q)
-	s.record(id, fleet.AuditRecord{Did: string(q.Verb), On: q.Object(a), Request: q.ID}, err)
+	a, err := s.asks(r.Context(), id, q)
 	if err != nil {
 		return err
 	}
 	return reply(w, a)
 }
 
+// asks makes a request of a caller, and keeps that they made it.
+func (s *server) asks(ctx context.Context, id Peer, q fleet.Request) (fleet.Answer, error) {
+	if len(q.ID) > nameBytes {
+		return fleet.Answer{}, &Error{http.StatusBadRequest, fmt.Sprintf("the request's ID has %d bytes: give it one of %d or fewer", len(q.ID), nameBytes)}
+	}
+	if q.ID == "" {
+		q.ID = fleet.RequestID(rand.Text())
+	}
+	q.By, q.Image, q.Taken, q.Key = id.Caller, nil, nil, id.Key
+	a, err := s.carryOut(ctx, id, q)
+	s.record(id, fleet.AuditRecord{Did: string(q.Verb), On: q.Object(a), Request: q.ID}, err)
+	return a, err
+}
+
 // carryOut has the controller answer a request, after the checks that the connection decides.
 func (s *server) carryOut(ctx context.Context, id Peer, q fleet.Request) (fleet.Answer, error) {
+	if id.Token != "" && q.Verb == fleet.AddToken && q.Token != nil && q.Token.Access {
+		return fleet.Answer{}, &Error{http.StatusForbidden, "a token makes no other one for programs: log in for that"}
+	}
+	if id.Token != "" && q.Verb == fleet.Logout {
+		return fleet.Answer{}, &Error{http.StatusUnprocessableEntity, fmt.Sprintf("a token has no login that could end: `pagurus token rm %s` removes it", id.Token)}
+	}
 	if q.Spec != nil {
 		q.Spec.UID, q.Spec.GID, q.Spec.Groups = id.UID, id.GID, id.Groups
 		if err := s.locateFiles(id, q.Spec); err != nil {

@@ -12,9 +12,11 @@ import (
 // Usage says what jobs used since a time, as far as the caller may see it.
 type Usage func(ctx context.Context, by fleet.Caller, since time.Time) (fleet.UsageAnswer, error)
 
+var errNoUsage = &Error{http.StatusNotImplemented, "this controller does not keep what jobs use"}
+
 func (s *server) usage(id Peer, w http.ResponseWriter, r *http.Request) error {
 	if s.Usage == nil {
-		return &Error{http.StatusNotImplemented, "this controller does not keep what jobs use"}
+		return errNoUsage
 	}
 	since, err := time.Parse(time.RFC3339Nano, r.URL.Query().Get("since"))
 	if err != nil {

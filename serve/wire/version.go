@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"pagurus/fleet"
 )
@@ -72,6 +73,9 @@ func (s *server) greet(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set(versionHeader, s.Version)
 	}
 	s.tellControllers(w)
+	if strings.HasPrefix(r.URL.Path, FacePath) { // it has versions of its own
+		return nil
+	}
 	said, err := heardIn(r.Header)
 	if err != nil {
 		return err

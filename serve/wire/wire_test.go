@@ -171,7 +171,7 @@ func (s *served) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Passing: s.passing, Machine: cmp.Or(s.machine, "here"), Controller: s.world, Streams: s.world, Forecasts: s.world, Backup: s.makeBackup, Audit: s.audit, Version: "build", Refused: s.world.Refused, protocol: s.protocol, Log: slog.New(slog.DiscardHandler)})
+		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Face: whoCalls{}, Names: []string{identity.ServerName}, Passing: s.passing, Machine: cmp.Or(s.machine, "here"), Controller: s.world, Streams: s.world, Forecasts: s.world, Backup: s.makeBackup, Audit: s.audit, Version: "build", Refused: s.world.Refused, protocol: s.protocol, Log: slog.New(slog.DiscardHandler)})
 	}()
 	var once sync.Once
 	s.stop = func() {
@@ -384,6 +384,13 @@ func (s *served) Identify(_ context.Context, c *x509.Certificate, from string) (
 		return Peer{Caller: fleet.Caller{Host: fleet.HostID(who.Name)}, Expired: expired}, nil
 	}
 	return Peer{Expired: expired, Files: []string{"at " + from}, Caller: fleet.Caller{UID: 1000, Admin: who.Name == "admin", User: fleet.UserID(who.Name)}}, nil
+}
+
+func (s *served) Bearer(_ context.Context, token, from string) (Peer, error) {
+	if token != "admin" && token != "ada" {
+		return Peer{}, &Error{http.StatusUnauthorized, "no such token"}
+	}
+	return Peer{Files: []string{"at " + from}, Token: "t1", Caller: fleet.Caller{UID: 1000, Admin: token == "admin", User: fleet.UserID(token)}}, nil
 }
 
 func (s *served) Local(p Peer) Peer { return p }

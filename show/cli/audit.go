@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
+	"pagurus/show/api"
 	"pagurus/show/view"
 )
 
@@ -21,7 +22,7 @@ func (a *app) auditCommand() *cobra.Command {
 	refused := false
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Show who did what, when and from where",
+		Short: api.Summary("listAudit"),
 		Long: `Audit shows what people and machines asked of the controller, and what was refused to them.
 Only administrators may read it. The controller keeps it in files that only grow, and says the same in
 its log (journalctl -u pagurus-controller).`,

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
+	"pagurus/show/api"
 	"pagurus/show/view"
 )
 
@@ -23,7 +24,7 @@ const oneCheckpoint = "one checkpoint: `pagurus checkpoint ls` lists them"
 func (a *app) checkpointNoun() Noun {
 	wait, to, ls := false, "", a.listCheckpointsCommand()
 	cmd := &cobra.Command{
-		Use: "checkpoint [JOB]", Aliases: []string{"checkpoints"}, Short: "Keep the state of a running job, to go on from it",
+		Use: "checkpoint [JOB]", Aliases: []string{"checkpoints"}, Short: api.Summary("makeCheckpoint"),
 		Long: `Checkpoint keeps the state of all guests of a running job as at one moment, in the
 vaults of other hosts. The guests are suspended for a fraction of a second, longer on
 busy hosts; writing and storing goes on while they run. The job can begin again from there: by itself when it
@@ -138,7 +139,7 @@ func (a *app) listCheckpointsCommand() *cobra.Command {
 	var job fleet.JobID
 	cmd := a.list(&cobra.Command{
 		Use:               "ls [JOB]",
-		Short:             "List the checkpoints, of one job or of all",
+		Short:             api.Summary("listCheckpoints"),
 		Example:           "  pagurus ls j3\n  pagurus ls -w        # until Ctrl-C\n  pagurus ls --json | jq -r '.[] | select(.phase == \"kept\") | .id'",
 		ValidArgsFunction: a.completeJobs(anyJob),
 	}, listing{
@@ -159,7 +160,7 @@ func (a *app) listCheckpointsCommand() *cobra.Command {
 func (a *app) showCheckpointCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "show CHECKPOINT",
-		Short:             "Show a checkpoint with the part of each guest",
+		Short:             api.Summary("showCheckpoint"),
 		Example:           "  pagurus show j3c1",
 		Args:              Exactly(1, oneCheckpoint),
 		ValidArgsFunction: a.completeCheckpoints,
@@ -185,7 +186,7 @@ func (a *app) removeCheckpointCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "rm CHECKPOINT…",
 		Aliases:           []string{"remove"},
-		Short:             "Remove checkpoints, or give up one that is being made",
+		Short:             api.Summary("removeCheckpoint"),
 		Example:           "  pagurus rm j3c1 j3c2",
 		Args:              AtLeast(1, oneCheckpoint),
 		ValidArgsFunction: a.completeCheckpoints,
@@ -208,7 +209,7 @@ func (a *app) suspendCommand() *cobra.Command {
 	wait := false
 	cmd := &cobra.Command{
 		Use:   "suspend JOB",
-		Short: "Suspend a running job: keep its state, and free its hosts",
+		Short: api.Summary("suspendJob"),
 		Long: `Suspend makes a checkpoint of a running job and ends its guests once it is kept. The job
 takes no memory of any host then, and goes on from there with ` + "`pagurus resume`" + `. What its
 program does between the checkpoint and the end of its guests it does again.`,
@@ -226,7 +227,7 @@ program does between the checkpoint and the end of its guests it does again.`,
 func (a *app) resumeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "resume JOB",
-		Short:             "Let a suspended job go on, as soon as there is room",
+		Short:             api.Summary("resumeJob"),
 		Example:           "  pagurus resume j3 && pagurus logs -f j3",
 		Args:              Exactly(1, oneJob),
 		ValidArgsFunction: a.completeJobs(func(j view.Job) bool { return j.State == fleet.JobSuspended }),
@@ -245,7 +246,7 @@ func (a *app) restartCommand() *cobra.Command {
 	from := ""
 	cmd := &cobra.Command{
 		Use:   "restart JOB",
-		Short: "Begin a job again, from its newest checkpoint or another one",
+		Short: api.Summary("restartJob"),
 		Long: `Restart ends what runs of a job and begins it again: from the checkpoint named with
 --from, else from the newest that is kept, else from its beginning. --from also takes the
 directory of a copy that ` + "`pagurus checkpoint --to`" + ` made (write ./j3c1 for one that is called

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"pagurus/fleet"
+	"pagurus/show/api"
 	"pagurus/show/view"
 )
 
@@ -15,7 +16,7 @@ import (
 func (a *app) claimCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "claim HOST",
-		Short: "Say that a host's owner needs it now, whatever its sensors report",
+		Short: api.Summary("claimHost"),
 		Long: `Claim deprioritises the host's guests at once. They leave, are suspended or stay, as
 the host's policy says, until ` + "`pagurus host release`" + `.`,
 		Example:           "  pagurus host claim office3",
@@ -29,7 +30,7 @@ the host's policy says, until ` + "`pagurus host release`" + `.`,
 func (a *app) releaseCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "release HOST",
-		Short: "Say that a host's owner no longer needs it",
+		Short: api.Summary("releaseHost"),
 		Long: `Release ends ` + "`pagurus host claim`" + `. The host takes guests again, unless its sensors
 still report its owner.`,
 		Example:           "  pagurus host release office3",
@@ -43,7 +44,7 @@ func (a *app) policyCommand() *cobra.Command {
 	var f ownerFlags
 	cmd := &cobra.Command{
 		Use:   "policy HOST [flags]",
-		Short: "Show or set what happens to guests when a host's owner is there",
+		Short: api.Summary("setHostPolicy"),
 		Long: `Policy says whether a host has an owner and what the owner agreed to. A setting whose
 flag is left out stays as it is. Without flags it prints the policy.
 

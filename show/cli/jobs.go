@@ -13,6 +13,7 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/serve/wire"
+	"pagurus/show/api"
 	"pagurus/show/view"
 )
 
@@ -20,7 +21,7 @@ func (a *app) logsCommand() *cobra.Command {
 	followIt := false
 	cmd := &cobra.Command{
 		Use:   "logs [-f] JOB",
-		Short: "Print a job's output",
+		Short: api.Summary("readOutput"),
 		Long: `Logs prints the output of the job's program so far, its standard output to
 standard output and its standard error to standard error, byte for byte.`,
 		Example:           "  pagurus logs j3\n  pagurus logs -f j3 2>/dev/null",
@@ -96,7 +97,7 @@ func (s *session) copySoFar(ctx context.Context, stream string, to io.Writer) er
 func (a *app) showJobCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show JOB",
-		Short: "Show what a job's ranks do, and how moves affected them",
+		Short: api.Summary("showJob"),
 		Long: `Show prints a job's moves with the stall of its ranks, how each rank spent its time,
 which ranks exchanged how much, and the longest gaps with their causes. Messages
 between ranks are counted at the sender; collective calls are counted separately. It
@@ -141,7 +142,7 @@ func (a *app) showJob(ctx context.Context, id fleet.JobID) error {
 func (a *app) waitCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "wait JOB…",
-		Short: "Wait for jobs to end",
+		Short: api.Summary("waitForJob"),
 		Long: `Wait returns when every job named has ended. It exits as the last of them that
 did not succeed: with the program's exit code, or 125 when Pagurus could not run
 it to its end, or waiting was not possible. With --json it prints each job as it

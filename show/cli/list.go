@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/show/api"
 	"pagurus/show/view"
 )
 
@@ -131,7 +132,7 @@ func (a *app) draw(text string) error {
 func (a *app) sitesCommand() *cobra.Command {
 	return a.list(&cobra.Command{
 		Use:   "sites",
-		Short: "Show how sites reach each other: directly or relayed, how fast, how much",
+		Short: api.Summary("listSites"),
 		Long: `Sites shows the paths between sites, as hosts measure them all the time: whether they
 reach each other directly or by a host that relays, the latency of a round trip, the share
 of echoes that was lost, and the most that passed in each direction lately.`,
@@ -143,7 +144,7 @@ of echoes that was lost, and the most that passed in each direction lately.`,
 func (a *app) healthCommand() *cobra.Command {
 	return a.list(&cobra.Command{
 		Use:   "health",
-		Short: "Show hosts with signs of failing, and what was done about it",
+		Short: api.Summary("listHealth"),
 		Long: `Health shows what hosts count that comes before a failure: memory errors, machine checks,
 errors of disks, file systems and links, swap storms, heat, and what an administrator's own
 check says (` + "`health-check`" + ` in the agent's configuration). A host with a grave sign is emptied

@@ -16,6 +16,7 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/serve/wire"
+	"pagurus/show/api"
 )
 
 // HostCredentials is the folder of a host's certificate in its agent's state folder.
@@ -216,7 +217,7 @@ func (a *app) credentials() string {
 func (a *app) logoutCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "logout",
-		Short:   "End this account's login",
+		Short:   api.Summary("logOut"),
 		Long:    "Logout tells the controller that the certificate no longer counts, and removes it with\nits key. It removes them even if the controller cannot be reached.",
 		Example: "  pagurus logout",
 		Args:    NoArguments,
@@ -241,7 +242,7 @@ func (a *app) logoutCommand() *cobra.Command {
 func (a *app) whoamiCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "whoami",
-		Short:   "Show who you are to the controller",
+		Short:   api.Summary("whoAmI"),
 		Example: "  pagurus whoami",
 		Args:    NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

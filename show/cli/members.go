@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
+	"pagurus/show/api"
 	"pagurus/show/view"
 )
 
@@ -39,18 +40,28 @@ func (a *app) memberNouns() []Noun {
 
 func (a *app) createTokenCommand() *cobra.Command {
 	t := fleet.JoinToken{}
-	ttl, role := 24*time.Hour, string(fleet.HostRole)
+	ttl, role, access := 24*time.Hour, string(fleet.HostRole), false
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Create a join token and print it",
+		Short: api.Summary("createToken"),
 		Long: `Create prints a token. It is shown only now: the controller keeps no copy. Whoever has it
 may join, as often as --uses says and until --ttl is over: machines with ` + "`pagurus join`" + `,
-a user with ` + "`pagurus login`" + `.`,
-		Example: "  pagurus token create --role host --uses 20 --site room2\n  pagurus token create --role user --user ada",
+a user with ` + "`pagurus login`" + `.
+
+With --access nobody joins by it: a program that asks the controller by HTTP sends it, in the
+header Authorization: Bearer TOKEN, and may do what its user may, until --ttl is over or
+` + "`pagurus token rm`" + `. Users make such tokens for themselves. One of an administrator acts as a
+user, unless --role admin is given.`,
+		Example: "  pagurus token create --role host --uses 20 --site room2\n  pagurus token create --role user --user ada\n  pagurus token create --access --ttl 30d > ~/.pagurus-token",
 		Args:    NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			now := time.Now()
 			t.Role, t.Expires = fleet.Role(role), now.Add(ttl)
+			if access {
+				if err := a.forPrograms(cmd, &t); err != nil {
+					return err
+				}
+			}
 			if reason := t.Refused(now); reason != "" {
 				return usage(cmd, reason)
 			}
@@ -63,6 +74,7 @@ a user with ` + "`pagurus login`" + `.`,
 	f.IntVar(&t.Uses, "uses", 1, "how many times it may be used")
 	NoLess(f, "uses", 1)
 	Duration(f, &ttl, "ttl", "how long it is valid")
+	f.BoolVar(&access, "access", false, "it is for programs that ask the controller by HTTP as a user: --user, or you")
 	f.StringVar(&t.Site, fleet.SiteFlag, "", "site of the hosts that join by it")
 	f.BoolVar(&t.SameID, "same-machine", false, "let several hosts of one machine join by it; for labs")
 	OneOf(cmd, "role", string(fleet.HostRole), string(fleet.UserRole), string(fleet.AdminRole), string(fleet.ControllerRole))
@@ -71,16 +83,37 @@ a user with ` + "`pagurus login`" + `.`,
 	return cmd
 }
 
+// forPrograms completes a token for programs: it is the caller's, and a user's, unless told otherwise.
+func (a *app) forPrograms(cmd *cobra.Command, t *fleet.JoinToken) error {
+	t.Access = true
+	if !cmd.Flags().Changed("role") {
+		t.Role = fleet.UserRole
+	}
+	if !cmd.Flags().Changed("uses") {
+		t.Uses = 0
+	}
+	if t.User != "" {
+		return nil
+	}
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	me, err := c.WhoAmI(cmd.Context())
+	if err == nil && me.User == "" {
+		err = usage(cmd, "you are not a user of the cluster, as whom programs could act: name one with --user, `pagurus user ls` lists them")
+	}
+	t.User = me.User
+	return err
+}
+
 func (a *app) createToken(ctx context.Context, t fleet.JoinToken) error {
 	answer, err := a.ask(ctx, fleet.Request{Verb: fleet.AddToken, Token: &t})
 	if err != nil {
 		return err
 	}
 	if a.json {
-		return a.printJSON(struct {
-			Token   string    `json:"token"`
-			Expires time.Time `json:"expires"`
-		}{answer.Token, t.Expires})
+		return a.printJSON(api.Token{Token: answer.Token, Expires: t.Expires})
 	}
 	_, err = fmt.Fprintln(a.Out, answer.Token)
 	return err
@@ -88,7 +121,7 @@ func (a *app) createToken(ctx context.Context, t fleet.JoinToken) error {
 
 func (a *app) removeTokenCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm TOKEN", Aliases: []string{"remove"}, Short: "Remove a join token; members that joined by it stay",
+		Use: "rm TOKEN", Aliases: []string{"remove"}, Short: api.Summary("removeToken"),
 		Example:           "  pagurus token rm 3f9c0a61d2",
 		Args:              Exactly(1, "one token by its ID: `pagurus token ls` lists them"),
 		ValidArgsFunction: a.completeTokens,
@@ -105,7 +138,7 @@ func (a *app) addUserCommand() *cobra.Command {
 	var owns []string
 	cmd := &cobra.Command{
 		Use:   "add NAME",
-		Short: "Add a user, or change one",
+		Short: api.Summary("setUser"),
 		Long: `Add makes a user known to the cluster. The user's jobs run as one uid and gid on all
 hosts: those that NAME has on this machine, or those given. They are never root's, 0, unless
 --uid 0 or --gid 0 says so. A token for the user's login: ` + "`pagurus token create --role user --user NAME`" + `.`,
@@ -269,7 +302,7 @@ func (a *app) userRoleCommand() *cobra.Command {
 
 func (a *app) removeUserCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NAME", Aliases: []string{"remove"}, Short: "Remove a user with all logins; the user's jobs go on",
+		Use: "rm NAME", Aliases: []string{"remove"}, Short: api.Summary("removeUser"),
 		Example:           "  pagurus user rm grace",
 		Args:              Exactly(1, "one user: `pagurus user ls` lists them"),
 		ValidArgsFunction: a.completeUsers,

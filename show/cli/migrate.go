@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
+	"pagurus/show/api"
 )
 
 // migrateFlags is what `migrate` is told besides guests.
@@ -48,7 +49,7 @@ func (a *app) migrateCommand() *cobra.Command {
 	f := migrateFlags{limit: usualWait}
 	cmd := &cobra.Command{
 		Use:   "migrate GUEST…|--job JOB [--to HOST|--to-site SITE] [--wait | --dry-run]",
-		Short: "Move guests to other hosts while they run",
+		Short: api.Summary("migrate"),
 		Long:  migrateText + transferHelp(),
 		Example: `  pagurus migrate j3g1 --to host2 --wait
   pagurus migrate j3g0 j3g1 j3g2 --to host2          # together
@@ -117,7 +118,7 @@ func (f *migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request
 func (a *app) showMoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show MOVE",
-		Short: "Show a move: its phases, what it sent, the downtime",
+		Short: api.Summary("showMove"),
 		Long: `Show prints everything about one move. DOWNTIME is the time from suspending the guest
 until the source has handed it over, beside the predicted one. BLACKOUT is the time
 until the guest runs at the target, if both hosts have the same clock. A line for
@@ -146,7 +147,7 @@ each guest says how long each part took.`,
 func (a *app) cancelMoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel MOVE",
-		Short: "Cancel a move before its guests switch",
+		Short: api.Summary("cancelMove"),
 		Long: `Cancel ends a move: its guests stay where they are, and what the targets have
 received is discarded. It returns when the controller has accepted it, and may be
 repeated. Once guests have begun to switch, it is refused, because the move ends in

@@ -14,6 +14,7 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/serve/wire"
+	"pagurus/show/api"
 	"pagurus/show/view"
 )
 
@@ -119,7 +120,7 @@ func (a *app) drainCommand() *cobra.Command {
 	var bounds limitFlags
 	cmd := &cobra.Command{
 		Use:   "drain HOST [--wait | --dry-run]",
-		Short: "Move all guests off a host and keep it empty",
+		Short: api.Summary("drainHost"),
 		Long: `Drain moves every guest off a host and starts none there until ` + "`pagurus undrain`" + `.
 The guests of one job leave together, one job after the other; those that find
 no room stay until there is some. It prints the IDs of the moves and says which
@@ -249,7 +250,7 @@ func (a *app) whyStuck(ctx context.Context, host fleet.HostID, stuck []fleet.Gue
 func (a *app) undrainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "undrain HOST",
-		Short:             "Let a drained host run guests again",
+		Short:             api.Summary("undrainHost"),
 		Long:              "Undrain lets a host take guests again. It cancels the moves that the drain began, except those that have begun to switch.",
 		Example:           "  pagurus undrain host1",
 		Args:              Exactly(1, oneHost),
@@ -261,7 +262,7 @@ func (a *app) undrainCommand() *cobra.Command {
 func (a *app) forgetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "forget HOST",
-		Short: "Remove a host that is gone for good",
+		Short: api.Summary("forgetHost"),
 		Long: `Forget removes a host that will not come back. Its certificate no longer counts. Make
 sure that the machine is off, or its guests keep running without Pagurus. For a host
 whose agent runs, use ` + "`pagurus host rm`" + `.`,
@@ -327,7 +328,7 @@ func (a *app) explainVerb(what, id, one string, complete completion, aliases ...
 func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain GUEST|JOB|HOST|MOVE",
-		Short:             "Explain why something is where it is, and its state",
+		Short:             api.Summary("explainJob"),
 		Example:           "  pagurus explain j3g1\n  pagurus explain host2\n  pagurus explain m4",
 		Args:              Exactly(1, "a guest, a job, a host or a move"),
 		ValidArgsFunction: a.completeAnything,

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
+	"pagurus/show/api"
 	"pagurus/show/view"
 )
 
@@ -15,7 +16,7 @@ func (a *app) setPolicyCommand() *cobra.Command {
 	var placement string
 	cmd := &cobra.Command{
 		Use:   "set NAME",
-		Short: "Set the policy in force",
+		Short: api.Summary("setPolicy"),
 		Long: `Set changes the cluster's policy at once. Guests that are already suspended or
 leaving follow it within a second.`,
 		Example:           "  pagurus policy set predictive",
@@ -37,7 +38,7 @@ leaving follow it within a second.`,
 func (a *app) showPolicyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "show [NAME]",
-		Short:             "Show what a policy does",
+		Short:             api.Summary("showPolicy"),
 		Long:              "Show explains a policy. Without a name it explains the policy in force.",
 		Example:           "  pagurus policy show",
 		Args:              AtMost(1, "one policy: `pagurus policy ls` lists them"),

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"pagurus/fleet"
+	"pagurus/show/api"
 	"pagurus/show/view"
 )
 
@@ -18,7 +19,7 @@ func (a *app) predictCommand() *cobra.Command {
 	score := false
 	cmd := &cobra.Command{
 		Use:   "predict GUEST | --job JOB | --host HOST | --score",
-		Short: "Predict what a move would cost now, and do nothing",
+		Short: api.Summary("predictMove"),
 		Long: `Predict says where a guest, every guest of a job, or every guest of a host would
 go if it had to leave now. It predicts the total time, the downtime and the bytes to
 be sent, each with the interval that holds nine of ten outcomes. If a move would not

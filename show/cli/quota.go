@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
+	"pagurus/show/api"
 	"pagurus/show/view"
 )
 
@@ -15,7 +16,7 @@ func (a *app) removeJobCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm JOB…",
 		Aliases: []string{"remove"},
-		Short:   "Remove ended jobs with their output",
+		Short:   api.Summary("removeJob"),
 		Long: `Rm removes jobs that have ended: their output, their ranks' traces, and what the
 controller knows of them. What they wrote into their directory stays. You remove your
 own jobs, an administrator those of anybody. A job that runs has to be cancelled first.`,
@@ -41,7 +42,7 @@ func (a *app) quotaCommand() *cobra.Command {
 	user := ""
 	cmd := &cobra.Command{
 		Use:   "quota",
-		Short: "Show how much output and checkpoints are kept, of whom, and how much may be",
+		Short: api.Summary("showQuota"),
 		Long: `Quota shows how much the controller keeps of what jobs' programs have printed and read,
 and how much it may keep. At a limit a user's programs wait as they print. At the limit of all,
 and on a full disk, everybody's do. They go on when there is room. With --drop-oldest-output the

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
+	"pagurus/show/api"
 	"pagurus/show/view"
 )
 
@@ -63,7 +64,7 @@ func (a *app) runCommand() *cobra.Command {
 	f := runFlags{memory: 512 << 20}
 	cmd := &cobra.Command{
 		Use:   "run -n RANKS [flags] [--] PROGRAM [ARGUMENT…]",
-		Short: "Run an MPI program in guests, as mpirun would",
+		Short: api.Summary("submitJob"),
 		Long:  runText,
 		Example: `  pagurus run -n 4 -- ./a.out input.txt
   pagurus run -n 8 --guests 4 --mem 1G --image mpich -- ./solver

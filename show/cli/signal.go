@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
+	"pagurus/show/api"
 )
 
 // isJob matches the ID of a job.
@@ -23,7 +24,7 @@ func (a *app) cancelCommand() *cobra.Command {
 	grace := fleet.UsualGrace
 	cmd := &cobra.Command{
 		Use:   "cancel JOB…",
-		Short: "Cancel jobs",
+		Short: api.Summary("cancelJob"),
 		Long: `Cancel ends the jobs' programs and guests. Every rank in every guest gets SIGTERM.
 Output until the program ends, or until the grace time is over, is kept. Then all
 processes that still run are killed. Cancel returns when the controller has accepted
@@ -61,7 +62,7 @@ MPI_Finalize, makes mpirun end the others a second or two later.`,
 func (a *app) signalCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "signal JOB SIGNAL",
-		Short: "Send a signal to the ranks of a job",
+		Short: api.Summary("signalJob"),
 		Long: `Signal sends SIGNAL once to every rank of the job, in all guests. A program that
 mpirun did not start gets it directly. It returns when all have been sent it, even
 while guests move. SIGNAL is a name with or without SIG, or a number.

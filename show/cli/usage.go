@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
+	"pagurus/show/api"
 	"pagurus/show/view"
 )
 
@@ -30,7 +31,7 @@ func (a *app) usageCommand() *cobra.Command {
 	f := usageFlags{span: usageSpan, by: string(view.UsageByUser)}
 	cmd := &cobra.Command{
 		Use:   "usage",
-		Short: "Show what users, jobs and hosts used: processors, memory, moves, energy",
+		Short: api.Summary("showUsage"),
 		Long: `Usage adds up what jobs' guests used. CPU is the time that processors worked for them, and
 MEMORY the hosts' memory that they occupied; CPU-HELD and MEMORY-HELD are what was theirs, busy or
 not. STOOD-STILL is how long guests did not run because they were moved, or suspended for a host's
@@ -62,15 +63,6 @@ xdmod-shredder -r CLUSTER -f slurm -i FILE.`,
 	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
 	_ = cmd.RegisterFlagCompletionFunc(fleet.HostFlag, a.completeHosts)
 	return cmd
-}
-
-// UsageReport is what `usage --json` prints.
-type UsageReport struct {
-	Since   time.Time               `json:"since"`
-	Until   time.Time               `json:"until"`
-	By      string                  `json:"by"`
-	Rows    []view.UsageRow         `json:"rows"`
-	NoPower map[fleet.HostID]string `json:"no_power,omitempty"` // why hosts do not tell the energy that they use
 }
 
 // showUsage asks the controller and prints the answer.
@@ -114,7 +106,7 @@ func (a *app) showUsage(cmd *cobra.Command, f usageFlags) error {
 	case f.csv:
 		return csv.NewWriter(a.Out).WriteAll(view.UsageCSV(rows))
 	case a.json:
-		return a.printJSON(UsageReport{since.UTC(), answer.At, f.by, rows, answer.NoPower})
+		return a.printJSON(api.UsageReport{Since: since.UTC(), Until: answer.At, By: f.by, Rows: rows, NoPower: answer.NoPower})
 	}
 	_, err = io.WriteString(a.Out, view.UsageTable(answer, rows, by).Text())
 	return err

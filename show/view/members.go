@@ -42,9 +42,17 @@ func (c Cluster) TokenTable() Table {
 		if left := k.Expires.Sub(c.At); left > 0 {
 			expires = "in " + Age(left)
 		}
-		t.Rows = append(t.Rows, []string{cell(string(k.ID)), cell(string(k.Role)), orDash(cell(string(k.User))), orDash(cell(k.Site)), fmt.Sprint(k.Uses), expires})
+		t.Rows = append(t.Rows, []string{cell(string(k.ID)), cell(string(k.Role)), orDash(cell(string(k.User))), orDash(cell(k.Site)), uses(k), expires})
 	}
 	return t
+}
+
+// uses says how often a token can be used.
+func uses(k fleet.JoinToken) string {
+	if k.Access {
+		return "programs"
+	}
+	return fmt.Sprint(k.Uses)
 }
 
 func orDash(s string) string {

@@ -87,17 +87,14 @@ func Read(s fleet.Snapshot) Cluster {
 		c.Guests = append(c.Guests, readGuest(s, g))
 	}
 	slices.SortFunc(c.Guests, func(a, b Guest) int { return Compare(string(a.ID), string(b.ID)) })
+	at, of := gather(s, c.Guests)
 	for _, h := range s.Hosts {
-		c.Hosts = append(c.Hosts, c.readHost(s, h))
+		c.Hosts = append(c.Hosts, readHost(s, h, at[h.ID]))
 	}
 	slices.SortFunc(c.Hosts, func(a, b Host) int { return Compare(string(a.ID), string(b.ID)) })
 	for _, j := range s.Jobs {
 		row := Job{Job: j, GuestIDs: []fleet.GuestID{}, Waits: s.Crowded[j.ID]}
-		for _, g := range c.Guests {
-			if g.Job == j.ID && !g.State.Ended() {
-				row.GuestIDs = append(row.GuestIDs, g.ID)
-			}
-		}
+		row.GuestIDs = append(row.GuestIDs, of[j.ID]...)
 		c.Jobs = append(c.Jobs, row)
 	}
 	slices.SortFunc(c.Jobs, func(a, b Job) int { return Compare(string(a.ID), string(b.ID)) })
@@ -121,7 +118,32 @@ func readGuest(s fleet.Snapshot, g fleet.Guest) Guest {
 	return row
 }
 
-func (c Cluster) readHost(s fleet.Snapshot, h fleet.Host) Host {
+// gather says which guests are at each host or move to it, and which are each job's, in the order of the list. Without it each
+// host would look at all guests.
+func gather(s fleet.Snapshot, guests []Guest) (at map[fleet.HostID][]Guest, of map[fleet.JobID][]fleet.GuestID) {
+	at, of = map[fleet.HostID][]Guest{}, map[fleet.JobID][]fleet.GuestID{}
+	to := map[fleet.GuestID][]fleet.HostID{}
+	for _, m := range s.Migrations {
+		if !m.Phase.Ended() && !slices.Contains(to[m.Guest], m.To) {
+			to[m.Guest] = append(to[m.Guest], m.To)
+		}
+	}
+	for _, g := range guests {
+		if g.State.Ended() {
+			continue
+		}
+		of[g.Job] = append(of[g.Job], g.ID)
+		at[g.Home] = append(at[g.Home], g)
+		for _, h := range to[g.ID] {
+			if h != g.Home {
+				at[h] = append(at[h], g)
+			}
+		}
+	}
+	return at, of
+}
+
+func readHost(s fleet.Snapshot, h fleet.Host, guests []Guest) Host {
 	row := Host{Host: h, GuestIDs: []fleet.GuestID{}, FreeBytes: h.Facts.Capacity.MemoryBytes, Protection: fleet.Unprotected}
 	if row.Gone = s.Gone(h.ID, s.At); s.Silence(h.ID, s.At) > silentAfter {
 		row.Silent = s.Silence(h.ID, s.At)
@@ -132,25 +154,12 @@ func (c Cluster) readHost(s fleet.Snapshot, h fleet.Host) Host {
 			row.Protection = w.By
 		}
 	}
-	for _, g := range c.Guests {
-		if g.State.Ended() || (g.Home != h.ID && !arriving(s, g.ID, h.ID)) {
-			continue
-		}
+	for _, g := range guests {
 		row.GuestIDs = append(row.GuestIDs, g.ID)
 		row.FreeBytes -= g.Need.MemoryBytes
 	}
 	row.FreeBytes = max(row.FreeBytes, 0)
 	return row
-}
-
-// arriving reports whether a migration under way brings the guest to the host.
-func arriving(s fleet.Snapshot, g fleet.GuestID, h fleet.HostID) bool {
-	for _, m := range s.Migrations {
-		if m.Guest == g && m.To == h && !m.Phase.Ended() {
-			return true
-		}
-	}
-	return false
 }
 
 func readMove(s fleet.Snapshot, m fleet.Move) Move {
