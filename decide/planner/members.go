@@ -45,6 +45,9 @@ func (d *draft) addToken(r fleet.Request) (fleet.Answer, error) {
 	case t.Role == fleet.AdminRole && u.Role != fleet.AdminRole:
 		return refuse(r, "%s is not an administrator; `pagurus user role %s admin` makes them one", u.ID, u.ID)
 	}
+	if reason := d.tooMany(t); reason != "" {
+		return refuse(r, "%s", reason)
+	}
 	t.Since = d.at
 	for _, old := range d.base.Tokens { // those that have expired are of no use to anybody
 		if !old.Expires.After(d.at) {
@@ -53,6 +56,23 @@ func (d *draft) addToken(r fleet.Request) (fleet.Answer, error) {
 	}
 	d.Tokens.Put(t.ID, t)
 	return fleet.Answer{}, nil
+}
+
+// mostAccess is how many tokens for programs may act as one user: users make them for themselves.
+const mostAccess = 32
+
+// tooMany says why a user may have no further token for programs; empty: they may.
+func (d *draft) tooMany(t fleet.JoinToken) string {
+	n := 0
+	for _, old := range d.base.Tokens {
+		if old.Access && old.User == t.User && old.ID != t.ID && old.Expires.After(d.at) {
+			n++
+		}
+	}
+	if t.Access && n >= mostAccess {
+		return fmt.Sprintf("%s has %d tokens for programs, which is the most: remove one with `pagurus token rm`, `pagurus token ls` lists them", t.User, n)
+	}
+	return ""
 }
 
 // dropToken refuses a token that is not there: who mistypes one believes that it counts no more.
