@@ -123,6 +123,7 @@ type Checkpoint struct {
 	Pinned      bool             `json:"pinned,omitempty"`   // asked for by a person: it is removed only on request
 	Suspends    bool             `json:"suspends,omitempty"` // the job is suspended once it is kept
 	Subnet      Subnet           `json:"subnet"`             // the guests' addresses follow from it
+	Notice      string           `json:"notice,omitempty"`   // the notice of a host for which it is made
 	Written     *Written         `json:"written,omitempty"`  // of one that was taken back: how much output there was at its cut
 }
 

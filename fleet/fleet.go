@@ -70,9 +70,14 @@ type Host struct {
 
 	Policy   OwnerPolicy `json:"policy,omitzero"`     // what its owner agreed to
 	ForOwner bool        `json:"for_owner,omitempty"` // drains until its owner goes
+	Wished   string      `json:"wished,omitempty"`    // the last OwnerWish that was taken
 
 	ForHealth bool      `json:"for_health,omitempty"` // drains until its grave signs are over
 	SignsSeen time.Time `json:"signs_seen,omitzero"`  // a person had it take guests again: signs until then count no more
+
+	ForNotice bool      `json:"for_notice,omitempty"` // drains until no notice stands; package vacating decides
+	EmptyBy   time.Time `json:"empty_by,omitzero"`    // a notice stands: then nothing should be on it any more, whoever had it drain
+	Waived    []string  `json:"waived,omitempty"`     // notices that stood when a person had it take guests all the same
 
 	Credential Credential `json:"credential,omitzero"` // who its agent must prove to be
 
@@ -107,6 +112,7 @@ type Facts struct {
 	Isolation   *Isolation               `json:"isolation,omitempty"` // nil: not reported
 	WireGuard   *WireGuardFacts          `json:"wireguard,omitempty"` // nil: not reported
 	Health      *Health                  `json:"health,omitempty"`    // nil: not reported
+	Notices     *EndNotices              `json:"notices,omitempty"`   // nil: not reported, or nothing is known yet
 	Internet    *Outlet                  `json:"internet,omitempty"`  // nil: not reported
 	Lease       Lease                    `json:"lease,omitzero"`      // that the agent asks for, and has
 	Vault       *VaultFacts              `json:"vault,omitempty"`     // nil: it has none

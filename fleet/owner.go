@@ -27,6 +27,7 @@ type Owner struct {
 	Entered  time.Time  `json:"entered,omitzero"`   // when State was entered
 	LastSign time.Time  `json:"last_sign,omitzero"` // of the owner; zero: none yet
 	Deaf     []string   `json:"deaf,omitempty"`     // sensors that do not count, with reasons, for people
+	Wish     *OwnerWish `json:"wish,omitempty"`     // a policy that was chosen at the machine and that the controller may not have yet
 	SaidAt   time.Time  `json:"said_at,omitzero"`   // when this was reported, by the clock of the other times; the controller converts all to its own
 }
 

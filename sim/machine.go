@@ -25,6 +25,7 @@ type machine struct {
 	said    time.Duration // when guests last had to start or stop yielding
 	version int32         // of the sensors' state
 	asked   int32         // number of policy evaluations
+	notice  time.Duration // when it goes away, as it says; 0: it stays
 	cut     bool          // disconnected
 	cuts    int32         // number of times that it came back
 	ruined  bool          // nothing of its guests is left, and what it was ordered has no effect
@@ -68,6 +69,10 @@ func (w *world) facts(m *machine) fleet.Facts {
 		f.SeenAt = w.at()
 	}
 	w.vault(&f)
+	f.Notices = &fleet.EndNotices{}
+	if m.notice > 0 {
+		f.Notices.Pending = []fleet.EndNotice{{Kind: fleet.AWSNotice, ID: m.notice.String(), Says: "Amazon takes the instance back", At: epoch.Add(m.notice)}}
+	}
 	for _, g := range m.guests {
 		if c := g.copying; c != nil {
 			if f.Copies == nil {

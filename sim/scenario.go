@@ -204,6 +204,12 @@ func (c *Config) events(text []byte) error {
 			}
 		case cue.Do == returns:
 			return errors.New("say how many CPUs the owner uses: 90s host1 returns 2.5")
+		case cue.Do == notes && len(words) == 4:
+			if cue.In, err = time.ParseDuration(words[3]); err != nil || cue.In <= 0 {
+				return fmt.Errorf("%q is not a time, such as 2m", words[3])
+			}
+		case cue.Do == notes:
+			return errors.New("say after which time the host goes away: 90s host1 notice 2m")
 		case len(words) != 3:
 			return fmt.Errorf("%q is one word too many", words[3])
 		}

@@ -11,7 +11,8 @@ type Cue struct {
 	At   time.Duration
 	Do   string // one of cueWords
 	Host fleet.HostID
-	Load float64 // for "returns": CPUs that the owner uses
+	Load float64       // for "returns": CPUs that the owner uses
+	In   time.Duration // for "notice": after which the host goes away
 }
 
 // The kinds of cues.
@@ -23,9 +24,11 @@ const (
 	mends    = "mend"
 	drains   = "drain"
 	undrains = "undrain"
+	notes    = "notice"
+	recants  = "withdraw"
 )
 
-var cueWords = []string{returns, departs, cuts, powers, mends, drains, undrains}
+var cueWords = []string{returns, departs, cuts, powers, mends, drains, undrains, notes, recants}
 
 // play carries out a cue. Cues on unknown hosts were refused before.
 func (w *world) play(c Cue) {
@@ -47,6 +50,14 @@ func (w *world) play(c Cue) {
 	case mends:
 		w.say("%s is heard again", m.id)
 		w.mend(m)
+	case notes:
+		w.say("%s is to go away in %s", m.id, c.In)
+		m.notice = w.now + c.In
+		w.notice(m)
+	case recants:
+		w.say("%s stays", m.id)
+		m.notice = 0
+		w.notice(m)
 	case drains, undrains:
 		verb := fleet.Drain
 		if c.Do == undrains {
@@ -56,5 +67,13 @@ func (w *world) play(c Cue) {
 		if _, err := w.handleEvent(fleet.Request{At: w.at(), By: admin, Verb: verb, Host: m.id}); err != nil {
 			w.breach("%s: %v", verb, err)
 		}
+	}
+}
+
+// notice has a host say what it knows about its end.
+func (w *world) notice(m *machine) {
+	w.learn(m)
+	if _, err := w.handleEvent(fleet.Tick{At: w.at()}); err != nil {
+		w.breach("a notice: %v", err)
 	}
 }

@@ -309,13 +309,15 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 			return guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return l.Link(ctx, id) })
 		},
 		Owner: monitor.New(monitor.Config{
-			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.RunDir, ownerFile), Log: log,
+			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.RunDir, ownerFile), LocalFile: filepath.Join(h.flags.RunDir, ownerLocalFile), Log: log,
 		}),
-		Lease: h.fence, Classes: held, Isolation: h.keepIsolated(log),
+		OwnerSocket: agent.OwnerSocket{Path: filepath.Join(h.flags.RunDir, ownerSocket), Owns: h.owns},
+		Lease:       h.fence, Classes: held, Isolation: h.keepIsolated(log),
 		Health: monitor.NewHealth(monitor.HealthConfig{
 			Policy: h.flags.Health, Counters: machine.Counters, Check: h.flags.HealthCheck, Every: h.flags.HealthEvery,
 			File: filepath.Join(h.flags.RunDir, healthFile), Log: log,
 		}),
+		Notices:    h.watchNotices(log),
 		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Gateways: h.gates, Clients: h.clients, Images: h.images, Vaults: h.vaults.forAgent(client, jobFiles{h}), Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.CPUs, Alive: alive, Log: log,
 	})
@@ -427,11 +429,8 @@ func (h *host) facts() fleet.Facts {
 	return f
 }
 
-// ownerFile keeps the owner's policy.
-const ownerFile = "owner.json"
-
 // kept are the files in a host's run folder that the next agent needs.
-var kept = []string{"guests", "containers", "ended", "container-images", "container-agents", "container-files", share.ClientsFolder, "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile, wireguard.LogFile, siterelay.LogFile}
+var kept = []string{"guests", "containers", "ended", "container-images", "container-agents", "container-files", share.ClientsFolder, "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile, ownerLocalFile, wireguard.LogFile, siterelay.LogFile}
 
 // sweep removes everything of Pagurus from the host: guests, file servers, networks, control
 // groups, and the files about its cluster. After an error it goes on, but keeps those files.

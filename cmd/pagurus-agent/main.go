@@ -57,7 +57,7 @@ func be(cmd *cobra.Command, f roles.Agent, sweep bool) error {
 	if leased {
 		f.Address = ownAddress(at.Address)
 	}
-	ctx, stop := roles.Until(cmd.Context())
+	ctx, stop := until(cmd.Context(), &f)
 	defer stop()
 	from := calling{leased: leased, server: at.Address}
 	if strings.HasPrefix(at.Address, "unix:") {

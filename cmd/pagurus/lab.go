@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/act/daemon"
+	"pagurus/act/endnotice"
 	"pagurus/act/host"
 	"pagurus/act/machine"
 	"pagurus/act/owner"
@@ -442,7 +443,7 @@ func (l lab) agent(n int) daemon.Daemon {
 		s, _ := l.site(n)
 		args = append(args, "--site", siteName(s.Number))
 	}
-	args = append(args, "--health", string(fleet.HealthWarn)) // its machine is that of the other hosts
+	args = append(args, "--health", string(fleet.HealthWarn), "--"+roles.EndNoticesFlag, endnotice.Off) // its machine is that of the other hosts
 	args = append(args, strings.Fields(os.Getenv(moreFlags))...)
 	if l.CPUsPerHost > 0 {
 		args = append(args, "--cpus", strconv.FormatFloat(l.CPUsPerHost, 'g', -1, 64))

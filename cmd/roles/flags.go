@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"pagurus/act/cgroup"
+	"pagurus/act/endnotice"
 	"pagurus/act/host"
 	"pagurus/act/owner"
 	"pagurus/act/vault"
@@ -57,11 +58,12 @@ type Agent struct {
 	Address     string
 	Site        string
 	Accelerator string
-	Snapshots   int     // of booted guests, for each image
-	FirstCore   int     // the first core to which guests are pinned
-	Group       string  // of all guests' processes
-	OwnerCPU    string  // whose CPU use counts as the owner's
-	CPUs        float64 // CPUs that all guests may use; 0: all
+	Snapshots   int      // of booted guests, for each image
+	FirstCore   int      // the first core to which guests are pinned
+	Group       string   // of all guests' processes
+	OwnerCPU    string   // whose CPU use counts as the owner's
+	Owners      []string // users of the machine who are its owners: names or numbers
+	CPUs        float64  // CPUs that all guests may use; 0: all
 	Slice       time.Duration
 	Bandwidth   int64  // bytes a second of each leaving guest; 0: no limit
 	Memory      int64  // for guests; 0: the machine's less its reserve
@@ -84,6 +86,9 @@ type Agent struct {
 	Health      fleet.HealthPolicy
 	HealthCheck string        // a program that says whether the host is well
 	HealthEvery time.Duration // between two checks
+
+	NoticeWords []string
+	Notices     []fleet.EndNoticeKind // NoticeWords, read
 
 	Relay          fleet.Relaying // for hosts that do not reach each other
 	RelayPort      uint16         // the first
@@ -115,6 +120,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 		_ = flags.MarkHidden(name)
 	}
 	flags.StringVar(&f.OwnerCPU, ownerCPUFlag, string(owner.Machine), "which CPU use counts as the owner's: machine (all but Pagurus's), network (of processes in this network namespace) or cgroup:PATH")
+	flags.StringSliceVar(&f.Owners, "owners", nil, "users of this machine who are its owners, like ada or 1000: they may use pagurus owner (default: root alone)")
 	cli.Size(flags, &f.Memory, "memory", "memory for guests (default: all but 1 GiB, or half of it if that is less)")
 	f.Lease = fleet.UsualLease
 	AddLease(flags, &f.Lease)
@@ -125,6 +131,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	f.addRelay(flags)
 	f.addInternet(flags)
 	f.addHealth(flags)
+	f.addNotices(flags)
 	f.addVault(flags)
 	addMetrics(flags, &f.Metrics)
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
@@ -281,6 +288,15 @@ func (f *Agent) addHealth(flags *pflag.FlagSet) {
 	cli.MayBeEmpty(flags, healthCheckFlag)
 }
 
+// EndNoticesFlag is the flag with what may say that a host goes away.
+const EndNoticesFlag = "end-notices"
+
+// addNotices defines the flag about notices that this host goes away.
+func (f *Agent) addNotices(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&f.NoticeWords, EndNoticesFlag, []string{string(fleet.ShutdownNotice), string(fleet.SleepNotice), string(fleet.BatteryNotice), endnotice.Cloud},
+		"what may say that this host goes away, so that its guests leave before: shutdown and sleep (logind), battery (or a UPS), aws, google, azure (spot instances; cloud: the one in which this machine is), slurm (the job in which the agent runs); off: nothing")
+}
+
 // encryption defines the flag that chooses how traffic between hosts is protected.
 func encryption(flags *pflag.FlagSet, to *fleet.Encryption, help string) {
 	*to = fleet.AutoEncryption
@@ -317,6 +333,9 @@ func (f *Agent) Finish() error {
 	var err error
 	if f.UIDs, err = host.ParseUIDs(f.GuestUIDs); err != nil {
 		return fmt.Errorf("--"+fleet.UIDsFlag+" %w", err)
+	}
+	if f.Notices, err = endnotice.Parse(f.NoticeWords); err != nil {
+		return fmt.Errorf("--"+EndNoticesFlag+": %w", err)
 	}
 	if f.FirstCore < 0 {
 		return errors.New("--" + firstCoreFlag + " must not be negative")

@@ -98,3 +98,22 @@ func AmendHost(h fleet.Host, r fleet.Request) (out fleet.Host, reason string) {
 	}
 	return h, ""
 }
+
+// Adopt takes the policy that a host's owner has chosen at the machine. One that cannot be is not taken. The second result is false if there is
+// none that is new.
+func Adopt(h fleet.Host) (fleet.Host, bool) {
+	o := h.Facts.Owner
+	if o == nil || o.Wish == nil || o.Wish.ID == h.Wished || len(o.Wish.ID) > mostWishName {
+		return h, false
+	}
+	h.Wished = o.Wish.ID
+	if o.Wish.Policy.Refused() == "" {
+		claimed := h.Policy.Claimed // only Claim and Release set this
+		h.Policy = o.Wish.Policy
+		h.Policy.Claimed = claimed
+	}
+	return h, true
+}
+
+// mostWishName bounds what is stored of a host's word.
+const mostWishName = 64

@@ -176,6 +176,8 @@ func Unfit(v *Survey, h *fleet.Host, a Ask) string {
 		return "has its owner there"
 	case h.ForHealth:
 		return "shows signs of failing"
+	case h.State != fleet.HostUp && !h.EmptyBy.IsZero():
+		return "goes away soon"
 	case h.State != fleet.HostUp:
 		return "is draining"
 	case h.Facts.SeenAt.IsZero():

@@ -368,7 +368,7 @@ func (d *draft) vaults(j fleet.Job, guests []fleet.Guest) ([]fleet.CheckpointPar
 			if id != g.Home && h.Facts.Vault.Listen == "" { // others do not reach it
 				continue
 			}
-			is := vaultRank{own: id == g.Home, beside: homes[id], leaves: h.State != fleet.HostUp || h.ForOwner || h.ForHealth, fresh: before[g.ID] != id, free: free[id]}
+			is := vaultRank{ends: !h.EmptyBy.IsZero(), own: id == g.Home, beside: homes[id], leaves: h.State != fleet.HostUp || h.ForOwner || h.ForHealth, fresh: before[g.ID] != id, free: free[id]}
 			if free[id] >= g.Need.MemoryBytes && (best == "" || is.compare(rank) < 0) {
 				best, rank = id, is
 			}
@@ -399,8 +399,8 @@ func (d *draft) needs(c fleet.Checkpoint) (all []fleet.Abilities) {
 
 // vaultRank orders vaults for a guest, the best first.
 type vaultRank struct {
-	own, beside, leaves, fresh bool
-	free                       int64
+	ends, own, beside, leaves, fresh bool
+	free                             int64
 }
 
 func (a vaultRank) compare(b vaultRank) int {
@@ -413,7 +413,7 @@ func (a vaultRank) compare(b vaultRank) int {
 		}
 		return -1
 	}
-	return cmp.Or(worse(a.own, b.own), worse(a.beside, b.beside), worse(a.leaves, b.leaves), worse(a.fresh, b.fresh), cmp.Compare(b.free, a.free))
+	return cmp.Or(worse(a.ends, b.ends), worse(a.own, b.own), worse(a.beside, b.beside), worse(a.leaves, b.leaves), worse(a.fresh, b.fresh), cmp.Compare(b.free, a.free))
 }
 
 // endCheckpoints removes the checkpoints of a job that has finished, except those that a person asked for; all of a forgotten one.

@@ -66,6 +66,13 @@ func (e *explainer) room() *placement.Survey {
 	return e.survey
 }
 
+// draft is a draft of what is explained.
+func (e *explainer) draft() *draft {
+	d := newDraft(e.p, state.NewIndex(e.s, e.p.Policy))
+	d.at = e.s.At
+	return d
+}
+
 func (e *explainer) since(t time.Time) string {
 	return "for " + max(e.s.At.Sub(t), 0).Round(time.Second).String()
 }
@@ -157,7 +164,7 @@ func (e *explainer) leaving(g fleet.Guest) []string {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	draining := e.s.Hosts[g.Home].State == fleet.HostDraining
 	if draining {
-		say("%s is draining, so it is to leave %s.", g.Home, owners.WhenLeaving(e.s.Hosts[g.Home], g))
+		say("%s is draining, so it is to leave %s.", g.Home, whenLeaving(e.s.Hosts[g.Home], g))
 	} else {
 		say("Nothing asks it to move.")
 	}
@@ -365,6 +372,7 @@ func (e *explainer) host(h fleet.Host) []string {
 	out = append(out, owners.ExplainVacating(h, e.s.Cluster.Rules, e.s.At)...)
 	out = append(out, owners.Explain(state.NewIndex(e.s, e.p.Policy), h)...)
 	out = append(out, unwell(h)...)
+	out = append(out, e.noticed(h)...)
 	out = append(out, e.losses(h)...)
 	for _, t := range h.Facts.Troubles {
 		say("Trouble: %s.", strings.TrimSuffix(t, "."))
@@ -399,7 +407,7 @@ func (e *explainer) onHost(g fleet.Guest, h fleet.Host) string {
 	}
 	a := e.ask(g)
 	if best, found := e.room().Best(a); found {
-		wait := owners.WhenLeaving(h, g)
+		wait := whenLeaving(h, g)
 		if g.RetryAt.After(e.s.At) {
 			wait = fmt.Sprintf("in %s, when it is tried again", g.RetryAt.Sub(e.s.At).Round(time.Second))
 		}

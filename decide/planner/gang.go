@@ -365,7 +365,11 @@ func (d *draft) drain() {
 			continue
 		}
 		if out, _ := d.room().Busy(id); out == 0 {
-			d.drainOne(id, d.leaving(id))
+			if h := d.Hosts.At(id); h.EmptyBy.IsZero() {
+				d.drainOne(id, d.leaving(id))
+			} else {
+				d.drainOne(id, d.urgent(h))
+			}
 		}
 	}
 }
@@ -395,7 +399,7 @@ func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
 		}
 		if gang, to := d.fitting(guests[:n], nowhere); len(gang) > 0 {
 			h := d.Hosts.At(id)
-			v := owners.SignMove(fleet.Move{Why: whyDraining(h), Drains: id, Limits: h.Leave}, h)
+			v := owners.SignMove(fleet.Move{Why: whyDraining(h), Drains: id, Limits: d.noticeLimits(h)}, h)
 			d.depart(gang, v, d.choose(gang, to, v, nil))
 			return
 		}

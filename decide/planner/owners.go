@@ -7,6 +7,7 @@ import (
 	"pagurus/decide/health"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/owners"
+	"pagurus/decide/vacating"
 	"pagurus/fleet"
 )
 
@@ -27,6 +28,12 @@ func (d *draft) evaluateOwners() {
 		h, changed := owners.Vacate(h, v.Leave, d.base.At, d.at)
 		if !changed {
 			h, changed = health.Vacate(h, d.base.At, d.at)
+		}
+		if noted, did := vacating.Vacate(h, d.base.At, d.at); did {
+			h, changed = noted, true
+		}
+		if wished, did := owners.Adopt(h); did {
+			h, changed = wished, true
 		}
 		if h.Facts.Address != "" && h.Facts.Address != h.Address {
 			h.Address, changed = h.Facts.Address, true

@@ -9,6 +9,7 @@ import (
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/owners"
 	"pagurus/decide/placement"
+	"pagurus/decide/vacating"
 	"pagurus/fleet"
 )
 
@@ -246,8 +247,8 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s", reason)
 	}
 	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
-	if changed || now.Leave != leave || now.ForOwner || now.ForHealth {
-		now.Leave, now.ForOwner, now.ForHealth = leave, false, false // only a person ends the drain now
+	if changed || now.Leave != leave || now.ForOwner || now.ForHealth || now.ForNotice {
+		now.Leave, now.ForOwner, now.ForHealth, now.ForNotice = leave, false, false, false // only a person ends the drain now
 		d.Hosts.Put(h.ID, now)
 		h = now
 	}
@@ -313,6 +314,9 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	h.Leave = fleet.Limits{}
 	if h.ForHealth { // the person knows better: only what comes from now on counts
 		h.ForHealth, h.SignsSeen = false, h.Facts.Health.Latest()
+	}
+	if !h.EmptyBy.IsZero() {
+		h = vacating.Waive(h)
 	}
 	if h, changed := lifecycle.Host(h, fleet.Undrain, d.at); changed {
 		d.Hosts.Put(h.ID, h)

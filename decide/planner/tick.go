@@ -48,6 +48,7 @@ func (d *draft) tick() error {
 	}
 	d.bereave()
 	d.checkpoints()
+	d.preserve()
 	d.noRetry = false // these hosts were silent, so waiting longer gains nothing
 	d.conduct()
 	d.dequeue()

@@ -10,6 +10,7 @@ import (
 
 	"pagurus/decide/health"
 	"pagurus/decide/owners"
+	"pagurus/decide/vacating"
 	"pagurus/fleet"
 )
 
@@ -17,6 +18,9 @@ import (
 func whyDraining(h fleet.Host) string {
 	if why := health.Why(h); why != "" {
 		return fmt.Sprintf("%s shows signs of failing: %s", h.ID, why)
+	}
+	if why := vacating.Why(h); why != "" {
+		return fmt.Sprintf("%s goes away: %s", h.ID, why)
 	}
 	return owners.WhyVacating(h)
 }

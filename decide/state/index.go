@@ -8,6 +8,7 @@ import (
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/decide/quota"
+	"pagurus/decide/vacating"
 	"pagurus/fleet"
 )
 
@@ -22,7 +23,7 @@ type Index struct {
 	homes       map[fleet.HostID][]fleet.GuestID // guests that have not ended, by Home
 	draining    map[fleet.HostID]bool
 	readdressed map[fleet.HostID]bool            // hosts whose reported address or boot is not the stored one
-	failing     map[fleet.HostID]bool            // hosts to be emptied for their health, or no longer
+	failing     map[fleet.HostID]bool            // hosts to be emptied for their health or a notice, or no longer
 	attended    map[fleet.HostID]bool            // hosts with guests that must yield to a present owner, unless they may just stay
 	suspended   map[fleet.GuestID]bool           // guests to be suspended for an owner
 	queue       line[uint64]                     // the numbers of the jobs that wait for room, in order of submission
@@ -289,9 +290,15 @@ func (l *Index) host(h *fleet.Host) {
 	set(l.draining, h.ID, h.State == fleet.HostDraining)
 	w := h.Facts.WireGuard
 	set(l.readdressed, h.ID, h.Facts.Address != "" && h.Facts.Address != h.Address || h.Facts.Boot != "" && h.Facts.Boot != h.Boot ||
-		w != nil && w.Key != "" && w.WireGuardEnd != h.WireGuard)
+		w != nil && w.Key != "" && w.WireGuardEnd != h.WireGuard || wishes(h))
 	set(l.attended, h.ID, attended(h) && len(l.homes[h.ID]) > 0)
-	set(l.failing, h.ID, h.Facts.Health.Grave(h.SignsSeen) != h.ForHealth)
+	set(l.failing, h.ID, h.Facts.Health.Grave(h.SignsSeen) != h.ForHealth || vacating.Differs(h))
+}
+
+// wishes reports whether a host's owner has chosen a policy at the machine that is not stored yet.
+func wishes(h *fleet.Host) bool {
+	o := h.Facts.Owner
+	return o != nil && o.Wish != nil && o.Wish.ID != h.Wished
 }
 
 // attended reports whether a host's owner is present, and has not agreed that guests

@@ -65,28 +65,30 @@ func (r remote) Attach(ctx context.Context, h wire.Hello) (Session, error) {
 
 // Config configures an agent.
 type Config struct {
-	Host       fleet.HostID
-	Run        string // folder for files that outlive the agent, but not a reboot
-	Drivers    map[fleet.Kind]Driver
-	GuestAgent func(fleet.GuestID, Linker) GuestAgent // if it is also an io.Closer, it is closed when the guest leaves
-	Encryption Encryption                             // nil: this host cannot encrypt
-	Overlay    Overlay
-	Shares     Shares
-	Gateways   Gateways // nil: this host leads no job to the Internet
-	Clients    Clients  // nil: no guest needs any
-	Images     Images
-	Vaults     Vaults
-	Owner      *monitor.Monitor // nil: the host has no owner
-	Lease      Lease            // nil: none, and guests run on whatever happens
-	Classes    Classes          // nil: no service classes
-	Isolation  *Isolation       // nil: no isolated CPUs
-	Health     *monitor.Health  // nil: nobody looks for signs of failing
-	Controller Controller
-	Facts      func() fleet.Facts                   // facts that the agent does not change: version, machine, address, capacity, abilities
-	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before its copy; nil: never
-	Limit      float64                              // CPUs that all guests together may use, told to the controller; 0 is no limit
-	Alive      func()                               // called by the main loop, first when it begins to dial; may be nil
-	Log        *slog.Logger
+	Host        fleet.HostID
+	Run         string // folder for files that outlive the agent, but not a reboot
+	Drivers     map[fleet.Kind]Driver
+	GuestAgent  func(fleet.GuestID, Linker) GuestAgent // if it is also an io.Closer, it is closed when the guest leaves
+	Encryption  Encryption                             // nil: this host cannot encrypt
+	Overlay     Overlay
+	Shares      Shares
+	Gateways    Gateways // nil: this host leads no job to the Internet
+	Clients     Clients  // nil: no guest needs any
+	Images      Images
+	Vaults      Vaults
+	Owner       *monitor.Monitor // nil: the host has no owner
+	OwnerSocket OwnerSocket
+	Lease       Lease            // nil: none, and guests run on whatever happens
+	Classes     Classes          // nil: no service classes
+	Isolation   *Isolation       // nil: no isolated CPUs
+	Health      *monitor.Health  // nil: nobody looks for signs of failing
+	Notices     *monitor.Notices // nil: nobody looks for notices that the host goes away
+	Controller  Controller
+	Facts       func() fleet.Facts                   // facts that the agent does not change: version, machine, address, capacity, abilities
+	Drops       func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before its copy; nil: never
+	Limit       float64                              // CPUs that all guests together may use, told to the controller; 0 is no limit
+	Alive       func()                               // called by the main loop, first when it begins to dial; may be nil
+	Log         *slog.Logger
 }
 
 // Agent is one host's daemon.
@@ -113,7 +115,8 @@ type Agent struct {
 	profiles   profiles
 	examined   map[fleet.GuestID]examination
 	examining  bool
-	troubles   map[string]string // by subject
+	troubles   map[string]string      // by subject
+	noted      map[fleet.GuestID]bool // of present, at the last look; whether the guest is more than on its way
 	runs       sync.WaitGroup
 	attached   atomic.Bool // a controller talks to it
 }
@@ -164,8 +167,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.runs.Go(func() { a.askAboutVault(ctx) })
 	a.runs.Go(func() { a.watch(ctx) })
 	a.runs.Go(func() { a.Owner.Run(ctx) })
+	a.runs.Go(func() { a.serveOwner(ctx) })
 	a.runs.Go(func() { a.Isolation.Run(ctx) })
 	a.runs.Go(func() { a.Health.Run(ctx) })
+	a.runs.Go(func() { a.Notices.Run(ctx, a.Empty) })
 	again, last := firstPause, ""
 	for ctx.Err() == nil {
 		a.Alive()
@@ -251,6 +256,10 @@ func (a *Agent) speak(ctx context.Context, s Session) error {
 				return err
 			}
 		case <-a.Owner.News():
+			if err := tell(); err != nil {
+				return err
+			}
+		case <-a.Notices.News():
 			if err := tell(); err != nil {
 				return err
 			}

@@ -29,6 +29,7 @@ func (a *Agent) watch(ctx context.Context) {
 		case <-time.After(factsPollEvery):
 		}
 		a.askDrivers(ctx)
+		a.noteGuests()
 		a.match(ctx)
 		a.sweep()
 		a.reclaimForOwner(time.Now())
@@ -73,7 +74,7 @@ func (a *Agent) facts() fleet.Facts {
 	f.Guests = map[fleet.GuestID]fleet.GuestFacts{}
 	f.Copies = map[fleet.MigrationID]fleet.Progress{}
 	f.Troubles = slices.Clone(f.Troubles)
-	f.Owner, f.Isolation, f.Health = a.Owner.Seen(), a.Isolation.Seen(), a.Health.Seen()
+	f.Owner, f.Isolation, f.Health, f.Notices = a.Owner.Seen(), a.Isolation.Seen(), a.Health.Seen(), a.Notices.Seen()
 	if a.Lease != nil {
 		f.Lease = a.Lease.Ask()
 	}
@@ -126,6 +127,13 @@ func clipped(sentences []string) []string {
 		}
 	}
 	return sentences
+}
+
+// Empty reports whether no guest is on this host, as of the last inspection.
+func (a *Agent) Empty() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.present) == 0
 }
 
 // Held is the memory that this host's guests occupy, in bytes, as of the last inspection. It

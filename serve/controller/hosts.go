@@ -356,6 +356,10 @@ func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
 		f.Owner = &owner
 	}
 	c.countUsage(id, before, f)
+	if f.Notices != nil {
+		notices := f.Notices.By(f.SeenAt)
+		f.Notices = &notices
+	}
 	c.loop.Index.Learn(id, desired.Barred(f, c.snap().Cluster))
 	c.changed = true
 	return moved

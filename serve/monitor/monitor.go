@@ -48,7 +48,10 @@ type Config struct {
 	Guests  Guests
 	CPUs    int    // of the host
 	File    string // keeps the owner's policy for the next agent
-	Log     *slog.Logger
+
+	LocalFile string // keeps what the owner said at the machine for the next agent; empty: nothing does
+
+	Log *slog.Logger
 }
 
 // sampleEvery is the interval of samples.
@@ -66,6 +69,9 @@ type Monitor struct {
 	watch   presence.Watch
 	sampled bool
 	trouble string // the error of deprioritising guests
+
+	local  local     // under mu
+	wished time.Time // under mu: when the controller was first heard after the owner chose a policy here
 
 	leaving func() bool // under mu; reports whether guests are being sent away; nil: none
 	held    cpuShare    // Run's: the limits last set for guests
@@ -118,6 +124,7 @@ func (l *Monitor) Run(ctx context.Context) {
 		l.policy = p
 	}
 	l.mu.Unlock()
+	l.recall()
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -158,6 +165,7 @@ func (l *Monitor) Agree(p fleet.OwnerPolicy) error {
 		return nil
 	}
 	l.mu.Lock()
+	p = l.wishes(p, time.Now())
 	same := reflect.DeepEqual(p, l.policy)
 	l.policy, l.told = p, true
 	l.mu.Unlock()
@@ -189,6 +197,7 @@ func (l *Monitor) Seen() *fleet.Owner {
 	}
 	now := time.Now()
 	o := l.watch.Owner(now.Sub(l.begun), now)
+	o.Wish = l.local.Wish
 	if l.trouble != "" {
 		o.Deaf = append(o.Deaf[:len(o.Deaf):len(o.Deaf)], "guests are not deprioritised: "+l.trouble)
 	}
@@ -198,7 +207,7 @@ func (l *Monitor) Seen() *fleet.Owner {
 // sample reads the sensors and deprioritises or restores guests accordingly.
 func (l *Monitor) sample(ctx context.Context) {
 	l.mu.Lock()
-	p := l.policy
+	p := l.inForce(time.Now())
 	l.mu.Unlock()
 	seen := l.ask(ctx, p.Exclusive)
 	if ctx.Err() != nil {
@@ -222,6 +231,11 @@ func (l *Monitor) sample(ctx context.Context) {
 	}
 	if was.State.There() != is.State.There() {
 		poke(l.turned)
+		if is.State.There() {
+			l.AddEvent("the owner came: " + is.Why)
+		} else if !first {
+			l.AddEvent("the owner is gone")
+		}
 	}
 }
 

@@ -98,6 +98,7 @@ the owner comes. If the owner stays, the host's policy decides what happens to t
 				a.policyCommand, a.claimCommand, a.releaseCommand, a.removeHostCommand, a.explainVerb("HOST", "host2", oneHost, a.completeHostArgument, "show")),
 			Short: verbs(a.drainCommand, a.undrainCommand, a.forgetCommand),
 		},
+		a.ownerNoun(),
 		{
 			Title: "Moves:",
 			Command: &cobra.Command{

@@ -48,6 +48,7 @@ func (c Cluster) HostTable() Table {
 	c.pathColumn(&t)
 	c.ownerColumns(&t)
 	c.healthNotes(&t)
+	c.noticeNotes(&t)
 	return t
 }
 
