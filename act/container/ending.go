@@ -19,6 +19,7 @@ func (d *Driver) noteEnd(id fleet.GuestID, exit host.Exit, lost string) {
 		d.noteLimits(id, r)
 		r.Why = cmp.Or(lost, "its first process "+exit.String())
 		r.Killed = lost == "" && exit.Signal != 0 && len(r.Limits()) == 0
+		r.Died = lost != "" || exit.Signal != 0
 		for _, limit := range r.Limits() {
 			r.Why += ", and " + limit
 		}

@@ -101,6 +101,7 @@ func (d *Driver) noteEnd(id fleet.GuestID, exit host.Exit, reason string) {
 		}
 		r.Reason, r.Why = reason, whyEnded(exit, reason, shown, last)
 		r.Killed = exit.Signal != 0 || reason == "host-signal"
+		r.Died = exit.Signal != 0 || reason == "guest-panic" || reason == "host-error"
 		if d.config.OOMKills != nil && d.config.OOMKills(id) > 0 {
 			r.Killed = false
 			r.Why += ", because it used more memory than a guest of this size and its QEMU may"

@@ -26,8 +26,9 @@ const (
 
 // service is one daemon of the lab with its supervisor: it is restarted after its end.
 type service struct {
-	mu sync.Mutex // held while it is killed and started
-	d  daemon.Daemon
+	mu     sync.Mutex // held while it is killed and started
+	d      daemon.Daemon
+	always string // fault points that it has besides its naps
 }
 
 // services finds the lab's daemons.
@@ -74,8 +75,26 @@ func (s *service) kill(pause time.Duration, naps string) error {
 
 func (s *service) start(naps string) error {
 	d := s.d
-	d.Command = append([]string{"env", faultpoint.Environment + "=" + naps}, s.d.Command...)
+	d.Command = append([]string{"env", faultpoint.Environment + "=" + strings.Trim(naps+","+s.always, ",")}, s.d.Command...)
 	return d.Start()
+}
+
+// replace has the daemon be of other programs from now on: it is killed, and started from another folder.
+func (s *service) replace(folder, naps string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := filepath.Dir(s.d.Command[0])
+	for i, arg := range s.d.Command {
+		if arg == was || strings.HasPrefix(arg, was+"/") {
+			s.d.Command[i] = folder + strings.TrimPrefix(arg, was)
+		}
+	}
+	if p, ok := s.d.Running(); ok {
+		if err := p.End(0); err != nil {
+			return err
+		}
+	}
+	return s.start(naps)
 }
 
 // revive starts the daemon if it has ended by itself. ended then holds the end of its log.

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -54,6 +55,7 @@ func main() {
 	flag.Var(cli.Span(&c.limit), "duration", "no more faults after this `time`")
 	flag.StringVar(&only, "only", "", "only faults of these kinds, joined by commas: "+list(kinds(fleet.VM))+"; of containers "+list(kinds(fleet.Container))+"; of hosts "+list(wholeKinds()))
 	flag.IntVar(&c.hosts, "hosts", 3, "hosts of the lab")
+	flag.StringVar(&c.other, "other", "", "with --kind hosts: the `folder` of programs of a version of the protocol that is one apart (default: all are of one)")
 	flag.IntVar(&c.seconds, "seconds", 30, "how long each job computes")
 	flag.StringVar(&c.memory, "mem", "192M", "memory of each guest")
 	flag.Parse()
@@ -116,6 +118,21 @@ func (c *chaos) start(of, only string) error {
 	}
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q; pagurus-chaos -help names the flags", flag.Arg(0))
+	}
+	if c.other != "" {
+		if c.whole == nil {
+			return fmt.Errorf("--other is for --kind %s", hostsKind)
+		}
+		where, err := filepath.Abs(c.other)
+		if err == nil {
+			_, err = os.Stat(filepath.Join(where, "pagurus-agent"))
+		}
+		if err != nil {
+			return fmt.Errorf("--other: %w", err)
+		}
+		c.other = where
+	} else if slices.ContainsFunc(c.only, func(k kind) bool { return slices.Contains(ofOtherVersions, k) }) {
+		return fmt.Errorf("faults of versions need --other")
 	}
 	if c.hosts < 2 {
 		return fmt.Errorf("guests cannot move among %d hosts; give --hosts 2 or more", c.hosts)
@@ -189,7 +206,7 @@ func (c *chaos) lab(ctx context.Context) error {
 
 // raise starts the lab, whose daemons wait at fault points, and connects to it.
 func (c *chaos) raise(ctx context.Context, flags ...string) error {
-	if err := os.Setenv(faultpoint.Environment, c.naps(0)); err != nil {
+	if err := os.Setenv(faultpoint.Environment, strings.Trim(c.naps(0)+","+c.clocks(), ",")); err != nil {
 		return err
 	}
 	_, err := c.Type(ctx, append([]string{"lab", "up", "--hosts", fmt.Sprint(c.hosts)}, flags...)...)

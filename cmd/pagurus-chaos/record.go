@@ -153,6 +153,8 @@ var columns = []struct {
 	{"MOVED", func(e entry) int { return e.Counts.Finished }},
 	{"RIGHT", func(e entry) int { return e.Counts.Jobs }},
 	{"AGAIN", func(e entry) int { return e.Counts.Again }},
+	{"FROM", func(e entry) int { return e.Counts.FromCheckpoint }},
+	{"RIGHT-C", func(e entry) int { return e.Counts.RightAfterCheckpoint }},
 	{"KILLED", func(e entry) int { return e.Counts.Killed }},
 	{"LOST", func(e entry) int { return e.Counts.Lost }},
 	{"DOUBLED", func(e entry) int { return e.Counts.Doubled }},
@@ -160,8 +162,8 @@ var columns = []struct {
 }
 
 const recordHead = `# Every run of chaos that was kept, and what came of it; make chaos prints it from chaos.json.
-# FAULTS were injected, guests MOVED, jobs ended RIGHT, jobs began AGAIN after a loss, guests ended because their own
-# process was KILLED; guests were LOST though no fault had hit them or their host, guests ran DOUBLED, jobs had a WRONG result.
+# FAULTS were injected, guests MOVED, jobs ended RIGHT, jobs began AGAIN after a loss, of these FROM a checkpoint, of the jobs
+# that ended right these (RIGHT-C) had gone on from a checkpoint, guests ended because their own process was KILLED; guests were LOST though no fault had hit them or their host, guests ran DOUBLED, jobs had a WRONG result.
 `
 
 // table is the record for people.

@@ -25,6 +25,7 @@ type chaos struct {
 	limit   time.Duration // of the part with faults
 	bounded bool          // by the user: fewer faults are not a failure
 	hosts   int
+	other   string // the folder of programs of another version; empty: none
 	seconds int    // that a job computes
 	memory  string // of a guest
 	drive.Pagurus
@@ -75,6 +76,11 @@ func (c *chaos) run(outer context.Context) (err error) {
 	}
 	if c.services, err = services(c.hosts, controllers); err != nil {
 		return err
+	}
+	for name, s := range c.services {
+		if strings.HasPrefix(name, head) {
+			s.always = c.clocks()
+		}
 	}
 	snapshots, err := c.client.Watch(ctx)
 	if err != nil {
@@ -291,12 +297,15 @@ const (
 	postCopyShare = 0.4  // post-copy moves, if possible
 	slowShare     = 0.5  // of those, some with a bandwidth limit: post-copy then lasts long enough to be hit
 	slowMove      = 20 << 20
+	// mostStill is the longest pause between moves where jobs make checkpoints: a checkpoint begins only
+	// when none of its job's guests is moving.
+	mostStill = 12 * time.Second
 )
 
 // moveOn keeps guests moving.
 func (c *chaos) moveOn(ctx context.Context) {
 	r := rand.New(rand.NewPCG(c.seed, 1<<40))
-	for drive.Pause(ctx, moveEvery) == nil {
+	for drive.Pause(ctx, c.nextMove(r)) == nil {
 		if c.over() {
 			return
 		}
@@ -315,6 +324,14 @@ func (c *chaos) moveOn(ctx context.Context) {
 			_, _ = c.ask(ctx, q) // refused for a good reason, or the controller is away
 		}
 	}
+}
+
+// nextMove is the pause before the next move.
+func (c *chaos) nextMove(r *rand.Rand) time.Duration {
+	if c.whole == nil {
+		return moveEvery
+	}
+	return time.Duration(r.Int64N(int64(mostStill)))
 }
 
 // undrain undoes a drain, with any number of tries.

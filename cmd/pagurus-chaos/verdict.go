@@ -59,6 +59,10 @@ type tally struct {
 
 	FromCheckpoint       int `json:"jobs_begun_again_at_a_checkpoint,omitempty"`
 	RightAfterCheckpoint int `json:"jobs_right_after_a_checkpoint,omitempty"`
+	Checkpoints          int `json:"checkpoints_kept,omitempty"`
+	CheckpointsFailed    int `json:"checkpoints_failed,omitempty"`
+	RightWithCheckpoint  int `json:"jobs_right_that_had_a_checkpoint,omitempty"`
+	BadWithCheckpoint    int `json:"jobs_not_right_that_had_a_checkpoint,omitempty"`
 	GivenUp              int `json:"jobs_given_up_after_a_rollback,omitempty"`
 
 	Refused int `json:"jobs_never_started_on_unfit_hosts,omitempty"`
@@ -100,17 +104,17 @@ func (c *checker) checkSnapshot(s fleet.Snapshot) []string {
 		moving[m.Guest] = m.ID
 	}
 	for _, v := range s.Moves {
-		limit := moveLimit
+		limit, took := moveLimit, s.At.Sub(v.Begun)
 		if c.whole != nil {
-			limit = expectedLossLimit
+			limit, took = expectedLossLimit, c.whole.known(v.ID, time.Now())
 		}
 		for _, id := range v.Migrations {
 			if by, undecided := c.expectedLossOf(s.Jobs[s.Migrations[id].Job]); undecided || by > 0 {
 				limit = expectedLossLimit
 			}
 		}
-		if v.Ended.IsZero() && !v.Begun.IsZero() && s.At.Sub(v.Begun) > limit {
-			wrong = append(wrong, fmt.Sprintf("move %s has not ended after %s: %s", v.ID, s.At.Sub(v.Begun).Round(time.Second), phasesOf(s, v)))
+		if v.Ended.IsZero() && !v.Begun.IsZero() && took > limit {
+			wrong = append(wrong, fmt.Sprintf("move %s has not ended after %s: %s", v.ID, took.Round(time.Second), phasesOf(s, v)))
 		}
 	}
 	if c.whole != nil {
@@ -256,6 +260,9 @@ func (c *checker) count(s fleet.Snapshot) {
 		}
 	}
 	t := &c.tally
+	if c.whole != nil {
+		c.whole.noteCheckpoints(s, t)
+	}
 	t.Started, t.Finished, t.Aborted, t.Cancelled, t.MovesLost = len(c.guests), 0, 0, 0, 0
 	for _, word := range c.moves {
 		switch word {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -26,6 +27,9 @@ type whole struct {
 	at      map[fleet.JobID]map[fleet.HostID]bool // where guests of that incarnation were
 	from    map[fleet.JobID]bool                  // began once from a checkpoint
 	back    []time.Time                           // when the store was rolled back
+	made    map[fleet.CheckpointID]string         // every checkpoint that was kept or failed: empty, or why it failed
+	kept    map[fleet.JobID]bool                  // had a checkpoint
+	moves   map[fleet.MoveID]time.Time            // when each move was first seen, by a clock that is not set
 	born    map[fleet.JobID]time.Time             // when each job was first seen
 	killed  map[fleet.JobID]bool                  // a guest of it was killed alone, which its program may notice first
 	store   sync.Mutex                            // held while a backup is made or restored
@@ -49,7 +53,8 @@ const (
 func newWhole(seconds int) *whole {
 	return &whole{
 		rounds: int(time.Duration(seconds) * time.Second / roundTime), outputs: map[int]string{}, hit: map[fleet.HostID]time.Time{},
-		runs: map[fleet.JobID]int{}, at: map[fleet.JobID]map[fleet.HostID]bool{}, from: map[fleet.JobID]bool{}, born: map[fleet.JobID]time.Time{}, killed: map[fleet.JobID]bool{},
+		runs: map[fleet.JobID]int{}, at: map[fleet.JobID]map[fleet.HostID]bool{}, from: map[fleet.JobID]bool{},
+		made: map[fleet.CheckpointID]string{}, kept: map[fleet.JobID]bool{}, moves: map[fleet.MoveID]time.Time{}, born: map[fleet.JobID]time.Time{}, killed: map[fleet.JobID]bool{},
 	}
 }
 
@@ -91,6 +96,14 @@ func (w *whole) explained(hosts map[fleet.HostID]bool, at time.Time) bool {
 	return false
 }
 
+// known is for how long a move has been seen.
+func (w *whole) known(id fleet.MoveID, at time.Time) time.Duration {
+	if _, seen := w.moves[id]; !seen {
+		w.moves[id] = at
+	}
+	return at.Sub(w.moves[id])
+}
+
 // noteHosts notes the hosts that have to do with each job's guests, since it last began.
 func (w *whole) noteHosts(s fleet.Snapshot) {
 	for _, g := range s.Guests {
@@ -130,6 +143,26 @@ func (w *whole) losses(s fleet.Snapshot, t *tally, at time.Time) (wrong []string
 	return wrong
 }
 
+// noteCheckpoints counts the checkpoints that were made, and those that failed. The controller forgets them after some time.
+func (w *whole) noteCheckpoints(s fleet.Snapshot, t *tally) {
+	for id, x := range s.Checkpoints {
+		switch {
+		case x.Phase == fleet.Kept || x.WasKept:
+			w.made[id], w.kept[x.Job] = "", true
+		case x.Phase.Ended():
+			w.made[id] = cmp.Or(x.Cause, "it does not say why")
+		}
+	}
+	t.Checkpoints, t.CheckpointsFailed = 0, 0
+	for _, cause := range w.made {
+		if cause == "" {
+			t.Checkpoints++
+		} else {
+			t.CheckpointsFailed++
+		}
+	}
+}
+
 // rolledBack reports whether a job may have been given up because its store was rolled back.
 func (w *whole) rolledBack(j fleet.Job) bool {
 	return slices.ContainsFunc(w.back, func(at time.Time) bool { return at.After(w.born[j.ID]) }) && strings.Contains(j.Cause, "restored from a backup")
@@ -145,17 +178,22 @@ func (w *whole) judge(j fleet.Job, output string, t *tally) string {
 		if w.from[j.ID] {
 			t.RightAfterCheckpoint++
 		}
+		if w.kept[j.ID] {
+			t.RightWithCheckpoint++
+		}
 		return ""
 	case !right:
 		t.Wrong++
 		return fmt.Sprintf("job %s, incarnation %d, computed something wrong: %s", j.ID, j.Incarnation, differs(want, output))
-	case w.killed[j.ID] && j.Result == fleet.JobFinished && j.Exit != nil && j.Exit.Code != 0: // see docs/failures.md
+	case w.killed[j.ID] && !w.kept[j.ID] && j.Result == fleet.JobFinished && j.Exit != nil && j.Exit.Code != 0: // see docs/failures.md
 		t.JobsDead++
 		t.Killed++
 		return ""
 	case w.rolledBack(j):
 		t.GivenUp++
 		return ""
+	case w.kept[j.ID]:
+		t.BadWithCheckpoint++
 	}
 	t.Lost++
 	code := "none"
@@ -277,7 +315,13 @@ func (c *chaos) wholeSummary(w io.Writer) {
 	t := c.checker.tally
 	fmt.Fprintf(w, "%d faults in %s, seed %d\n", len(c.injections), time.Since(c.began).Round(time.Second), c.seed)
 	fmt.Fprintf(w, "migrations: %d finished, %d failed, %d cancelled, %d lost\n", t.Finished, t.Aborted, t.Cancelled, t.MovesLost)
-	fmt.Fprintf(w, "jobs: %d came to their end with right results, %d wrong; they began again %d times, %d of them at a checkpoint; %d right ones had; %d were given up after a rollback, %d noticed first that a guest was killed\n",
+	fmt.Fprintf(w, "jobs: %d came to their end with right results, %d wrong; they began again %d times, %d of these went on from a checkpoint; %d jobs that did ended right; %d were given up after a rollback, %d noticed first that a guest was killed\n",
 		t.Jobs, t.Wrong, t.Again, t.FromCheckpoint, t.RightAfterCheckpoint, t.GivenUp, t.JobsDead)
+	fmt.Fprintf(w, "checkpoints: %d kept, %d failed; of the jobs that had one %d ended with the right result, %d did not\n", t.Checkpoints, t.CheckpointsFailed, t.RightWithCheckpoint, t.BadWithCheckpoint)
+	for _, cause := range slices.Sorted(maps.Values(c.whole.made)) {
+		if cause != "" {
+			fmt.Fprintf(w, "  %s\n", cause)
+		}
+	}
 	fmt.Fprintf(w, "guests: %d started, %d lost without a fault, %d doubled\n", t.Started, t.Lost, t.Doubled)
 }

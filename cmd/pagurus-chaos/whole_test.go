@@ -77,6 +77,9 @@ func TestJobsOfHostsAreJudged(t *testing.T) {
 		count  tally
 	}{
 		"good":                               {ended(fleet.JobFinished, 0, ""), right, false, "", tally{Jobs: 1, RightAfterCheckpoint: 1}},
+		"good, and it had a checkpoint":      {ended(fleet.JobFinished, 0, ""), right, false, "", tally{Jobs: 1, RightAfterCheckpoint: 1, RightWithCheckpoint: 1}},
+		"failed, and it had a checkpoint":    {ended(fleet.JobFailed, 1, "guest j1g0 ended"), cut, false, "guest j1g0 ended", tally{Lost: 1, BadWithCheckpoint: 1}},
+		"killed, and it had a checkpoint":    {ended(fleet.JobFinished, 255, ""), cut, false, "good end", tally{Lost: 1, BadWithCheckpoint: 1}},
 		"a line twice":                       {ended(fleet.JobFinished, 0, ""), twice, false, "line 5 of", tally{Wrong: 1}},
 		"a line too few":                     {ended(fleet.JobFinished, 0, ""), short, false, "line 4 of", tally{Wrong: 1}},
 		"cut short":                          {ended(fleet.JobFinished, 0, ""), cut, false, "good end", tally{Lost: 1}},
@@ -91,7 +94,8 @@ func TestJobsOfHostsAreJudged(t *testing.T) {
 			k := newChecker()
 			k.whole = w
 			w.born["j1"], w.back, w.from["j1"] = at, nil, true
-			c.job.Incarnation, w.killed["j1"] = 0, name == "it noticed that a guest was killed"
+			c.job.Incarnation, w.killed["j1"] = 0, strings.Contains(name, "killed")
+			w.kept["j1"] = strings.Contains(name, "it had a checkpoint")
 			if c.back {
 				w.back = []time.Time{at.Add(time.Minute)}
 			}
@@ -196,5 +200,49 @@ func TestTheMachineStoodStill(t *testing.T) {
 	}
 	if w.stand(at, at.Add(time.Minute)); !w.explained(nil, at.Add(time.Minute)) {
 		t.Error("a long pause is not seen")
+	}
+}
+
+// A checkpoint counts once, also when it is removed or the controller forgets it.
+func TestCheckpointsAreCounted(t *testing.T) {
+	w, counts := newWhole(1), tally{}
+	s := fleet.NewSnapshot()
+	s.Checkpoints["j1c1"] = fleet.Checkpoint{ID: "j1c1", Job: "j1", Phase: fleet.Kept}
+	s.Checkpoints["j2c1"] = fleet.Checkpoint{ID: "j2c1", Job: "j2", Phase: fleet.Void, Cause: "host1 is gone"}
+	s.Checkpoints["j2c2"] = fleet.Checkpoint{ID: "j2c2", Job: "j2", Phase: fleet.Saving}
+	w.noteCheckpoints(s, &counts)
+	delete(s.Checkpoints, "j2c1")
+	s.Checkpoints["j1c1"] = fleet.Checkpoint{ID: "j1c1", Job: "j1", Phase: fleet.Removed, WasKept: true, Cause: "newer ones took its place"}
+	w.noteCheckpoints(s, &counts)
+	if counts != (tally{Checkpoints: 1, CheckpointsFailed: 1}) || !w.kept["j1"] || w.kept["j2"] || w.made["j2c1"] != "host1 is gone" {
+		t.Errorf("%+v, %v", counts, w)
+	}
+}
+
+// Hosts have time to be heard again after a clock was set: what hit them before may be known later, what did not is no excuse.
+func TestAClockIsSet(t *testing.T) {
+	w, at := newWhole(1), time.Now()
+	w.strike("host1", at)
+	w.strike("host2", at.Add(-2*explains))
+	w.prolong(at, time.Minute)
+	late := at.Add(explains + time.Second)
+	if !w.explained(map[fleet.HostID]bool{"host1": true}, late) || w.explained(map[fleet.HostID]bool{"host2": true}, at) || w.explained(nil, at) {
+		t.Errorf("%v", w.hit)
+	}
+}
+
+// Faults of versions come only where there are programs of another.
+func TestVersionsNeedPrograms(t *testing.T) {
+	for _, c := range []struct {
+		run  chaos
+		come bool
+	}{{chaos{}, false}, {chaos{other: "bin/other"}, true}, {chaos{only: []kind{agentVersion}}, true}} {
+		come := false
+		for n := range 300 {
+			come = come || slices.Contains(ofOtherVersions, plannedWhole(1, n, c.run.may()).Kind)
+		}
+		if come != c.come {
+			t.Errorf("%+v: %t", c.run.only, come)
+		}
 	}
 }

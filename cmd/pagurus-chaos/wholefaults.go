@@ -38,7 +38,7 @@ func (c *chaos) injectWhole(ctx context.Context) error {
 	end, next := time.Now().Add(c.limit), 1
 	for time.Now().Before(end) && (next <= c.faults || len(waiting)+len(busy) > 0) {
 		for len(waiting) < window && next <= c.faults {
-			waiting = append(waiting, plannedWhole(c.seed, next, c.only))
+			waiting = append(waiting, plannedWhole(c.seed, next, c.may()))
 			next++
 		}
 		at := ready(waiting, busy)
@@ -153,6 +153,16 @@ func (c *chaos) injectInWhole(ctx context.Context, f fault) error {
 	case controllerFull:
 		noted()
 		return c.fillController(ctx, f)
+	case clockSet:
+		k.Host = ""
+		return c.setClock(ctx, f, noted)
+	case agentVersion:
+		noted()
+		strikes()
+		return c.otherVersion(ctx, f, string(host))
+	case controllerVersion:
+		noted()
+		return c.otherVersion(ctx, f, controllerOf(1+int(f.Pick%wholeControllers)))
 	case rollback:
 		strikes()
 		return c.rollBack(ctx, f, noted)

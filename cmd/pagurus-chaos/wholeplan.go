@@ -22,6 +22,10 @@ const (
 	majorityKilled  kind = "majority"       // all controllers but one
 	controllerFull  kind = "disk-full"      // a controller's disk
 	rollback        kind = "store-rollback" // all controllers are killed, and a backup is restored
+
+	clockSet          kind = "clock"              // the wall clock of a controller is set by hours, and back
+	agentVersion      kind = "agent-version"      // an agent is killed, and started as one of another version; later back
+	controllerVersion kind = "controller-version" // a controller
 )
 
 // class is what faults have in common that must not be under way at once, so that what they
@@ -32,6 +36,8 @@ const (
 	ofHosts       class = "hosts"       // takes a host away
 	ofControllers class = "controllers" // takes a controller away
 	ofLinks       class = "links"
+	ofClocks      class = "clocks"
+	ofVersions    class = "versions"
 	ofProcesses   class = "processes"
 	ofAll         class = "all" // nothing else is under way
 )
@@ -62,7 +68,13 @@ var wholeShares = []wholeShare{
 	{majorityKilled, 2, ofControllers, 500 * time.Millisecond, 6 * time.Second, 0},
 	{controllerFull, 4, ofControllers, 500 * time.Millisecond, 5 * time.Second, 0},
 	{rollback, 1, ofAll, 0, 2 * time.Second, 0},
+	{clockSet, 5, ofClocks, time.Second, 20 * time.Second, 0},
+	{agentVersion, 6, ofVersions, time.Second, 20 * time.Second, 0},
+	{controllerVersion, 4, ofControllers, time.Second, 12 * time.Second, 0},
 }
+
+// ofOtherVersions are the faults that need programs of another version.
+var ofOtherVersions = []kind{agentVersion, controllerVersion}
 
 // wholeShareOf gives the row of a kind.
 func wholeShareOf(k kind) wholeShare {
@@ -79,8 +91,17 @@ func wholeKinds() (all []kind) {
 // longShare is the share of faults that last longer than a lease, of those that may.
 const longShare = 0.3
 
-// mostApart is the longest pause between two faults.
-const mostApart = time.Second
+// mostApart is the longest pause between two faults. With less, no job lives until its first checkpoint: every fifth fault
+// costs the guests of a host.
+const mostApart = 4 * time.Second
+
+// may gives the kinds of fault of a run of hosts.
+func (c *chaos) may() []kind {
+	if c.other != "" || len(c.only) > 0 {
+		return c.only
+	}
+	return slices.DeleteFunc(wholeKinds(), func(k kind) bool { return slices.Contains(ofOtherVersions, k) })
+}
 
 // plannedWhole gives one fault of a plan; it depends only on the arguments.
 func plannedWhole(seed uint64, number int, only []kind) fault {

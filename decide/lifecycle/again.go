@@ -159,6 +159,24 @@ func CheckpointBegun(j fleet.Job, often time.Duration, at time.Time) fleet.Job {
 	return planCheckpoint(j, at, often)
 }
 
+// SetBack has a job wait from now on for what it waits for since a time that has not come: the clock was set back, or another
+// controller's is behind. longest is the longest interval of checkpoints where the plan names none. The second result is false
+// if nothing changed.
+func SetBack(j fleet.Job, longest time.Duration, at time.Time) (_ fleet.Job, changed bool) {
+	if j.Exited.After(at) {
+		j.Exited, changed = at, true
+	}
+	if j.Ending != nil && j.Ending.At.After(at) {
+		end := *j.Ending // snapshots share the old one
+		end.At = at
+		j.Ending, changed = &end, true
+	}
+	if plan := j.Spec.Checkpoint; plan != nil && j.NextCheckpoint.After(at.Add(max(cmp.Or(plan.Every, longest), FirstCheckpoint))) {
+		j, changed = planCheckpoint(j, at, FirstCheckpoint), true
+	}
+	return j, changed
+}
+
 // bereft decides whether a job that fails because it has lost guests begins again. before is the
 // job when it lost them.
 func bereft(j, before fleet.Job, guests []fleet.Guest) fleet.Job {

@@ -56,6 +56,14 @@ func GuestGone(g fleet.Guest, cause string, at time.Time) (fleet.Guest, bool) {
 	return g, false
 }
 
+// DiedUnseen is a guest that was told to stop, on a host that had been silent before and is gone: it may have died before.
+func DiedUnseen(g fleet.Guest, cause string, at time.Time) fleet.Guest {
+	if g.Remains == nil {
+		g.Remains = &fleet.Remains{At: at, Why: cause, Died: true}
+	}
+	return g
+}
+
 // MigrationsGone applies that a host is gone to the members of a gang. Members that have not
 // begun to switch do not go without one that is lost. The second result is false if nothing
 // changed.

@@ -39,6 +39,7 @@ var jobRules = [][3]string{
 	{"running", "cancel with a grace", "running; waits for end in the place of run"},
 	{"running", "the program ended in its grace, or that is over", "stopping (cancelled)"},
 	{"stopping", "every guest has ended or is lost", "ended"},
+	{"stopping (finished)", "a guest had died before it was told to stop", "stopping (failed)"},
 	{"stopping, to begin again", "cancel", "stopping (cancelled)"},
 	{"stopping, to begin again", "every guest has ended or is lost", "pending, as the next incarnation"},
 	{"running", "it is to be suspended, and a checkpoint for that is kept", "stopping, to be suspended"},
@@ -128,9 +129,36 @@ func SettleJob(j fleet.Job, guests []fleet.Guest, at time.Time) (fleet.Job, []fl
 		}
 	}
 	if gone == len(guests) {
-		j = over(j, at)
+		j = over(doubted(j, guests), at)
 	}
 	return j, stopped, j.State != before || len(stopped) > 0
+}
+
+// doubted is a job that is over, and whose program has finished. If a guest had died before it was told to stop, the
+// program's exit code says nothing: mpirun that loses a guest may end with 0.
+func doubted(j fleet.Job, guests []fleet.Guest) fleet.Job {
+	if j.Result != fleet.JobFinished || j.Requeue {
+		return j
+	}
+	again := false
+	for _, g := range guests {
+		if g.State != fleet.GuestEnded || g.Remains == nil || !g.Remains.Died {
+			continue
+		}
+		if len(g.Remains.Limits()) > 0 { // it would end again
+			return died(j, g)
+		}
+		if !again {
+			j, again = restart(died(j, g)), true
+		}
+	}
+	return j
+}
+
+// died is a job that fails because a guest of it has died.
+func died(j fleet.Job, g fleet.Guest) fleet.Job {
+	j.Result, j.Cause, j.Exit, j.Requeue = fleet.JobFailed, fmt.Sprintf("guest %s ended: %s", g.ID, g.Remains.Sentence()), nil, false
+	return j
 }
 
 // Tally counts a job's guests as SettleJob needs it.

@@ -277,6 +277,55 @@ func TestProgramFailsBeforeALossIsKnown(t *testing.T) {
 	}
 }
 
+// A program that ends with 0 though a guest had died has not finished: mpirun does so when it loses a guest at times.
+func TestProgramFinishesWithADeadGuest(t *testing.T) {
+	limit := &fleet.Remains{Died: true, OOMKills: 1}
+	for name, c := range map[string]struct {
+		remains  *fleet.Remains
+		restarts int
+		state    fleet.JobState
+		result   fleet.JobResult
+	}{
+		"all were told to stop":      {nil, 1, fleet.JobEnded, fleet.JobFinished},
+		"it shut down before":        {&fleet.Remains{Why: "it ended"}, 1, fleet.JobEnded, fleet.JobFinished},
+		"one had died":               {&fleet.Remains{Died: true}, 1, fleet.JobPending, ""},
+		"and it may not begin again": {&fleet.Remains{Died: true}, 0, fleet.JobEnded, fleet.JobFailed},
+		"of its own limit":           {limit, 1, fleet.JobEnded, fleet.JobFailed},
+	} {
+		j := fleet.Job{ID: "j1", State: fleet.JobStopping, Result: fleet.JobFinished, Exit: &fleet.Exit{}, Spec: fleet.JobSpec{Guests: 2, Restarts: c.restarts}}
+		gs := []fleet.Guest{
+			{ID: "j1g0", Job: "j1", Home: "host1", State: fleet.GuestEnded, Gen: 1},
+			{ID: "j1g1", Job: "j1", Home: "host2", State: fleet.GuestStopping, Gen: 1},
+		}
+		order, _ := GuestOrder(gs[1])
+		var err error
+		if gs[1], _, err = Guest(gs[1], fleet.Report{At: t0, Order: order, Outcome: fleet.Done, Remains: c.remains}); err != nil {
+			t.Fatal(err)
+		}
+		j, _, _ = SettleJob(j, gs, t0)
+		if j.State != c.state || j.Result != c.result || (j.Exit == nil) != (c.result != fleet.JobFinished) {
+			t.Errorf("%s: %+v", name, j)
+		}
+	}
+}
+
+// What a job waits for comes although the clock was set back by hours since.
+func TestTheClockIsSetBack(t *testing.T) {
+	late := t0.Add(5 * time.Hour)
+	j := fleet.Job{ID: "j1", State: fleet.JobRunning, Exited: late, Ending: &fleet.Ending{At: late, Grace: time.Minute}, NextCheckpoint: late,
+		Spec: fleet.JobSpec{Checkpoint: &fleet.CheckpointPlan{Every: time.Minute}}}
+	is, changed := SetBack(j, 0, t0)
+	if !changed || is.Exited != t0 || is.Ending.At != t0 || is.Ending.Grace != time.Minute || is.NextCheckpoint != t0.Add(time.Minute) || j.Ending.At != late {
+		t.Errorf("it became %+v, %+v", is, is.Ending)
+	}
+	if again, changed := SetBack(is, 0, t0); changed {
+		t.Errorf("changed again: %+v", again)
+	}
+	if none, changed := SetBack(fleet.Job{State: fleet.JobRunning}, 0, t0); changed {
+		t.Errorf("changed without a reason: %+v", none)
+	}
+}
+
 func TestPauseAfterAbortedMovesGrows(t *testing.T) {
 	for aborts, want := range map[int]time.Duration{1: 30 * time.Second, 2: time.Minute, 4: 4 * time.Minute, 7: longestPause, 1000: longestPause} {
 		if got := pauseAfter(aborts); got != want {

@@ -287,7 +287,7 @@ func (d *draft) attendCheckpoint(id fleet.CheckpointID) {
 		c, changed = lifecycle.RemoveCheckpoint(c, fmt.Sprintf("job %s did not run any more", c.Job), d.at)
 	case c.Phase.Traits().Holds && c.Phase.Traits().Forward && d.wanted(c):
 		c, changed = lifecycle.RemoveCheckpoint(c, "a host with a guest of it is needed by its owner, or shows signs of failing", d.at)
-	case c.Phase == fleet.Due && lifecycle.Cuttable(j, guests):
+	case c.Phase == fleet.Due && lifecycle.Cuttable(j, guests) && !slices.ContainsFunc(guests, d.silentHome):
 		parts, reason := d.vaults(j, guests)
 		reason = cmp.Or(reason, d.overQuota(j, c, 0))
 		if reason != "" {
@@ -341,7 +341,7 @@ func (d *draft) vaults(j fleet.Job, guests []fleet.Guest) ([]fleet.CheckpointPar
 	for _, g := range guests {
 		homes[g.Home] = true
 		able := d.base.Hosts[g.Home].Facts.Abilities[g.Kind]
-		if !able.Checkpoint {
+		if !able.Checkpoint && !d.silentHome(g) {
 			return nil, fmt.Sprintf("guest %s cannot be written to a checkpoint on %s: %s", g.ID, g.Home, cmp.Or(able.NoCheckpoint, "its agent does not say that it can"))
 		}
 	}
@@ -395,6 +395,12 @@ func (d *draft) needs(c fleet.Checkpoint) (all []fleet.Abilities) {
 		}
 	}
 	return all
+}
+
+// silentHome reports whether a guest's home is not heard. What it can do is not known then, as when another controller has
+// just begun to lead, and a checkpoint waits.
+func (d *draft) silentHome(g fleet.Guest) bool {
+	return !placement.Heard(d.Hosts.At(g.Home), d.base.At)
 }
 
 // vaultRank orders vaults for a guest, the best first.

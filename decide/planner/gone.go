@@ -26,6 +26,21 @@ func (d *draft) mayRunOn(id fleet.HostID) bool {
 	return d.leased(id) && placement.Unheard(d.base, id, d.at) > 0
 }
 
+// mayHaveLost reports whether a job's program, which has failed, may have noticed first that a guest was lost: one whose
+// host is silent, and stops its guests when its lease ends.
+func (d *draft) mayHaveLost(j fleet.Job) bool {
+	return !j.Exited.IsZero() && slices.ContainsFunc(d.guestsOf(j), func(g fleet.Guest) bool { return !g.State.Ended() && d.mayRunOn(g.Home) })
+}
+
+// silenceLeast is for how long a host that is heard can seem silent.
+const silenceLeast = 3 * time.Second
+
+// silentBefore reports whether a host fell silent before a job's program was known to have ended.
+func (d *draft) silentBefore(id fleet.HostID, j fleet.Job) bool {
+	seen := d.base.Hosts[id].Facts.SeenAt
+	return j.State == fleet.JobStopping && !seen.IsZero() && j.Since.Sub(seen) > silenceLeast
+}
+
 // endGone settles what the hosts that are gone had.
 func (d *draft) endGone() {
 	gone := d.goneHosts()
@@ -35,7 +50,11 @@ func (d *draft) endGone() {
 			d.Hosts.Put(id, h)
 		}
 		for _, guest := range d.l.GuestsAt(id) {
+			stopping := d.Guests.At(guest).State == fleet.GuestStopping
 			if g, changed := lifecycle.GuestGone(d.Guests.At(guest), cause, d.at); changed {
+				if stopping && d.silentBefore(id, d.Jobs.At(g.Job)) {
+					g = lifecycle.DiedUnseen(g, cause, d.at)
+				}
 				d.Guests.Put(guest, g)
 				d.freed = true
 				d.lostWith(g, id)

@@ -314,6 +314,41 @@ func TestProgramIsHeardBeforeTheLoss(t *testing.T) {
 	}
 }
 
+// A program ends while a host with a guest of its job is silent, which then is gone: whatever its exit code is, the job begins again.
+func TestProgramEndsWhileAHostIsSilent(t *testing.T) {
+	for _, code := range []int{0, 7} {
+		w := newWorld(t, "host1", "host2")
+		r := submission(2)
+		r.Spec.Restarts = 1
+		id := w.must(r).Job
+		w.answerAll()
+		other := w.s.Guests["j1g1"].Home
+		if other == w.s.Guests["j1g0"].Home {
+			t.Fatal("both guests are on one host")
+		}
+		w.cut(other)
+		w.tick(20 * time.Second)
+		run := w.wire[slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Run })]
+		w.wire = slices.DeleteFunc(w.wire, func(o fleet.Order) bool { return o == run })
+		_, _ = w.step(fleet.Report{At: w.now, Order: run, Outcome: fleet.Done, Exit: &fleet.Exit{Code: code}})
+		w.apply()
+		for range 20 {
+			w.answerAll()
+			w.tick(time.Second)
+		}
+		if j := w.s.Jobs[id]; j.State == fleet.JobEnded {
+			t.Errorf("exit code %d: it has ended before the host is gone: %+v", code, j)
+		}
+		for range 60 {
+			w.answerAll()
+			w.tick(time.Second)
+		}
+		if j := w.s.Jobs[id]; j.State != fleet.JobRunning || j.Incarnation != 1 || !j.Computes() {
+			t.Errorf("exit code %d: %+v", code, j)
+		}
+	}
+}
+
 // A host that still has a guest of an earlier incarnation gets none of the same name.
 func TestOldGuestIsDestroyedFirst(t *testing.T) {
 	w := newWorld(t, "host1")

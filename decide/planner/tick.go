@@ -37,6 +37,7 @@ const (
 // tick does what depends only on time.
 func (d *draft) tick() error {
 	d.evaluateOwners()
+	d.setBack()
 	d.overrun()
 	d.seek()
 	d.endRestore()
@@ -61,11 +62,33 @@ func (d *draft) tick() error {
 	return nil
 }
 
+// setBackFor is for how long after the controller began to lead, or its clock was set, what it waits for is looked at for that.
+const setBackFor = 10 * time.Second
+
+// setBack has jobs not wait for hours for what was to come before the clock was set back.
+func (d *draft) setBack() {
+	if d.at.Sub(d.base.LedSince).Abs() > setBackFor {
+		return
+	}
+	jobs, _ := d.l.Restless(d.at)
+	jobs = append(jobs, d.l.Planned(d.at.AddDate(1, 0, 0))...)
+	slices.Sort(jobs)
+	for _, id := range slices.Compact(jobs) {
+		j := d.Jobs.At(id)
+		if next, changed := lifecycle.SetBack(j, longestInterval, d.at); changed {
+			d.Jobs.Put(id, next)
+		}
+	}
+}
+
 // overrun stops the jobs whose grace is over, and tells the programs to end whose time is.
 func (d *draft) overrun() {
 	jobs, _ := d.l.Restless(d.at)
 	slices.Sort(jobs)
 	for _, id := range jobs {
+		if d.mayHaveLost(d.Jobs.At(id)) {
+			continue
+		}
 		if j, over := lifecycle.Overrun(d.Jobs.At(id), d.at); over {
 			d.Jobs.Put(id, j)
 			d.settleJob(id)

@@ -88,14 +88,17 @@ func (l *Index) Outward() []fleet.JobID { return names(l.outward) }
 // AllHosts returns all hosts, sorted by ID, for reading.
 func (l *Index) AllHosts() []fleet.HostID { return l.hosts }
 
+// setBack is how far in the future something has begun that began before the clock was set back.
+const setBack = 5 * time.Minute
+
 // Restless returns the jobs whose run order did not succeed or whose program was told to
 // end. It also returns the guests that wait for an order except a standing one, or whose
 // order did not succeed. Both are unordered. Guests that wait for the first answer to
-// their own order only since after the given time are excluded.
+// their own order only since after the given time are excluded, but for those of before the clock was set back.
 func (l *Index) Restless(since time.Time) ([]fleet.JobID, []fleet.GuestID) {
 	guests := collect(nil, l.restless)
 	for at, of := range l.waiting {
-		if at <= since.UnixNano() {
+		if at <= since.UnixNano() || at > since.Add(setBack).UnixNano() {
 			guests = collect(guests, of)
 		}
 	}

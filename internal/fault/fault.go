@@ -2,7 +2,7 @@
 // at which a process may die. It is in every build and does nothing unless the environment
 // says so:
 //
-//	PAGURUS_FAULT=qemu.switch.after-continue=kill,qemu.resume.before=error,qemu.stop.before=sleep:2s,agent.copy.before=until:/tmp/go
+//	PAGURUS_FAULT=qemu.switch.after-continue=kill,qemu.resume.before=error,qemu.stop.before=sleep:2s,agent.copy.before=until:/tmp/go,controller.clock=ahead:/tmp/clocks
 //
 // It knows no fault point by name. Its tests run against a process of their own.
 package fault
@@ -10,6 +10,8 @@ package fault
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -53,6 +55,24 @@ func Point(name string) error {
 		return fmt.Errorf("fault wanted at %s", name)
 	}
 	return nil
+}
+
+// Ahead is by how much a process's own wall clock is ahead of the machine's, which no namespace has of its own: 0, or what
+// the file FOLDER/PID says for "ahead:FOLDER". So a test sets one process's clock by hours and back.
+func Ahead(name string) time.Duration {
+	folder, ok := strings.CutPrefix(wanted()[name], "ahead:")
+	if !ok {
+		return 0
+	}
+	text, err := os.ReadFile(filepath.Join(folder, strconv.Itoa(os.Getpid())))
+	if err != nil {
+		return 0
+	}
+	d, err := time.ParseDuration(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0 // it is being written
+	}
+	return d
 }
 
 func parse(list string) map[string]string {

@@ -5,11 +5,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 )
 
 func TestMain(m *testing.M) {
+	if folder := os.Getenv("FAULT_TEST_CLOCK"); folder != "" {
+		before := Ahead("a.clock")
+		if os.WriteFile(filepath.Join(folder, strconv.Itoa(os.Getpid())), []byte("-3h\n"), 0o600) != nil || before != 0 || Ahead("a.clock") != -3*time.Hour || Ahead("b.clock") != 0 {
+			os.Exit(4)
+		}
+		os.Exit(0)
+	}
 	if name := os.Getenv("FAULT_TEST_POINT"); name != "" {
 		if err := Point(name); err != nil {
 			os.Exit(3)
@@ -57,5 +65,18 @@ func TestUntil(t *testing.T) {
 	}
 	if err := <-over; err != nil {
 		t.Error(err)
+	}
+}
+
+// A process's clock is set by a file of its own, while it runs.
+func TestAhead(t *testing.T) {
+	folder := t.TempDir()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "FAULT_TEST_CLOCK="+folder, Environment+"=a.clock=ahead:"+folder)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if Ahead("a.clock") != 0 {
+		t.Error("a clock that nobody wants set is ahead")
 	}
 }
