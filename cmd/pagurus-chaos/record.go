@@ -162,8 +162,9 @@ var columns = []struct {
 }
 
 const recordHead = `# Every run of chaos that was kept, and what came of it; make chaos prints it from chaos.json.
-# FAULTS were injected, guests MOVED, jobs ended RIGHT, jobs began AGAIN after a loss, of these FROM a checkpoint, of the jobs
-# that ended right these (RIGHT-C) had gone on from a checkpoint, guests ended because their own process was KILLED; guests were LOST though no fault had hit them or their host, guests ran DOUBLED, jobs had a WRONG result.
+# FAULTS were injected, guests MOVED, jobs ended RIGHT, jobs began AGAIN after a loss, of these went on
+# FROM a checkpoint, of the jobs that ended right these (RIGHT-C) had done so, guests ended because their own process was KILLED;
+# guests were LOST though no fault had hit them or their host, guests ran DOUBLED, jobs had a WRONG result.
 `
 
 // table is the record for people.

@@ -81,7 +81,7 @@ func TestRunsAddUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`(?m)^2026-11-27 abc +vm +5 +3 +3 +2 +0 +0 +0 +0 +0$`, `(?m)^total +hosts +3 +3 +2( +0){5}$`, `(?m)^total +all +18 +18 +12( +0){5}$`,
+		`(?m)^2026-11-27 abc +vm +5 +3 +3 +2( +0){7}$`, `(?m)^total +hosts +3 +3 +2( +0){7}$`, `(?m)^total +all +18 +18 +12( +0){7}$`,
 		`(?m)^FAULT +HOSTS +VM +ALL$`, `(?m)^link-cut +2 +10 +12$`, `(?m)^controller +1 +5 +6$`,
 		`(?m)^hosts, seed 9: guest j1g0 is lost\n  Mended by abd\.$`,
 	} {

@@ -100,7 +100,7 @@ func ready(waiting []fault, busy map[class]bool) int {
 func (c *chaos) injectInWhole(ctx context.Context, f fault) error {
 	host := fleet.HostID(fmt.Sprintf("host%d", 1+f.Pick%uint64(c.hosts)))
 	k := &injection{fault: f, At: time.Now(), Host: host}
-	if of := wholeShareOf(f.Kind).class; of == ofControllers || of == ofAll {
+	if of := wholeShareOf(f.Kind).class; of == ofControllers || of == ofClocks || of == ofAll {
 		k.Host = ""
 	}
 	noted := func() {
@@ -154,15 +154,13 @@ func (c *chaos) injectInWhole(ctx context.Context, f fault) error {
 		noted()
 		return c.fillController(ctx, f)
 	case clockSet:
-		k.Host = ""
 		return c.setClock(ctx, f, noted)
-	case agentVersion:
+	case agentVersion, controllerVersion:
 		noted()
-		strikes()
-		return c.otherVersion(ctx, f, string(host))
-	case controllerVersion:
-		noted()
-		return c.otherVersion(ctx, f, controllerOf(1+int(f.Pick%wholeControllers)))
+		if k.Host != "" {
+			strikes()
+		}
+		return c.otherVersion(ctx, f, host)
 	case rollback:
 		strikes()
 		return c.rollBack(ctx, f, noted)

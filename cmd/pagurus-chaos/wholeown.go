@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"pagurus/bench/drive"
+	"pagurus/fleet"
 )
 
 // This file has the faults of what one process has for itself: its clock, and its version.
@@ -70,8 +71,11 @@ func (w *whole) prolong(at time.Time, by time.Duration) {
 }
 
 // otherVersion restarts a daemon as one of another version of the protocol, and back.
-func (c *chaos) otherVersion(ctx context.Context, f fault, name string) error {
-	s := c.services[name]
+func (c *chaos) otherVersion(ctx context.Context, f fault, host fleet.HostID) error {
+	s := c.services[string(host)]
+	if f.Kind == controllerVersion {
+		s = c.services[controllerOf(1+int(f.Pick%wholeControllers))]
+	}
 	own := filepath.Dir(s.d.Command[0])
 	if err := s.replace(c.other, c.naps(f.Number)); err != nil {
 		return err
