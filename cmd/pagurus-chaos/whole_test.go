@@ -234,9 +234,9 @@ func TestAClockIsSet(t *testing.T) {
 // Faults of versions come only where there are programs of another.
 func TestVersionsNeedPrograms(t *testing.T) {
 	for _, c := range []struct {
-		run  chaos
+		run  *chaos
 		come bool
-	}{{chaos{}, false}, {chaos{other: "bin/other"}, true}, {chaos{only: []kind{agentVersion}}, true}} {
+	}{{&chaos{}, false}, {&chaos{other: "bin/other"}, true}, {&chaos{only: []kind{agentVersion}}, true}} {
 		come := false
 		for n := range 300 {
 			come = come || slices.Contains(ofOtherVersions, plannedWhole(1, n, c.run.may()).Kind)
