@@ -190,7 +190,6 @@ func (a *Guests[G]) claim(ctx context.Context, id fleet.GuestID) (release func()
 		release()
 		return nil, none, err
 	}
-	a.forgetEnd(id) // of an earlier one of its name
 	return release, none, nil
 }
 
