@@ -849,6 +849,7 @@ Remains = TypedDict('Remains', {
     'at': NotRequired['str'],
     'console': NotRequired['list[str]'],
     'folder': NotRequired['str'],
+    'killed': NotRequired['bool'],
     'log': NotRequired['list[str]'],
     'max_tasks': NotRequired['int'],
     'oom_kills': NotRequired['int'],
