@@ -35,6 +35,7 @@ type folder struct {
 	ReadOnly bool   `json:"read_only,omitempty"`
 	Remote   bool   `json:"remote,omitempty"`
 	Identity string `json:"identity,omitempty"`
+	Owner    uint32 `json:"owner,omitempty"` // the job's user
 }
 
 // openFiles opens the directories of a job's files. It returns none if guests see no files.
@@ -61,9 +62,9 @@ func closeFiles(files []Files) {
 }
 
 // folders are the directories in a guest's record, before they are mounted there.
-func (d *Driver) folders(id fleet.GuestID, files []Files) (all []folder) {
+func (d *Driver) folders(id fleet.GuestID, owner uint32, files []Files) (all []folder) {
 	for i, f := range files {
-		all = append(all, folder{At: f.At, From: d.filesDir(id, i), ReadOnly: f.ReadOnly, Remote: f.Remote, Identity: f.Identity})
+		all = append(all, folder{At: f.At, From: d.filesDir(id, i), ReadOnly: f.ReadOnly, Remote: f.Remote, Identity: f.Identity, Owner: owner})
 	}
 	return all
 }
@@ -152,7 +153,7 @@ func (d *Driver) OpenFiles(_ context.Context, id fleet.GuestID) (fleet.OpenFiles
 // sharedFolders are the directories that a target has in common with the source.
 func (r record) sharedFolders() (all []criu.SharedFolder) {
 	for _, f := range r.Folders {
-		all = append(all, criu.SharedFolder{At: f.At, From: f.From})
+		all = append(all, criu.SharedFolder{At: f.At, From: f.From, Remote: f.Remote, Owner: f.Owner})
 	}
 	return all
 }
@@ -256,9 +257,7 @@ func (r record) forgetNames(kept []criu.KeptName) error {
 	for _, k := range kept {
 		for _, f := range r.Folders {
 			if f.At == k.At {
-				if err := os.Remove(filepath.Join(f.From, k.Name)); !errors.Is(err, os.ErrNotExist) {
-					errs = append(errs, err)
-				}
+				errs = append(errs, k.Forget(f.From))
 			}
 		}
 	}

@@ -85,7 +85,7 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 		return r, err
 	}
 	defer closeFiles(files)
-	r.Folders = d.folders(r.Guest, files)
+	r.Folders = d.folders(r.Guest, t.Job.Spec.UID, files)
 	dir := d.dir(r.Guest)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return r, err

@@ -144,8 +144,48 @@ func (j *job) misnamed(pid int, name string, inode uint64) bool {
 
 func isHidden(name string) bool { return strings.HasPrefix(filepath.Base(name), hidden) }
 
-// KeptName is another name for a hidden file, in a folder of the container.
+// keptPrefix begins every name that keepName gives.
+const keptPrefix = hidden + ".pagurus"
+
+// KeptName is another name for a hidden file, in a folder of the container. A target hears it from the source, which
+// may be in wrong hands: no link is followed, and nothing else is opened or removed.
 type KeptName struct{ At, Name string }
+
+// Forget removes the name below the host's folder for At. One that is gone is not an error.
+func (k KeptName) Forget(folder string) error {
+	base, err := os.OpenFile(folder, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer base.Close()
+	dir, err := k.within(base, filepath.Dir(k.Name), unix.O_DIRECTORY)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	if err := unix.Unlinkat(dir, filepath.Base(k.Name), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the name %.200q: %w", k.Name, err)
+	}
+	return nil
+}
+
+// within opens something below a folder, by no link, if the name is one that keepName gives.
+func (k KeptName) within(base *os.File, name string, flags uint64) (int, error) {
+	if !filepath.IsLocal(k.Name) || !strings.HasPrefix(filepath.Base(k.Name), keptPrefix) {
+		return -1, fmt.Errorf("%.200q is no name that a host keeps for a removed file", k.Name)
+	}
+	fd, err := unix.Openat2(int(base.Fd()), name, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW | flags,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return -1, fmt.Errorf("open %.200q: %w", name, err)
+	}
+	return fd, nil
+}
 
 // keepName gives a hidden file another name, by which the target opens it, and returns that,
 // from the folder. Otherwise the file would be gone from the server when the source's kernel
@@ -159,7 +199,7 @@ func (j *job) keepName(pid int, name string) (string, error) {
 	// Opened at an earlier move it has a path from the folder.
 	name = strings.TrimPrefix(strings.TrimPrefix(name, j.At), "/")
 	root := fmt.Sprintf("/proc/%d/root%s/", pid, j.At)
-	kept := filepath.Join(filepath.Dir(name), fmt.Sprintf("%s.pagurus%016x", hidden, rand.Uint64()))
+	kept := filepath.Join(filepath.Dir(name), fmt.Sprintf("%s%016x", keptPrefix, rand.Uint64()))
 	if err := os.Link(root+name, root+kept); err != nil {
 		return "", fmt.Errorf("keep a name for the removed file %s/%s: %w", j.At, name, err)
 	}

@@ -70,7 +70,11 @@ func (d *Dumping) Leave(at []JobFolder) error {
 
 // SharedFolder is a folder of the container that has the source's files, and where it is on
 // this host.
-type SharedFolder struct{ At, From string }
+type SharedFolder struct {
+	At, From string
+	Remote   bool   // it is of a network file system, whose server judges handles
+	Owner    uint32 // the job's user
+}
 
 // OpenLeftOut opens the files that Leave left out, in these folders, for the processes that
 // will be restored, and makes sure that the others are found by their names. Call Do
@@ -98,7 +102,7 @@ func (r *Restoring) OpenLeftOut(folders []SharedFolder) error {
 
 // giveLeftOut passes the files to a new CRIU, because the waiting one cannot receive any.
 func (r *Restoring) giveLeftOut(folders []SharedFolder, files []leftOut) error {
-	bases := map[string]*os.File{}
+	bases, places := map[string]*os.File{}, map[string]SharedFolder{}
 	defer func() {
 		for _, base := range bases {
 			base.Close()
@@ -109,8 +113,8 @@ func (r *Restoring) giveLeftOut(folders []SharedFolder, files []leftOut) error {
 		if err != nil {
 			return err
 		}
-		if bases[f.At] = base; i == 0 {
-			bases[""] = base
+		if bases[f.At], places[f.At] = base, f; i == 0 {
+			bases[""], places[""] = base, f
 		}
 	}
 	var opened []*os.File
@@ -126,7 +130,7 @@ func (r *Restoring) giveLeftOut(folders []SharedFolder, files []leftOut) error {
 		if base == nil {
 			return fmt.Errorf("%s is in %s, which this host does not have", s.Key, s.At)
 		}
-		f, err := s.open(base)
+		f, err := s.open(base, places[s.At])
 		if err != nil {
 			return err
 		}
@@ -164,11 +168,13 @@ func mountOf(folder string) (*os.File, error) {
 	return os.NewFile(uintptr(base), folder), nil
 }
 
-func (s leftOut) open(base *os.File) (*os.File, error) {
+// open opens the file. The source has said which, and may be in wrong hands: by a handle it could name every file of the file system that the
+// folder is on.
+func (s leftOut) open(base *os.File, in SharedFolder) (*os.File, error) {
 	var fd int
 	var err error
 	if s.Kept != "" {
-		fd, err = unix.Openat(int(base.Fd()), s.Kept, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		fd, err = KeptName{s.At, s.Kept}.within(base, s.Kept, 0)
 	} else {
 		fd, err = unix.OpenByHandleAt(int(base.Fd()), unix.NewFileHandle(s.Type, s.Handle), unix.O_PATH|unix.O_CLOEXEC)
 	}
@@ -176,11 +182,33 @@ func (s leftOut) open(base *os.File) (*os.File, error) {
 		return nil, fmt.Errorf("open %s by its handle, or the name that was kept for it: %w", s.Key, err)
 	}
 	f := os.NewFile(uintptr(fd), s.Key)
-	if st, err := statx(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil || s.Inode != 0 && st.Ino != s.Inode {
+	st, err := statx(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil || s.Inode != 0 && st.Ino != s.Inode {
 		f.Close()
 		return nil, errors.Join(fmt.Errorf("%s has the handle of another file here", s.Key), err)
 	}
+	if says := in.foreign(st, s.Kept != ""); says != "" {
+		f.Close()
+		return nil, fmt.Errorf("%s is a file that has lost its name and %s: the program has to close it before its guest can move", s.Key, says)
+	}
 	return f, nil
+}
+
+// foreign says why a file may be none of the job's; empty: it is one. named: it was found below the folder, and not by its handle alone. Of a
+// job of root what has no name has to have been removed, since all is root's.
+func (f SharedFolder) foreign(st unix.Statx_t, named bool) string {
+	kind := st.Mode & unix.S_IFMT
+	switch {
+	case kind != unix.S_IFREG && kind != unix.S_IFDIR:
+		return "is neither a file nor a directory"
+	case named, f.Remote:
+		return ""
+	case f.Owner != 0 && st.Uid != f.Owner:
+		return fmt.Sprintf("belongs to uid %d, not to the job's user", st.Uid)
+	case f.Owner == 0 && st.Nlink > 0:
+		return "still has a name elsewhere"
+	}
+	return ""
 }
 
 // sames finds the files to leave out.

@@ -128,8 +128,12 @@ func setting(pid int, name string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// ioPriorityOf says that a number is a thread's (IOPRIO_WHO_PROCESS).
-const ioPriorityOf = 1
+const (
+	// ioPriorityOf says that a number is a thread's (IOPRIO_WHO_PROCESS).
+	ioPriorityOf = 1
+	ioClassShift = 13
+	ioRealTime   = 1
+)
 
 func ioPriority(tid int) (int, error) {
 	p, _, errno := unix.Syscall(unix.SYS_IOPRIO_GET, ioPriorityOf, uintptr(tid), 0)
@@ -209,6 +213,15 @@ func (a attributesOf) schedule(tid int, c *Container) error {
 		return nil
 	}
 	s := *a.Schedule
+	// CRIU has restored the rest, which Confined has judged: the source's word gives nobody a real-time schedule.
+	now, err := unix.SchedGetAttr(tid, 0)
+	if err != nil {
+		return fmt.Errorf("ask for its schedule: %w", err)
+	}
+	s.Policy, s.Nice, s.Priority, s.Deadline, s.Period = now.Policy, now.Nice, now.Priority, now.Deadline, now.Period
+	if s.Flags &= clamped | unix.SCHED_FLAG_RESET_ON_FORK; now.Policy != schedFair && now.Policy != schedBatch {
+		s.Runtime = now.Runtime
+	}
 	if s.Util_min != 0 || s.Util_max != 0 && s.Util_max != 1024 {
 		s.Flags |= clamped
 	}
@@ -220,6 +233,9 @@ func (a attributesOf) schedule(tid int, c *Container) error {
 
 func (a attributesOf) settings(tid int) error {
 	if a.IOPriority != nil {
+		if class := *a.IOPriority >> ioClassShift; class == ioRealTime {
+			return fmt.Errorf("its I/O priority %#x is one of real time, which no program of a container may have", *a.IOPriority)
+		}
 		if _, _, errno := unix.Syscall(unix.SYS_IOPRIO_SET, ioPriorityOf, uintptr(tid), uintptr(*a.IOPriority)); errno != 0 {
 			return fmt.Errorf("set its I/O priority: %w", errno)
 		}

@@ -23,6 +23,9 @@ type message struct {
 	Data      []byte
 }
 
+// mostDatagram is more than a packet can carry.
+const mostDatagram = 64 << 10
+
 // told lists the options that make the kernel report a message's header.
 var told = map[bool][][2]int{ // keyed by whether they are IPv6's
 	false: {{IPLevel, unix.IP_RECVORIGDSTADDR}, {IPLevel, unix.IP_RECVTTL}, {IPLevel, unix.IP_RECVTOS}},

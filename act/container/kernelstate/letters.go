@@ -190,8 +190,12 @@ func (l letter) send(to unix.Sockaddr, c *Container) (err error) {
 }
 
 // address returns an address by which this process reaches a socket of the container. A name
-// that is a path is resolved below the container's root.
+// that is a path is resolved below the container's root. It has to be a socket, and no link: the program could have put
+// one to a socket of the host there, to which this process, which is root, would write in its name.
 func (s socket) address(name string) (to unix.Sockaddr, done func(), err error) {
+	if name == "" {
+		return nil, nil, errors.New("the socket has no name")
+	}
 	if name[0] == '@' {
 		return &unix.SockaddrUnix{Name: name}, func() {}, nil
 	}
@@ -200,9 +204,17 @@ func (s socket) address(name string) (to unix.Sockaddr, done func(), err error) 
 		return nil, nil, fmt.Errorf("open the container's root: %w", err)
 	}
 	defer unix.Close(root)
-	folder, err := unix.Openat2(root, path.Dir(name), &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+	file, err := unix.Openat2(root, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
-		return nil, nil, fmt.Errorf("open the folder of the socket %q: %w", name, err)
+		return nil, nil, fmt.Errorf("open the socket %q: %w", name, err)
 	}
-	return &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", folder, path.Base(name))}, func() { unix.Close(folder) }, nil
+	var st unix.Stat_t
+	if err = unix.Fstat(file, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		err = errors.New("it is no socket")
+	}
+	if err != nil {
+		unix.Close(file)
+		return nil, nil, fmt.Errorf("open the socket %q: %w", name, err)
+	}
+	return &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d", file)}, func() { unix.Close(file) }, nil
 }

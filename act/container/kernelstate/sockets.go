@@ -158,10 +158,39 @@ func newSocket(k kind) (map[string][]byte, error) {
 	return options, nil
 }
 
-func restoreSockets(c *Container, text []byte) error {
-	var n notedSockets
+// readSockets reads what another host has recorded, and refuses what cannot be applied.
+func readSockets(text []byte) (n notedSockets, err error) {
 	if err := json.Unmarshal(text, &n); err != nil {
+		return n, err
+	}
+	for _, s := range n.Sockets {
+		if s.Kind < 0 || s.Kind >= len(n.Kinds) {
+			return n, fmt.Errorf("descriptor %d of process %d is of kind %d of %d", s.FD, s.Process, s.Kind, len(n.Kinds))
+		}
+		k := n.Kinds[s.Kind]
+		for _, o := range optionsOf(k.Kind) {
+			for _, values := range []map[string][]byte{s.Options, k.Options} {
+				if value, has := values[o.key]; has && o.Way == Half && len(value) != 4 {
+					return n, fmt.Errorf("%s of descriptor %d of process %d has %d bytes", o.Name, s.FD, s.Process, len(value))
+				}
+			}
+		}
+		for _, m := range s.Messages {
+			if !m.From.IsValid() || !m.To.IsValid() || m.From.Addr().Is4() != m.To.Addr().Is4() || len(m.Data) > mostDatagram {
+				return n, fmt.Errorf("a message of %d bytes from %s to %s of descriptor %d of process %d is none", len(m.Data), m.From, m.To, s.FD, s.Process)
+			}
+		}
+	}
+	return n, nil
+}
+
+func restoreSockets(c *Container, text []byte) error {
+	n, err := readSockets(text)
+	if err != nil {
 		return err
+	}
+	if len(c.Processes) == 0 {
+		return errors.New("its processes have ended")
 	}
 	return inNetworkOf(c.Processes[0].PID, func() error {
 		for _, s := range n.Sockets {

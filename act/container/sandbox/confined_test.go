@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -107,5 +108,31 @@ func TestConfinedProcesses(t *testing.T) {
 	}
 	if err := Confined([]int{cmd.Process.Pid}); err != nil {
 		t.Errorf("a process that has ended: %v", err)
+	}
+}
+
+// TestHasty: a thread that goes before those of a container, as only root's does, is named.
+func TestHasty(t *testing.T) {
+	testkit.Root(t)
+	for want, s := range map[string]unix.SchedAttr{
+		"":                                     {Policy: unix.SCHED_BATCH, Nice: 19},
+		"is scheduled by the policy 1":         {Policy: unix.SCHED_FIFO, Priority: 1},
+		"is scheduled by the policy 2":         {Policy: unix.SCHED_RR, Priority: 99},
+		"is scheduled with the nice value -20": {Nice: -20},
+	} {
+		cmd := exec.Command("sleep", "100")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		err := unix.SchedSetAttr(cmd.Process.Pid, &s, 0)
+		says, failed := hasty(fmt.Sprint(cmd.Process.Pid))
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if errors.Is(err, unix.EPERM) && s.Policy != unix.SCHED_BATCH && s.Nice == 0 {
+			continue // this machine's control groups have no share of real time
+		}
+		if err != nil || failed != nil || says != want {
+			t.Errorf("%+v: it %q, want %q; %v, %v", s, says, want, err, failed)
+		}
 	}
 }
