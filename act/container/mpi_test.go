@@ -82,6 +82,7 @@ func newJobOf(t *testing.T, image string, ranksEach int, user uint32) *job {
 	for g := range guests {
 		tk := task(fleet.GuestID(fmt.Sprintf("j1g%d", g)))
 		tk.Guest.Index, tk.Job.Spec.Export, tk.Guest.Need.MemoryBytes = g, "/work dir", 1<<30
+		tk.Job.Spec.UID, tk.Job.Spec.GID = user, group
 		j.tasks[g], j.at[g] = tk, g
 		j.lead(t, g, g)
 		begun := time.Now()

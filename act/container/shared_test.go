@@ -19,9 +19,11 @@ until (-e "over") {
   truncate("shortened", 100 + $n % 3) or die; select(undef, undef, undef, 0.001);
 } print "end";`
 
-// write creates one of the job's files.
+// write creates one of the job's files, which its user owns.
 func (j *job) write(name, text string) {
 	j.t.Helper()
+	user := j.tasks[0].Job.Spec
+	defer os.Chown(filepath.Join(j.files, name), int(user.UID), int(user.GID))
 	path := filepath.Join(j.files, name)
 	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
 		j.t.Fatal(err)
