@@ -201,7 +201,7 @@ func (f SharedFolder) foreign(st unix.Statx_t, named bool) string {
 	switch {
 	case kind != unix.S_IFREG && kind != unix.S_IFDIR:
 		return "is neither a file nor a directory"
-	case named, f.Remote:
+	case named, f.Remote, kind == unix.S_IFDIR && st.Nlink == 0: // a removed directory is empty
 		return ""
 	case f.Owner != 0 && st.Uid != f.Owner:
 		return fmt.Sprintf("belongs to uid %d, not to the job's user", st.Uid)
