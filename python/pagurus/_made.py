@@ -117,6 +117,7 @@ Checkpoint = TypedDict('Checkpoint', {
     'job': Required['str'],
     'needs': NotRequired['list[Abilities]'],
     'new_bytes': Required['int'],
+    'notice': NotRequired['str'],
     'phase': Required['str'],
     'pinned': NotRequired['bool'],
     'request': NotRequired['str'],
@@ -192,6 +193,24 @@ Directory = TypedDict('Directory', {
 }, total=False)
 Directory.__doc__ = 'Directory is a directory that guests see at the same path.'
 
+EndNotice = TypedDict('EndNotice', {
+    'at': Required['str'],
+    'guess': NotRequired['bool'],
+    'id': Required['str'],
+    'kind': Required['str'],
+    'says': Required['str'],
+    'since': NotRequired['str'],
+}, total=False)
+EndNotice.__doc__ = 'EndNotice says that a host goes away.'
+
+EndNotices = TypedDict('EndNotices', {
+    'blind': NotRequired['list[str]'],
+    'pending': NotRequired['list[EndNotice]'],
+    'said_at': NotRequired['str'],
+    'watched': NotRequired['list[str]'],
+}, total=False)
+EndNotices.__doc__ = 'EndNotices is what an agent says about notices.'
+
 Ending = TypedDict('Ending', {
     'at': Required['str'],
     'cause': Required['str'],
@@ -233,6 +252,7 @@ Facts = TypedDict('Facts', {
     'load_cpus': Required['float'],
     'machine': NotRequired['str'],
     'memory_in_use_bytes': NotRequired['int'],
+    'notices': NotRequired['EndNotices'],
     'owner': NotRequired['Owner'],
     'power': NotRequired['Power'],
     'protocol': NotRequired['int'],
@@ -355,8 +375,10 @@ Host = TypedDict('Host', {
     'boot': NotRequired['str'],
     'booted': NotRequired['str'],
     'credential': NotRequired['Credential'],
+    'empty_by': NotRequired['str'],
     'facts': Required['Facts'],
     'for_health': NotRequired['bool'],
+    'for_notice': NotRequired['bool'],
     'for_owner': NotRequired['bool'],
     'free_memory_bytes': Required['int'],
     'gone': NotRequired['bool'],
@@ -374,7 +396,9 @@ Host = TypedDict('Host', {
     'silent_ns': NotRequired['int'],
     'since': Required['str'],
     'state': Required['str'],
+    'waived': NotRequired['list[str]'],
     'wireguard': NotRequired['WireGuardEnd'],
+    'wished': NotRequired['str'],
 }, total=False)
 Host.__doc__ = 'Host is a host and its guests.'
 
@@ -681,6 +705,7 @@ Owner = TypedDict('Owner', {
     'since': NotRequired['str'],
     'state': NotRequired['str'],
     'why': NotRequired['str'],
+    'wish': NotRequired['OwnerWish'],
 }, total=False)
 Owner.__doc__ = "Owner is what a host's sensors report. If the host has no owner, they report only its load, and State is empty."
 
@@ -709,6 +734,12 @@ OwnerPolicyAsked = TypedDict('OwnerPolicyAsked', {
     'vacate': NotRequired['str'],
 }, total=False)
 OwnerPolicyAsked.__doc__ = "OwnerPolicy is what a host's owner has agreed to. A host with the zero OwnerPolicy has no owner."
+
+OwnerWish = TypedDict('OwnerWish', {
+    'id': Required['str'],
+    'policy': Required['OwnerPolicy'],
+}, total=False)
+OwnerWish.__doc__ = 'OwnerWish is a policy that the owner has chosen at the machine, until the controller has it.'
 
 Part = TypedDict('Part', {
     'attempt': Required['int'],
@@ -848,6 +879,7 @@ RelayPort.__doc__ = 'RelayPort is where a host relays for two others.'
 Remains = TypedDict('Remains', {
     'at': NotRequired['str'],
     'console': NotRequired['list[str]'],
+    'died': NotRequired['bool'],
     'folder': NotRequired['str'],
     'killed': NotRequired['bool'],
     'log': NotRequired['list[str]'],

@@ -129,6 +129,12 @@ var Alone = map[string]string{
 	"checkpoint copy": "it writes into a folder of its machine; the parts of a checkpoint pass by the protocol",
 	"join":            "it makes a key that stays on its machine",
 	"login":           "it makes a key that stays on its machine",
+
+	"owner status":  "an owner asks the agent of their own machine",
+	"owner history": "an owner asks the agent of their own machine",
+	"owner pause":   "an owner asks the agent of their own machine; claimHost is for others",
+	"owner resume":  "an owner asks the agent of their own machine; releaseHost is for others",
+	"owner policy":  "an owner asks the agent of their own machine; setHostPolicy is for others",
 }
 
 func init() {
