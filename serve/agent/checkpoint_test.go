@@ -404,10 +404,11 @@ func TestEndsDuringACheckpoint(t *testing.T) {
 
 func TestRestoreThatFails(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		for what, err := range map[string]error{"is damaged": fmt.Errorf("%w: chunk 1", fleet.ErrDamaged), "has no such": fleet.ErrNotKept} {
-			r.vault.fail(err)
+		whys := map[string]error{"is damaged": fmt.Errorf("%w: chunk 1", fleet.ErrDamaged), "has no such": fleet.ErrNotKept}
+		for i, what := range []string{"is damaged", "has no such"} { // in order: an earlier attempt is answered as the later one
+			r.vault.fail(whys[what])
 			o := task(fleet.Restore, 1)
-			o.Order.Attempt = len(what)
+			o.Order.Attempt = 10 + i
 			r.send(o)
 			if rep := r.expect(o.Order, fleet.Failed); !strings.Contains(rep.Cause, what) {
 				t.Errorf("cause %q", rep.Cause)

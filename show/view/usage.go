@@ -182,7 +182,17 @@ func usageNotes(a fleet.UsageAnswer, sum fleet.Usage, by UsageBy, rows []UsageRo
 const mostHostNotes = 3
 
 // hours writes processor time.
-func hours(seconds float64) string { return fmt.Sprintf("%.2f h", seconds/3600) }
+func hours(seconds float64) string {
+	switch {
+	case seconds == 0:
+		return "0 s"
+	case seconds < 59.95:
+		return fmt.Sprintf("%.1f s", seconds)
+	case seconds < 59.95*60:
+		return fmt.Sprintf("%.1f min", seconds/60)
+	}
+	return fmt.Sprintf("%.2f h", seconds/3600)
+}
 
 // memoryHours writes memory times how long it was there.
 func memoryHours(byteSeconds float64) string {

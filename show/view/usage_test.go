@@ -33,15 +33,15 @@ func TestUsageTables(t *testing.T) {
 		UsageByUser: `
 USER  UID   JOBS  CPU     CPU-HELD  MEMORY      MEMORY-HELD  MOVES  STOOD-STILL  ENERGY
 ada   1000  1     1.50 h  2.00 h    1.00 GiB·h  2.00 GiB·h   1      1m00s        0.010 kWh
--     1001  1     0.10 h  0.00 h    0.00 GiB·h  0.00 GiB·h   0      0 s          -
+-     1001  1     6.0 min  0 s    0.00 GiB·h  0.00 GiB·h   0      0 s          -
 ! energy is known of 62 % of the processor time
 ! host2: it has no counters
 `,
 		UsageByJob: `
 JOB  USER  UID   PROGRAM  RESULT    CPU     CPU-HELD  MEMORY      MEMORY-HELD  MOVES  STOOD-STILL  ENERGY
 j7   ada   1000  lmp|x    finished  1.50 h  2.00 h    1.00 GiB·h  2.00 GiB·h   1      1m00s        0.010 kWh
--    -     1001  -        -         0.10 h  0.00 h    0.00 GiB·h  0.00 GiB·h   0      0 s          -
-j8   -     1001  lmp|x    finished  0.00 h  0.00 h    0.00 GiB·h  0.00 GiB·h   0      0 s          -
+-    -     1001  -        -         6.0 min  0 s    0.00 GiB·h  0.00 GiB·h   0      0 s          -
+j8   -     1001  lmp|x    finished  1.0 s  0 s    0.00 GiB·h  0.00 GiB·h   0      0 s          -
 ! rows without a job are of months whose jobs are added up
 ! energy is known of 62 % of the processor time
 ! host2: it has no counters
@@ -49,7 +49,7 @@ j8   -     1001  lmp|x    finished  0.00 h  0.00 h    0.00 GiB·h  0.00 GiB·h  
 		UsageByHost: `
 HOST   JOBS  CPU     CPU-HELD  MEMORY      MEMORY-HELD  MOVES  STOOD-STILL  ENERGY
 host1  1     1.10 h  2.00 h    1.00 GiB·h  2.00 GiB·h   1      250 ms       0.010 kWh
-host2  2     0.50 h  0.00 h    0.00 GiB·h  0.00 GiB·h   0      1m00s        -
+host2  2     30.0 min  0 s    0.00 GiB·h  0.00 GiB·h   0      1m00s        -
 ! energy is known of 62 % of the processor time
 ! host2: it has no counters
 `} {
