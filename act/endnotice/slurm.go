@@ -119,7 +119,7 @@ func slurmEnd(said string, zone *time.Location) (time.Time, error) {
 		if n, err := fmt.Sscan(value, &seconds); n == 1 && err == nil && seconds > 0 {
 			return time.Unix(seconds, 0), nil
 		}
-		return time.Time{}, fmt.Errorf("Slurm says that the job ends at %q, which is no time", value)
+		return time.Time{}, fmt.Errorf("by Slurm the job ends at %q, which is no time", value)
 	}
-	return time.Time{}, errors.New("Slurm does not say when the job ends")
+	return time.Time{}, errors.New("no end of the job is said by Slurm")
 }
