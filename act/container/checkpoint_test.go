@@ -325,6 +325,7 @@ func TestCheckpointFiles(t *testing.T) {
 	must(os.WriteFile(path("appended"), whole, 0o644))
 	must(os.Rename(path("written"), path("other")))
 	must(os.WriteFile(path("written"), whole, 0o644))
+	must(os.Chown(path("written"), jobUser, jobUser+1))
 	refused("another file")
 	must(os.Remove(path("written")))
 	must(os.Symlink("other", path("written")))

@@ -65,6 +65,9 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Chmod(top, 0o755); err != nil { // as an agent's folders are, for jobs' users
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { os.RemoveAll(top) })
 	w := &world{image: testkit.Image(t, "openmpi"), agent: witness(t), files: filepath.Join(top, "files")}
 	if err := os.Mkdir(w.files, 0o755); err != nil {

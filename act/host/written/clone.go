@@ -39,6 +39,8 @@ var (
 // ReadyToClone makes Clone quick, while guests run: what an earlier attempt has left is removed, and what the files have in
 // memory only is written to their disk, as cloning would.
 func (c Cut) ReadyToClone(folders []Folder, to Clones) error {
+	folders, done := handles(folders)
+	defer done()
 	return to.asUser(func() (err error) {
 		for i, f := range folders {
 			if f.ReadOnly || f.Served {
@@ -79,6 +81,8 @@ func (c *Cut) Clone(folders []Folder, to Clones) {
 	for _, f := range folders {
 		cannot[f.At] = f.Served
 	}
+	folders, done := handles(folders)
+	defer done()
 	count := 0
 	err := to.asUser(func() error {
 		for i, f := range c.Files {
@@ -252,6 +256,8 @@ func status(f *os.File) (st unix.Stat_t, err error) {
 
 // SyncClones writes clones to their disk.
 func (c Cut) SyncClones(folders []Folder, user Owner) error {
+	folders, done := handles(folders)
+	defer done()
 	return Clones{User: user}.asUser(func() error {
 		synced := map[string]bool{}
 		for _, f := range c.Files {

@@ -245,6 +245,8 @@ func (f File) reachToCut(folders []Folder, user Owner) (*os.File, error) {
 	if slices.ContainsFunc(folders, func(mine Folder) bool { return mine.At == f.At && mine.Remote }) {
 		return f.reach(folders, unix.O_RDWR)
 	}
+	folders, done := handles(folders)
+	defer done()
 	var found *os.File
 	err := thread.As(user.UID, user.GID, user.Groups, func() (err error) {
 		if found, err = f.reach(folders, unix.O_PATH); err != nil {
@@ -266,6 +268,29 @@ func (f File) reachToCut(folders []Folder, user Owner) (*os.File, error) {
 		return nil, err
 	}
 	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", found.Fd()), os.O_RDWR|unix.O_NONBLOCK, 0) // the same file, whatever its name leads to now
+}
+
+// handles gives the directories of this host by descriptors that the agent has opened, until done is called: here the
+// folders above one may be closed to the job's user.
+func handles(folders []Folder) (opened []Folder, done func()) {
+	opened = slices.Clone(folders)
+	var all []*os.File
+	for i, f := range opened {
+		if f.Remote { // which nobody reaches as that user
+			continue
+		}
+		dir, err := os.OpenFile(f.From, unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			continue // who needs it meets the error
+		}
+		all = append(all, dir)
+		opened[i].From = fmt.Sprintf("/proc/self/fd/%d", dir.Fd())
+	}
+	return opened, func() {
+		for _, dir := range all {
+			dir.Close()
+		}
+	}
 }
 
 // reach opens such a file on this host. Neither it nor a folder above it may be a link, which a
@@ -377,6 +402,8 @@ func (r *returning) findClone(w File, folders []Folder, user Owner) error {
 	if w.Clone == "" {
 		return nil
 	}
+	folders, done := handles(folders)
+	defer done()
 	return Clones{User: user}.asUser(func() (err error) {
 		r.clone, err = w.openClone(folders)
 		return err
