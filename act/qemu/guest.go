@@ -207,7 +207,7 @@ func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
 	if resident > 0 {
 		g.resident = resident
 	}
-	facts := fleet.GuestFacts{Gen: r.Gen, Run: g.seen, ResidentBytes: g.resident, HugeBytes: huge, StartedAt: r.StartedAt, Layout: r.Layout}
+	facts := fleet.GuestFacts{Gen: r.Gen, Run: g.seen, ResidentBytes: g.resident, HugeBytes: huge, CPUTime: g.usedCPU, StartedAt: r.StartedAt, Layout: r.Layout}
 	if err != nil {
 		// This process lacks files or memory, which says nothing about the guest. If it
 		// were reported absent, it would be destroyed.
