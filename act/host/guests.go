@@ -201,9 +201,11 @@ func (a *Guests[G]) claimFor(ctx context.Context, id fleet.GuestID, gen uint64) 
 	if err != nil || g != none && !g.shared().overtaken(gen) {
 		return release, g, err
 	}
-	if err := a.Destroy(id); err != nil {
-		release()
-		return nil, none, err
+	if g != none {
+		if err := a.Destroy(id); err != nil {
+			release()
+			return nil, none, err
+		}
 	}
 	a.forgetEnd(id)
 	return release, none, nil

@@ -45,7 +45,7 @@ func (n *Notices) add(flags *pflag.FlagSet) {
 	each := func(name string, check func(string) error) {
 		cli.Judge(flags, name, func(s string) error {
 			for one := range strings.SplitSeq(s, ",") {
-				if err := check(one); err != nil && one != "" {
+				if err := check(one); err != nil && (one != "" || name == NoticesFlag) {
 					return err
 				}
 			}

@@ -32,8 +32,8 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	if reason := quota.RefusedJob(d.l.Live(spec.UID), *r.Spec); reason != "" {
 		return refuse(r, "%s", reason)
 	}
-	if len(d.l.Room().On(spec.Machine)) == 0 {
-		return refuse(r, "no host can serve %s to the guests, because no agent on this machine is connected; start one here with `pagurus agent`", spec.Export)
+	if len(d.l.Room().On(spec.Machine)) == 0 && !d.anyUnseen() {
+		return refuse(r, "%s", unservedWords(spec.Export))
 	}
 	if reason, hosts := d.noGateway(spec); reason != "" {
 		return fleet.Answer{}, &Refusal{Request: r, Reason: reason, Hosts: hosts}
@@ -112,9 +112,22 @@ func (d *draft) shareHost(s fleet.JobSpec, before fleet.HostID, chosen []placeme
 		}
 	}
 	if found == "" {
+		if len(on) == 0 {
+			return "", unservedWords(s.Export)
+		}
 		return "", fmt.Sprintf("%s, which serves %s to the guests, is not heard", fleet.Enumerate(hostNames(on), "or"), s.Export)
 	}
 	return found, ""
+}
+
+// unservedWords say that no host is known to be on the machine that has a job's files.
+func unservedWords(files string) string {
+	return fmt.Sprintf("no host can serve %s to the guests, because no agent on this machine is connected; start one here with `pagurus agent`", files)
+}
+
+// anyUnseen reports whether a host has not been heard since this controller leads: its machine is not known.
+func (d *draft) anyUnseen() bool {
+	return slices.ContainsFunc(d.l.AllHosts(), func(id fleet.HostID) bool { return d.Hosts.At(id).Facts.SeenAt.IsZero() })
 }
 
 // subnet finds a free network. It starts where the last search ended, so that numbers
