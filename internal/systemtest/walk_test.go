@@ -66,7 +66,7 @@ var places = []string{"before=kill", "after=kill", "recorded=kill"}
 func TestLongGangSurvivesEveryOrder(t *testing.T) { everyWay(t, 2) }
 
 // The same with a guest that moves alone.
-func TestGuestSurvivesEveryOrder(t *testing.T) { everyWay(t, 1) }
+func TestLongGuestSurvivesEveryOrder(t *testing.T) { everyWay(t, 1) }
 
 func everyWay(t *testing.T, guests int) {
 	w := newWalk(t, fleet.Container, guests)
