@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -324,4 +325,35 @@ func commentsOf(t *testing.T, folders ...string) map[string]string {
 		}
 	}
 	return out
+}
+
+// TestEveryRequest: each request of the protocol has an operation.
+func TestEveryRequest(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../../fleet/message.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, requests := map[string]bool{}, 0
+	for _, o := range Operations {
+		made[string(o.Verb)] = true
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, is := n.(*ast.ValueSpec)
+		if !is {
+			return true
+		}
+		if kind, is := spec.Type.(*ast.Ident); !is || kind.Name != "RequestVerb" {
+			return true
+		}
+		for _, value := range spec.Values {
+			verb, err := strconv.Unquote(value.(*ast.BasicLit).Value)
+			if requests++; err != nil || !made[verb] {
+				t.Errorf("no operation makes the request %q", verb)
+			}
+		}
+		return true
+	})
+	if requests == 0 {
+		t.Error("fleet has no requests")
+	}
 }
