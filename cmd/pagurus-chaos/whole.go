@@ -215,6 +215,9 @@ func pieces(want, output string, again int) (last string, ok bool) {
 	if common == len(output) {
 		return output, true
 	}
+	if rest, more := strings.CutPrefix(output[common:], "\n"); more && common == len(want) && again > 0 {
+		return pieces(want, rest, again-1) // it had said everything, but not ended
+	}
 	for n := common; n > 0 && again > 0; n-- {
 		if last, ok := pieces(want, output[n:], again-1); ok {
 			return last, true

@@ -127,6 +127,8 @@ func TestOutputsOfJobsThatBeginAgain(t *testing.T) {
 		"again, in the middle of a line":       {want[:at("300 ")+7] + want, 1, want, true},
 		"again, where both begin alike":        {want[:at("1000 ")] + want, 1, want, true},
 		"again and again":                      {want[:at("1000 ")] + want[:at("200 ")] + want, 2, want, true},
+		"again, when all was said":             {want + "\n" + want, 1, want, true},
+		"all twice, though it has not begun":   {want + "\n" + want, 0, "", false},
 		"more often than it has begun":         {want[:at("1000 ")] + want[:at("200 ")] + want, 1, "", false},
 		"a line twice":                         {want[:at("300 ")] + want[at("200 "):], 5, "", false},
 		"a line twice, and it has begun again": {want[:at("300 ")] + want[:at("300 ")] + want[at("200 "):], 1, "", false},
