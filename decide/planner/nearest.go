@@ -22,11 +22,14 @@ func (d *draft) neverFits(s fleet.JobSpec) (string, []placement.Why) {
 	a.Need.MemoryBytes = math.MinInt64 / 4
 	var able []int64
 	var whys []placement.Why
-	room := 0
+	room, unseen := 0, false
 	for _, id := range d.l.AllHosts() {
 		h := d.Hosts.At(id)
-		if h.Facts.SeenAt.IsZero() {
-			continue // nobody knows what it has
+		if h.Facts.SeenAt.IsZero() { // nobody knows yet what it has
+			if len(s.On) == 0 || slices.Contains(s.On, id) {
+				unseen = true
+			}
+			continue
 		}
 		h = lifecycle.Available(h)
 		h.Facts.SeenAt, h.Facts.Connected = d.base.At, true
@@ -37,7 +40,7 @@ func (d *draft) neverFits(s fleet.JobSpec) (string, []placement.Why) {
 			room += int(h.Facts.Capacity.MemoryBytes / max(s.Need.MemoryBytes, 1))
 		}
 	}
-	if room >= s.Guests {
+	if room >= s.Guests || unseen {
 		return "", nil
 	}
 	what := fmt.Sprintf("%s on %s of %d MiB never fit", counted(s.Ranks, "rank"), counted(s.Guests, "guest"), s.Need.MemoryBytes>>20)

@@ -250,6 +250,22 @@ func TestKilledAtEachStart(t *testing.T) {
 	}
 }
 
+// A controller that has just begun to lead knows neither hosts' machines nor what they have.
+func TestWaitsForHostsToBeHeard(t *testing.T) {
+	w := newWorld(t, "host1", "host2")
+	for id, h := range w.s.Hosts {
+		w.cut(id)
+		h.Facts = fleet.Facts{}
+		w.s.Hosts[id] = h
+	}
+	if _, err := w.ask(submission(1)); err != nil {
+		t.Fatal(err)
+	}
+	if j := w.s.Jobs["j1"]; j.State != fleet.JobPending || !strings.Contains(j.Reason, "start one here") {
+		t.Errorf("%s %q", j.State, j.Reason)
+	}
+}
+
 // A start that fails for the job's own reason fails at once.
 func TestStartFailsOfItself(t *testing.T) {
 	w := newWorld(t, "host1", "host2")
