@@ -88,7 +88,7 @@ func TestIndexIsKept(t *testing.T) {
 }
 
 // The longer an owner has been away, the better; but sharing CPUs is avoided first.
-func TestLongestIdlePrefersTheLongIdle(t *testing.T) {
+func TestTheLongIdleIsPreferred(t *testing.T) {
 	idle := func(id fleet.HostID, hours int) fleet.Host {
 		h := host(id, 8<<30)
 		h.Facts.Owner = &fleet.Owner{State: fleet.OwnerAbsent, Since: t0.Add(-time.Duration(hours) * time.Hour)}

@@ -218,9 +218,9 @@ func TestForgottenJobsAreRemoved(t *testing.T) {
 	}
 }
 
-// TestLongOutput: the beginning of an endless stream is kept, then one line says that the
+// TestOutputThatIsLong: the beginning of an endless stream is kept, then one line says that the
 // rest is lost. The program goes on, also after a controller's restart.
-func TestLongOutput(t *testing.T) {
+func TestOutputThatIsLong(t *testing.T) {
 	dir := t.TempDir()
 	s := newSpool(dir)
 	s.kept = 10
