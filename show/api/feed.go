@@ -26,7 +26,7 @@ const (
 	feedEvery  = 200 * time.Millisecond // at the least between two looks at the cluster
 	feedShare  = 4                      // a look is followed by a rest that is so many times longer
 	goneMost   = 10_000                 // things that were removed, of which a feed still knows
-	oldEntries = 4                      // the log is written anew when it is so many times longer than it has to be
+	oldEntries = 4                      // the log is written again when it is so many times longer than it has to be
 )
 
 // feeds are what watchers are sent, once for all who see the same: 1,000 watchers cost one look at the cluster, and a write each.
