@@ -16,7 +16,7 @@ func TestSlowed(t *testing.T) {
 	hosts := w.started(t, tk)
 	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
 	tell(t, hosts[0], tk.Guest.ID, "dirty 300")
-	tk.Order.Migration, tk.Limits = "m1", fleet.Limits{Mode: fleet.PreCopy, Slow: true, BytesPerSecond: 100 << 20, Downtime: 40 * time.Millisecond}
+	tk.Order.Migration, tk.Limits = "m1", fleet.Limits{Mode: fleet.PreCopy, Slow: true, BytesPerSecond: 48 << 20, Downtime: 40 * time.Millisecond}
 	slowed := 0
 	p := w.moveTelling(t, tk, hosts[0], hosts[1], func(p fleet.Progress) { slowed = max(slowed, p.SlowedPercent) })
 	t.Logf("%d rounds, %d MiB sent, %s in all, %s down, slowed by %d %%", p.Rounds, p.SentBytes>>20, p.Elapsed, p.Downtime, slowed)

@@ -150,7 +150,7 @@ func checkStopped(t *testing.T, guests []*vm) {
 	signal("CONT")
 	time.Sleep(time.Second) // other gaps follow
 	guests[0].put(t, "stopped", nil)
-	if g := during.Gaps[0]; !g.Open || g.Took < 900*time.Millisecond || len(g.Why) != 1 || g.Why[0].What != fleet.RankStopped {
+	if g := stopped(during); !g.Open || g.Took < 900*time.Millisecond || len(g.Why) != 1 {
 		t.Errorf("while rank 1 is stopped its gap is %+v", g)
 	}
 	wait()
@@ -158,14 +158,25 @@ func checkStopped(t *testing.T, guests []*vm) {
 		t.Fatalf("%+v", o)
 	}
 	for rank, tr := range stall.Explain(traces(t, guests, fleet.TraceQuery{}, ranks), nil) {
-		g := tr.Gaps[0]
+		g := stopped(tr)
 		t.Logf("rank %d: gap of %v, in MPI %t: %+v", rank, g.Took, g.InMPI, g.Why)
-		if g.Took < 900*time.Millisecond || len(g.Why) == 0 || g.Why[0].What != fleet.RankStopped {
-			t.Errorf("rank %d: %+v", rank, g)
+		if g.Took < 900*time.Millisecond {
+			t.Errorf("rank %d: %+v", rank, tr.Gaps)
 			continue
 		}
 		if whose := g.Why[0].Rank; (rank == 0) != (whose != nil && *whose == 1) {
 			t.Errorf("rank %d says that it was stopped itself or not: %+v", rank, g)
 		}
 	}
+}
+
+// stopped is the longest gap that a stopped rank explains: a busy machine has longer ones of its
+// own, as while the ranks begin.
+func stopped(tr fleet.Trace) fleet.Gap {
+	for _, g := range tr.Gaps {
+		if len(g.Why) > 0 && g.Why[0].What == fleet.RankStopped {
+			return g
+		}
+	}
+	return fleet.Gap{}
 }
