@@ -234,6 +234,7 @@ func quota(t *testing.T, disk string) {
 	r.write("own", strings.Repeat("x", 1<<20))
 	testkit.Run(t, "btrfs", "filesystem", "sync", disk)
 	testkit.Run(t, "btrfs", "quota", "enable", disk)
+	testkit.Run(t, "btrfs", "quota", "rescan", "-W", disk) // which enabling has begun
 	testkit.Run(t, "btrfs", "qgroup", "limit", "1M", disk)
 	c := r.cut("c1", "own")
 	if len(c.Amiss) != 1 || !strings.Contains(c.Amiss[0], "quota") || c.Files[0].Clone != "" {
