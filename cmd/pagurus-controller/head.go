@@ -22,6 +22,7 @@ import (
 	"pagurus/serve/identity"
 	"pagurus/serve/wire"
 	"pagurus/show/api"
+	"pagurus/show/page"
 	"pagurus/show/cli"
 )
 
@@ -98,7 +99,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	}
 	c := controller.New(config)
 	saves := &saving{flags: f, store: store, images: images, authority: authority, state: c.Snapshot, log: log}
-	serving := wire.ServeConfig{Listeners: listeners, Faces: faces, Face: api.New(authority.Certificate()), Names: names(), Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Output: c.Output, Usage: c.Usage, Copies: c, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log}
+	serving := wire.ServeConfig{Listeners: listeners, Faces: faces, Face: api.New(authority.Certificate()), Page: page.New(), Names: names(), Members: c.Members(), Cluster: authority.Name(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Output: c.Output, Usage: c.Usage, Copies: c, Backup: saves.write, Audit: kept, Version: version, Refused: c.Refused, Log: log}
 	if store.Several() {
 		h.leads, h.crowded = c.Ready(), c.Crowded
 		serving.Passing, serving.Heads, serving.Between = h.passing(), h, c.Between()

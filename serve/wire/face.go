@@ -20,6 +20,9 @@ import (
 // FacePath begins the paths of a face. No path of the protocol begins so.
 const FacePath = "/api/"
 
+// PagePath begins the paths of the page's files.
+const PagePath = "/page/"
+
 // bearer begins the value of the header Authorization of who shows a token.
 const bearer = "Bearer "
 
@@ -63,10 +66,32 @@ func (s *server) routeFace(mux *http.ServeMux) {
 	})
 }
 
-// onlyFace hides everything else, where programs ask.
-func onlyFace(next http.Handler) http.Handler {
+// ofPage reports whether a path is one of the page's.
+func ofPage(path string) bool { return path == "/" || strings.HasPrefix(path, PagePath) }
+
+// shows has the page answer for its paths, whether this controller leads or not. The page is the same for everybody, and what it
+// shows it asks Face for. So a link from another site may lead to it, but no other site's name may.
+func (s *server) shows(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.URL.Path, FacePath) {
+		if s.Page == nil || !ofPage(r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		s.answer(w, r, func(w http.ResponseWriter, r *http.Request) error {
+			harmless(w.Header())
+			if !s.isCalled(r.Host) {
+				return s.sameSite(r)
+			}
+			s.Page.ServeHTTP(w, r)
+			return nil
+		})
+	})
+}
+
+// onlyFace hides everything else, where programs ask.
+func (s *server) onlyFace(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, FacePath) && (s.Page == nil || !ofPage(r.URL.Path)) {
 			harmless(w.Header())
 			http.Error(w, "there is nothing here: what programs ask is below "+FacePath, http.StatusNotFound)
 			return

@@ -56,6 +56,15 @@ func TestFacePassedOn(t *testing.T) {
 		t.Errorf("%d, %s", status, text)
 	}
 	nobody.Store(true)
+	if answer, err := ada.http.Get(ada.base + "/"); err != nil {
+		t.Error(err)
+	} else {
+		text, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if err != nil || string(text) != "the page" { // which needs nobody who leads
+			t.Errorf("%s, %s, %v", answer.Status, text, err)
+		}
+	}
 	if status, text := ask("admin"); status != NotLeading || !strings.Contains(text, `"detail":"no controller leads`) {
 		t.Errorf("%d, %s", status, text)
 	}

@@ -79,6 +79,7 @@ type ServeConfig struct {
 	Listeners  []net.Listener // of ListenUnix and ListenTLS
 	Faces      []net.Listener // of ListenFace: only Face is served there
 	Face       Face           // nil: there is none
+	Page       http.Handler   // what people see of Face in a browser, at / and below PagePath; nil: there is none
 	Names      []string       // by which Face may be called, beside IP addresses
 	Members    Members        // nil: the kernel alone says who calls, and no machine can join
 	Cluster    string         // what people call the cluster
@@ -137,8 +138,8 @@ func Serve(ctx context.Context, c ServeConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &server{ServeConfig: c, ctx: ctx, refusals: newRefusals()}
-	all := s.passes(s.routes())
-	h, face := s.serving(all), s.serving(onlyFace(all))
+	all := s.shows(s.passes(s.routes()))
+	h, face := s.serving(all), s.serving(s.onlyFace(all))
 	broken := make(chan error, len(c.Listeners)+len(c.Faces))
 	var serving sync.WaitGroup
 	for _, l := range c.Listeners {

@@ -1,0 +1,121 @@
+package page
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/internal/testkit"
+)
+
+// Limits of a page of many hosts, generous for a busy machine.
+const (
+	readyLimit  = 3 * time.Minute
+	changeLimit = time.Minute
+	nodesMost   = 8000 // elements of the page; all tiles would be 200,000
+)
+
+// logged logs in.
+func logged(t *testing.T, w *town) *testkit.Browser {
+	t.Helper()
+	b := testkit.Chromium(t)
+	b.Visit(w.url + "/")
+	b.Until(readyLimit, `document.activeElement.id === "token"`)
+	b.Type("token")
+	b.Press("Enter")
+	return b
+}
+
+// TestLongManyHosts: with 10,000 hosts the page has only what is seen, finds a host, and shows a guest that moves.
+func TestLongManyHosts(t *testing.T) {
+	const hosts = 10_000
+	w := newTown(t, crowd(hosts))
+	begun := time.Now()
+	b := logged(t, w)
+	b.Until(readyLimit, fmt.Sprintf(`document.querySelector("#glance")?.innerText.includes("%d/%d")`, hosts, hosts))
+	t.Logf("ready after %v", time.Since(begun))
+	b.Eval(`window.slow = []; new PerformanceObserver((l) => slow.push(...l.getEntries().map((e) => e.duration))).observe({ type: "longtask" })`, nil)
+	nodes := func() (n int) { b.Eval(`document.querySelectorAll("*").length`, &n); return n }
+	if n := nodes(); n > nodesMost {
+		t.Errorf("%d elements", n)
+	}
+	b.Click(".site:nth-of-type(3) h2 button") // a site is opened
+	b.Until(changeLimit, `document.querySelectorAll(".tile").length > 10`)
+	begun = time.Now()
+	b.Click("#find")
+	b.Type("host7777")
+	b.Until(changeLimit, `document.querySelectorAll(".tile").length === 1 && document.querySelector('.tile[data-host="host7777"] .shell')`)
+	t.Logf("found after %v", time.Since(begun))
+	begun = time.Now()
+	w.change(func(s *fleet.Snapshot) {
+		g := s.Guests["j1g0"]
+		s.Guests["j1g0"] = fleet.Guest{ID: g.ID, Job: g.Job, Index: g.Index, Home: "host7777", State: g.State, Need: g.Need}
+	})
+	b.Until(changeLimit, `document.querySelectorAll('.tile[data-host="host7777"] .shell').length === 3`)
+	t.Logf("seen after %v", time.Since(begun))
+	b.Eval(`(() => { const f = document.querySelector("#find"); f.value = ""; f.dispatchEvent(new Event("input")); for (const s of document.querySelectorAll('.site h2 button[aria-expanded="false"]')) s.click(); })()`, nil)
+	b.Until(changeLimit, `document.documentElement.scrollHeight > 50000`)
+	b.Eval(`scrollTo(0, 100000)`, nil)
+	b.Until(changeLimit, `[...document.querySelectorAll(".tile")].some((t) => { const r = t.getBoundingClientRect(); return r.top > 100 && r.bottom < innerHeight; })`)
+	if n := nodes(); n > nodesMost {
+		t.Errorf("%d elements with all sites open", n)
+	}
+	begun = time.Now()
+	w.change(func(s *fleet.Snapshot) { // all hosts at once, as each second
+		for id, h := range s.Hosts {
+			h.Facts.LoadCPUs += 0.5
+			s.Hosts[id] = h
+		}
+	})
+	b.Until(changeLimit, `[...document.querySelectorAll(".tile .use")].every((u) => u.innerText.includes(".5/8"))`)
+	t.Logf("all hosts changed after %v", time.Since(begun))
+	var slow []float64
+	b.Eval(`new Promise((go) => setTimeout(() => go(slow), 200))`, &slow)
+	longest := 0.0
+	for _, ms := range slow {
+		longest = max(longest, ms)
+	}
+	t.Logf("%d long tasks, the longest of %.0f ms", len(slow), longest)
+}
+
+// TestLongScripts: what is called like a script is text, on each page that has it, for keyboards too.
+func TestLongScripts(t *testing.T) {
+	const evil = `"><script>window.owned = 1</script><img src=x onerror="window.owned = 1">`
+	s := crowd(3)
+	h := s.Hosts["host1"]
+	h.Facts.Troubles, h.Facts.Site, h.Facts.Owner = []string{evil}, evil, &fleet.Owner{State: fleet.OwnerPresent, Why: evil}
+	s.Hosts["host1"] = h
+	j := s.Jobs["j1"]
+	s.Jobs["j1"] = fleet.Job{ID: j.ID, State: j.State, Cause: evil, Reason: evil, Spec: fleet.JobSpec{Args: []string{"<script>window.owned = 1</script>", evil}, Image: evil, Dir: evil}}
+	w := newTown(t, s)
+	b := logged(t, w)
+	b.Until(readyLimit, `document.querySelectorAll(".tile").length === 3`)
+	b.Eval(`location.hash = "#/job/%22%3E%3Cimg%20src=x%20onerror=window.owned=1%3E"`, nil)
+	b.Until(changeLimit, `document.querySelector("#main .none")?.innerText.includes("there is no job")`)
+	b.Expects = "404"
+	for hash, says := range map[string]string{"#/jobs": "<script>", "#/job/j1": "onerror=", "#/owners": "onerror=", "#/host/host1": "onerror="} {
+		b.Eval(fmt.Sprintf(`location.hash = %q`, hash), nil)
+		b.Until(changeLimit, fmt.Sprintf(`document.querySelector("#main").innerText.includes(%q)`, says))
+	}
+	b.Click(`button[data-do="drain"]`)
+	b.Until(changeLimit, `document.querySelector("dialog").open && document.querySelector("#dialog-cost").innerText.includes("Nothing would move")`)
+	b.Press("Escape")
+	b.Until(changeLimit, `!document.querySelector("dialog").open`)
+	if len(w.asked) > 0 {
+		t.Errorf("%v was asked", w.asked)
+	}
+	b.Click(`button[data-do="drain"]`)
+	b.Until(changeLimit, `document.activeElement.id === "dialog-yes"`)
+	b.Press("Enter")
+	b.Until(changeLimit, `!document.querySelector("dialog").open && document.querySelector("#news").innerText.includes("drains")`)
+	w.mu.Lock()
+	if len(w.asked) != 1 || w.asked[0].Verb != fleet.Drain || w.asked[0].Host != "host1" || w.asked[0].ID == "" {
+		t.Errorf("%+v was asked", w.asked)
+	}
+	w.mu.Unlock()
+	var owned string
+	if b.Eval(`String(window.owned) + document.querySelectorAll("#main script, #main img").length + document.cookie + location.href.includes("token")`, &owned); owned != "undefined0false" {
+		t.Error(owned)
+	}
+}

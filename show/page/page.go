@@ -1,0 +1,99 @@
+// Package page is the controller's page for people with a browser: the cluster at a glance, its jobs and moves, and what may be done
+// about them. It is files only, as they are in the sources: no step makes them, and they load nothing from elsewhere. What they show
+// and do they ask package api for, as their reader, by a token that the reader types.
+//
+// Its tests compare the operations that the files name with those that there are, run them in a real Chromium (TestLong…), and
+// look at what browsers are told.
+package page
+
+import (
+	"embed"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+
+	"pagurus/serve/wire"
+)
+
+//go:embed files
+var embedded embed.FS
+
+// first is the file that / shows.
+const first = "index.html"
+
+// policy lets the page load nothing but the controller's own files, and talk to nobody else. No text can become code in it: markup and
+// scripts that are made of text are refused by the browser (trusted types), as far as it knows these.
+const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// file is one file of the page.
+type file struct {
+	kind string
+	text []byte
+}
+
+// Page serves the files.
+type Page struct{ files map[string]file }
+
+// New makes one.
+func New() *Page {
+	p := &Page{files: map[string]file{}}
+	err := fs.WalkDir(embedded, ".", func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := embedded.ReadFile(at)
+		p.files[path.Base(at)] = file{kindOf(at), text}
+		return err
+	})
+	if err != nil {
+		panic("the page's files are in the program: " + err.Error())
+	}
+	return p
+}
+
+// kinds are the types of files. The machine's own table may have others.
+var kinds = map[string]string{
+	".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml",
+}
+
+func kindOf(name string) string {
+	kind, known := kinds[path.Ext(name)]
+	if !known {
+		panic(name + " has a type that package page does not know")
+	}
+	return mime.FormatMediaType(kind, map[string]string{"charset": "utf-8"})
+}
+
+// ServeHTTP answers with a file.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Content-Security-Policy", policy)
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		h.Set("Allow", "GET, HEAD")
+		http.Error(w, "the page is only read: what it does it asks below "+wire.FacePath, http.StatusMethodNotAllowed)
+		return
+	}
+	name := first
+	if r.URL.Path != "/" {
+		name = strings.TrimPrefix(r.URL.Path, wire.PagePath)
+	}
+	f, there := p.files[name]
+	if !there {
+		http.Error(w, "the page has no such file: it begins at /", http.StatusNotFound)
+		return
+	}
+	h.Set("Content-Type", f.kind)
+	h.Set("Content-Length", strconv.Itoa(len(f.text)))
+	if r.Method == http.MethodGet {
+		_, _ = w.Write(f.text) // the reader may be gone
+	}
+}
