@@ -50,7 +50,7 @@ func Chromium(t *testing.T) *Browser {
 	}
 	ours, theirs := pipe(t), pipe(t)
 	cmd := exec.Command(chromium, "--headless=new", "--no-sandbox", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "--disable-gpu", "--disable-dev-shm-usage",
-		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-extensions", "--disable-sync", "--ignore-certificate-errors", "--hide-scrollbars", "about:blank")
+		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-extensions", "--disable-sync", "--ignore-certificate-errors", "--hide-scrollbars", "--log-level=3", "about:blank")
 	cmd.ExtraFiles = []*os.File{ours.read, theirs.write}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	var said bytes.Buffer
