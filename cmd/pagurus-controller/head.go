@@ -22,8 +22,8 @@ import (
 	"pagurus/serve/identity"
 	"pagurus/serve/wire"
 	"pagurus/show/api"
-	"pagurus/show/page"
 	"pagurus/show/cli"
+	"pagurus/show/page"
 )
 
 // Here store and images meet the controller's interfaces.
