@@ -14,4 +14,5 @@ type Image struct {
 	Kernel   string    `json:"kernel"`                // release, as uname -r says
 	Bytes    int64     `json:"bytes"`
 	Built    time.Time `json:"built"`
+	UID      uint32    `json:"uid,omitempty"` // the user whom it counts for; 0: the cluster, as all that root builds
 }

@@ -18,6 +18,7 @@ type Output struct {
 	Users  []UserOutput `json:"users"`      // that have any, most first
 
 	Checkpoints CheckpointsKept `json:"checkpoints"`
+	Images      ImagesKept      `json:"images"`
 }
 
 // CheckpointLimits bound what all vaults keep of checkpoints, in bytes; 0 is no limit.
@@ -39,6 +40,27 @@ type UserCheckpoints struct {
 	User  UserID `json:"user,omitempty"`
 	Count int    `json:"count"`
 	Bytes int64  `json:"bytes"`
+}
+
+// ImageLimits bound what a controller, or a host, keeps of images, in bytes; 0 is no limit.
+type ImageLimits struct {
+	Each int64 `json:"each,omitempty"` // of one user
+	All  int64 `json:"all,omitempty"`
+}
+
+// ImagesKept is what the controller keeps of images.
+type ImagesKept struct {
+	Limits ImageLimits  `json:"limits"`
+	Bytes  int64        `json:"bytes"` // of all users, and of the cluster's own
+	Users  []UserImages `json:"users"` // that have any, most first
+}
+
+// UserImages is one user's part of that.
+type UserImages struct {
+	UID   uint32   `json:"uid"`
+	User  UserID   `json:"user,omitempty"`
+	Names []string `json:"names"`
+	Bytes int64    `json:"bytes"`
 }
 
 // UserOutput is one user's part of that.

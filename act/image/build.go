@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 // Progress gets the present step and the completed fraction, between 0 and 1, never
@@ -51,6 +52,9 @@ func (s *Store) Build(ctx context.Context, r Recipe, progress Progress) (fleet.I
 	if err := ready(); err != nil {
 		return fleet.Image{}, fmt.Errorf("build image %q: %w", r.Name, err)
 	}
+	if err := s.roomFor(fleet.Image{Name: r.Name, UID: r.UID}, r.Room); err != nil {
+		return fleet.Image{}, fmt.Errorf("build image %q: %w", r.Name, err)
+	}
 	s.sweep()
 	w, err := s.workplace(string(r.Digest()), patiently(ctx, func() { progress("waiting for another build of the same image", 0) }))
 	if err != nil {
@@ -59,9 +63,14 @@ func (s *Store) Build(ctx context.Context, r Recipe, progress Progress) (fleet.I
 	img, ok, err := s.cached(r, progress) // built meanwhile
 	if !ok && err == nil {
 		b := &build{recipe: r, dir: w.dir, progress: monotonic(progress)}
-		img, err = b.run(ctx)
+		building, over := s.keepFree(ctx, r.Reserve)
+		img, err = b.run(building)
+		if full := context.Cause(building); err != nil && errors.Is(full, unix.ENOSPC) {
+			err = full
+		}
+		over()
 		if err == nil {
-			err = s.publish(filepath.Join(w.dir, "files"), img)
+			err = s.publish(filepath.Join(w.dir, "files"), img, r.Room)
 		}
 		err = s.explain(ctx, r, err)
 	}
@@ -88,13 +97,20 @@ func (s *Store) cached(r Recipe, progress Progress) (fleet.Image, bool, error) {
 		if img.Recipe != r.Digest() {
 			continue
 		}
-		img.Name = r.Name
+		img.Name, img.UID = r.Name, r.UID
 		found := false
 		err := s.exclusively(func() error {
-			if found = s.Has(img.Digest); found {
-				return s.rename(img)
+			if found = s.Has(img.Digest); !found {
+				return nil
 			}
-			return nil
+			if is, err := s.named(r.Name); err == nil && is.Digest == img.Digest {
+				img = is // and counts for whom it did
+				return nil
+			}
+			if err := s.roomFor(img, r.Room); err != nil {
+				return err
+			}
+			return s.rename(img)
 		})
 		if err != nil {
 			return fleet.Image{}, false, fmt.Errorf("name image %q: %w", r.Name, err)
@@ -139,7 +155,7 @@ func (b *build) run(ctx context.Context) (fleet.Image, error) {
 	}
 	img := fleet.Image{
 		Name: b.recipe.Name, Recipe: b.recipe.Digest(), Suite: b.recipe.Suite, Packages: b.recipe.Packages,
-		Built: time.Now().UTC().Truncate(time.Second),
+		Built: time.Now().UTC().Truncate(time.Second), UID: b.recipe.UID,
 	}
 	var err error
 	b.progress("unpacking the kernel", 0.75)
@@ -173,6 +189,26 @@ func (b *build) path(parts ...string) string {
 // leastFree is the free space below which a disk counts as full.
 const leastFree = 8 << 20
 
+// lookEvery is how often a build looks how much of the disk is free.
+const lookEvery = 500 * time.Millisecond
+
+// keepFree is a context that ends when less than some bytes of the disk are free, with ENOSPC as its cause: what others write there must not
+// wait for a build. over ends the looking.
+func (s *Store) keepFree(ctx context.Context, reserve int64) (building context.Context, over func()) {
+	building, cancel := context.WithCancelCause(ctx)
+	if reserve > 0 {
+		go func() {
+			for building.Err() == nil {
+				if free, err := s.FreeBytes(); err == nil && free < reserve {
+					cancel(fmt.Errorf("%d MiB are kept free for others: %w", reserve>>20, unix.ENOSPC))
+				}
+				_ = pause.For(building, lookEvery)
+			}
+		}()
+	}
+	return building, func() { cancel(nil) }
+}
+
 // explain turns a build's error into a sentence that says what to do.
 func (s *Store) explain(ctx context.Context, r Recipe, err error) error {
 	if err == nil {
@@ -187,7 +223,11 @@ func (s *Store) explain(ctx context.Context, r Recipe, err error) error {
 		full = full || fs.Bavail*uint64(fs.Bsize) < leastFree
 	}
 	if full {
-		return fmt.Errorf("build image %q: the disk that holds %s is full: a build needs about 2 GB for a while, so make room or put the images elsewhere with --images", r.Name, s.dir)
+		kept := ""
+		if r.Reserve > 0 {
+			kept = fmt.Sprintf(", but for %d MiB that are kept free for others", r.Reserve>>20)
+		}
+		return fmt.Errorf("build image %q: the disk that holds %s is full%s: a build needs about 2 GB for a while, so make room or put the images elsewhere with --images", r.Name, s.dir, kept)
 	}
 	return fmt.Errorf("build image %q: %w", r.Name, err)
 }

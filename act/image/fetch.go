@@ -67,7 +67,7 @@ func (s *Store) Ensure(ctx context.Context, d fleet.Digest) (folder string, err 
 		return "", fmt.Errorf("fetch image %s: %w", short(d), err)
 	}
 	img.Name = "" // names belong to the building store
-	if err := s.publish(files, img); err != nil {
+	if err := s.publish(files, img, nil); err != nil {
 		return "", fmt.Errorf("fetch image %s: %w", short(d), err)
 	}
 	return s.Folder(d), nil

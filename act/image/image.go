@@ -199,10 +199,10 @@ func (s *Store) discard(d fleet.Digest) error {
 	return errors.Join(err, w.close())
 }
 
-// publish moves a complete folder to its place and gives it its name, if any. If two
+// publish moves a complete folder to its place and gives it its name, if any, where there is room. If two
 // publish the same image, the first wins: the contents are equal. After an error the name
 // is unchanged.
-func (s *Store) publish(folder string, img fleet.Image) error {
+func (s *Store) publish(folder string, img fleet.Image, room Room) error {
 	if err := writeLabel(filepath.Join(folder, LabelFile), img); err != nil {
 		return err
 	}
@@ -214,6 +214,9 @@ func (s *Store) publish(folder string, img fleet.Image) error {
 	}
 	// Prune must not run in between: it would remove a folder without a name.
 	return s.exclusively(func() error {
+		if err := s.roomFor(img, room); err != nil {
+			return err
+		}
 		err := os.Rename(folder, s.Folder(img.Digest))
 		if err != nil && !s.Has(img.Digest) {
 			return err
@@ -223,6 +226,18 @@ func (s *Store) publish(folder string, img fleet.Image) error {
 		}
 		return s.rename(img)
 	})
+}
+
+// roomFor says why there is no room for an image; nil: there is. Between it and a change only what is in exclusively is sure.
+func (s *Store) roomFor(img fleet.Image, room Room) error {
+	if room == nil {
+		return nil
+	}
+	there, err := s.List()
+	if err == nil {
+		err = room(there, img)
+	}
+	return err
 }
 
 // rename makes img.Name refer to img. Call it only in exclusively.

@@ -21,7 +21,15 @@ type Recipe struct {
 	Packages []string `json:"packages"`          // with dependencies, without recommendations
 	Exclude  []string `json:"exclude,omitempty"` // dpkg path patterns that are not unpacked
 	Fresh    bool     `json:"-"`                 // build even if an image of this recipe exists
+
+	UID     uint32 `json:"-"` // the user whom the image counts for; 0: the cluster
+	Room    Room   `json:"-"` // nil: whatever fits on the disk
+	Reserve int64  `json:"-"` // bytes that the build leaves free on the disk, for others
 }
+
+// Room says why a store that has some named images has no room for one more; nil: it has. The one more replaces the image of its name. One of 0
+// bytes is not built yet.
+type Room func(there []fleet.Image, more fleet.Image) error
 
 // DefaultSuite is the default suite.
 const DefaultSuite = "trixie"

@@ -47,7 +47,7 @@ func put(t *testing.T, s *Store, name, text string) fleet.Image {
 	if img.Digest, img.Bytes, err = digestFolder(files); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.publish(files, img); err != nil {
+	if err := s.publish(files, img, nil); err != nil {
 		t.Fatal(err)
 	}
 	return img

@@ -36,10 +36,10 @@ var (
 	_ wire.Face              = (*api.API)(nil)
 )
 
-// spoolReserve is what programs' output leaves free on its disk. It is several times what
-// the store needs for another change, since many programs may write at once and others fill
-// the disk, too.
-const spoolReserve = 4 * etcd.ReserveBytes
+// spoolReserve is what programs' output and images leave free on their disk.
+const spoolReserve = roles.DiskReserve
+
+const _ = uint(spoolReserve - 4*etcd.ReserveBytes) // is enough for the store, or this does not compile
 
 // run runs the controller until ctx ends.
 func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) {
@@ -92,8 +92,8 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	}
 	defer func() { err = errors.Join(err, kept.Close()) }()
 	h := &heads{store: store, peer: peer, authority: authority, log: log}
-	config := controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Limits: f.Output, Usages: store, Notify: controller.Notify{Receivers: told, Kinds: f.Notices.Kinds, Cluster: authority.Name(), Store: store}, Planner: planner.Planner{KeepJobs: f.Output.Keep, Keeps: f.Checkpoints}, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log}
-	m := &mirror{images: images, others: h.list, leading: h.leading, load: store.Load, reserve: spoolReserve, said: map[string]string{}, log: log}
+	config := controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Limits: f.Output, ImageLimits: f.Images, Usages: store, Notify: controller.Notify{Receivers: told, Kinds: f.Notices.Kinds, Cluster: authority.Name(), Store: store}, Planner: planner.Planner{KeepJobs: f.Output.Keep, Keeps: f.Checkpoints}, Alive: roles.NewSupervisor(ctx, log).Alive, Log: log}
+	m := &mirror{images: images, limits: f.Images, others: h.list, leading: h.leading, load: store.Load, reserve: spoolReserve, said: map[string]string{}, log: log}
 	if store.Several() {
 		config.Term, config.Others, config.SeekImage = store.Term, h.list, m.seek
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"pagurus/act/image"
+	"pagurus/decide/quota"
 	"pagurus/fleet"
 	"pagurus/internal/pause"
 	"pagurus/serve/controller"
@@ -26,6 +27,7 @@ const justBuilt = 10 * time.Minute
 // removed there.
 type mirror struct {
 	images  *image.Store
+	limits  fleet.ImageLimits
 	others  func() []controller.Other
 	leading func() bool
 	load    func(context.Context) (fleet.Snapshot, error) // the cluster's state
@@ -70,6 +72,13 @@ func (m *mirror) turn(ctx context.Context) {
 func (m *mirror) takeImage(ctx context.Context, from controller.Other, img fleet.Image) error {
 	if had, err := m.images.Find(img.Name); err == nil && (had.Digest == img.Digest || !had.Built.Before(img.Built)) {
 		return nil
+	}
+	there, err := m.images.List()
+	if err != nil {
+		return err
+	}
+	if reason := quota.RefusedImage(m.limits, there, img); reason != "" {
+		return errors.New(reason)
 	}
 	if err := m.fetch(ctx, from, img); err != nil {
 		return err

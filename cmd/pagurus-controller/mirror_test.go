@@ -167,3 +167,24 @@ func TestImagesLeaveRoom(t *testing.T) {
 	all[1].mirror.turn(t.Context())
 	all[1].has(t, img)
 }
+
+// TestImagesOfOthersCount: an image that is beyond its user's share here is not fetched, the log says what to remove, and another user's is.
+func TestImagesOfOthersCount(t *testing.T) {
+	all := headsOf(t, 2)
+	label := func(name string, uid uint32, mib int64) fleet.Image {
+		img := all[0].build(t, name, name, time.Now())
+		img.UID, img.Bytes = uid, mib<<20
+		if err := errors.Join(note.Replace(filepath.Join(all[0].dir, "names", name+".json"), img), note.Replace(filepath.Join(all[0].images.Folder(img.Digest), image.LabelFile), img)); err != nil {
+			t.Fatal(err)
+		}
+		return img
+	}
+	large, small := label("large", 7, 60), label("small", 8, 40)
+	var said strings.Builder
+	all[1].mirror.limits, all[1].mirror.log = fleet.ImageLimits{Each: 50 << 20}, slog.New(slog.NewTextHandler(&said, nil))
+	all[1].mirror.turn(t.Context())
+	all[1].has(t, small)
+	if all[1].images.Has(large.Digest) || !strings.Contains(said.String(), "each user may have 50 MiB; `pagurus image rm` removes some") {
+		t.Errorf("said: %s", said.String())
+	}
+}

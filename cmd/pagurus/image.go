@@ -43,16 +43,20 @@ func imageNoun(std streams) cli.Noun {
 }
 
 func imageBuildCommand(std streams, folder *string) *cobra.Command {
-	var suite string
+	var suite, user string
 	var packages []string
 	fresh := false
 	cmd := &cobra.Command{
 		Use:   "build NAME",
 		Short: "Build an image, unless it exists",
 		Long: "Build makes an image out of Debian packages. Predefined are: " + strings.Join(image.Predefined(), ", ") +
-			".\nAny other name needs --packages. The same packages give the same image.",
+			".\nAny other name needs --packages. The same packages give the same image." + `
+
+An image counts for the user who called sudo, or for --user, within --images-per-user of
+` + "`pagurus controller`" + `; what root builds is the cluster's, and counts within --images-in-all alone.`,
 		Example: `  sudo pagurus image build openmpi
-  sudo pagurus image build mine --packages openmpi-bin,libopenmpi-dev,gcc,libc6-dev,python3-mpi4py`,
+  sudo pagurus image build mine --packages openmpi-bin,libopenmpi-dev,gcc,libc6-dev,python3-mpi4py
+  pagurus image build mine --packages mpich,gcc,libc6-dev --user ada   # as root`,
 		Args:      cli.Exactly(1, "an image: one of "+strings.Join(image.Predefined(), ", ")+", or your own with --"+packagesFlag),
 		ValidArgs: image.Predefined(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,7 +64,11 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			recipe.Fresh = fresh
+			recipe.Fresh, recipe.Reserve = fresh, roles.DiskReserve
+			if recipe.UID, err = imageUser(user); err != nil {
+				return err
+			}
+			recipe.Room = imageRoom(cmd)
 			store, err := openImages(*folder)
 			if err != nil {
 				return err
@@ -87,6 +95,7 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 	cmd.Flags().StringVar(&suite, "suite", "", "Debian suite (default: the recipe's, otherwise "+image.DefaultSuite+")")
 	cmd.Flags().StringSliceVar(&packages, packagesFlag, nil, "packages, instead of the recipe's")
 	cmd.Flags().BoolVar(&fresh, "fresh", false, "build again even if an image of the same recipe exists")
+	cmd.Flags().StringVar(&user, "user", "", "whom the image counts for: a user of this machine, or a uid (default: who called sudo; root: the cluster)")
 	return cmd
 }
 
@@ -138,8 +147,12 @@ func imageShowCommand(std streams, folder *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printed(cmd, std, i, fmt.Sprintf("image:  %s\nsuite:  %s\nMPI:    %s\nkernel: %s\nsize:   %s\nbuilt:  %s\ndigest: %s\nfolder: %s",
-				i.Name, i.Suite, orNone(i.MPI+" "+i.Version), i.Kernel, view.Bytes(i.Bytes), i.Built.Local().Format(time.RFC1123), i.Digest, store.Folder(i.Digest)))
+			of := "the cluster"
+			if i.UID != 0 {
+				of = fmt.Sprintf("uid %d", i.UID)
+			}
+			return printed(cmd, std, i, fmt.Sprintf("image:  %s\nsuite:  %s\nMPI:    %s\nkernel: %s\nsize:   %s\nof:     %s\nbuilt:  %s\ndigest: %s\nfolder: %s",
+				i.Name, i.Suite, orNone(i.MPI+" "+i.Version), i.Kernel, view.Bytes(i.Bytes), of, i.Built.Local().Format(time.RFC1123), i.Digest, store.Folder(i.Digest)))
 		},
 	}
 }

@@ -32,6 +32,7 @@ type Controller struct {
 	Encryption                 fleet.Encryption
 	Output                     fleet.OutputLimits
 	Checkpoints                fleet.CheckpointLimits
+	Images                     fleet.ImageLimits
 	Metrics                    string // TCP address for monitoring; empty: none
 	Notices                    Notices
 	Verbose                    bool
@@ -62,6 +63,8 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	addOutput(flags, &f.Output)
 	cli.Size(flags, &f.Checkpoints.Each, "checkpoints-per-user", "the most that vaults keep of one user's checkpoints; then no more are made until the user removes some (default: what vaults have)")
 	cli.Size(flags, &f.Checkpoints.All, "checkpoints-in-all", "the most that vaults keep of all users' checkpoints (default: what vaults have)")
+	cli.Size(flags, &f.Images.Each, "images-per-user", "the most that one user's images take; then no more are built for that user until some are removed (default: no limit)")
+	cli.Size(flags, &f.Images.All, "images-in-all", "the most that all images take, root's too (default: what the disk has)")
 	addMetrics(flags, &f.Metrics)
 	f.Notices.add(flags)
 	flags.StringVar(&f.Purpose, "purpose", "a controller", "")
@@ -70,6 +73,10 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 }
+
+// DiskReserve is how many bytes of a disk on which a controller's store may be are left free by output and images. It is several times what the
+// store needs for another change, since many programs may write at once and others fill the disk, too.
+const DiskReserve = 192 << 20
 
 // HTTPFlag is the flag of the address for programs, HTTPPort its usual port.
 const (

@@ -105,6 +105,13 @@ func VisibleOutput(o fleet.Output, by fleet.Caller) fleet.Output {
 		}
 	}
 	o.Checkpoints.Users = kept
+	images := []fleet.UserImages{}
+	for _, u := range o.Images.Users {
+		if u.UID == by.UID {
+			images = append(images, u)
+		}
+	}
+	o.Images.Users = images
 	return o
 }
 

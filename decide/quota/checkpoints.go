@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -55,22 +54,6 @@ func UseOf(all map[fleet.JobID][]fleet.Checkpoint, owner func(fleet.JobID) (uint
 
 // RefusedCheckpoint says why a user may not have one more checkpoint that takes so many bytes, or more; empty: the user may.
 func RefusedCheckpoint(l fleet.CheckpointLimits, u CheckpointUse, uid uint32, more int64) string {
-	const unlimited = 1 << 60
 	const then = "; `pagurus checkpoint rm` removes some, and `pagurus quota` shows how much there is"
-	switch Check(fleet.OutputLimits{Each: l.Each, All: l.All}, Kept{Mine: u.Bytes[uid], All: u.All, Users: len(u.Bytes), Free: unlimited}, max(more, 1)) {
-	case None:
-		return ""
-	case Each:
-		return fmt.Sprintf("checkpoints of uid %d have %d MiB, this one has %s, and each user may have %d MiB"+then, uid, u.Bytes[uid]>>20, atLeast(more), l.Each>>20)
-	case Share:
-		return fmt.Sprintf("what is left for checkpoints is for users who have less of them than uid %d"+then, uid)
-	}
-	return fmt.Sprintf("checkpoints of all users have %d MiB, this one has %s, and they may have %d MiB together"+then, u.All>>20, atLeast(more), l.All>>20)
-}
-
-func atLeast(bytes int64) string {
-	if bytes <= 0 {
-		return "more"
-	}
-	return fmt.Sprintf("%d MiB or more", max(bytes>>20, 1))
+	return refused(sharing{what: "checkpoints", then: then, each: l.Each, all: l.All}, u.Bytes, uid, more)
 }

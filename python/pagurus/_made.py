@@ -431,6 +431,19 @@ HugePages = TypedDict('HugePages', {
 }, total=False)
 HugePages.__doc__ = 'HugePages are pages of one size reserved on a node.'
 
+ImageLimits = TypedDict('ImageLimits', {
+    'all': NotRequired['int'],
+    'each': NotRequired['int'],
+}, total=False)
+ImageLimits.__doc__ = 'ImageLimits bound what a controller, or a host, keeps of images, in bytes; 0 is no limit.'
+
+ImagesKept = TypedDict('ImagesKept', {
+    'bytes': Required['int'],
+    'limits': Required['ImageLimits'],
+    'users': Required['list[UserImages]'],
+}, total=False)
+ImagesKept.__doc__ = 'ImagesKept is what the controller keeps of images.'
+
 Isolation = TypedDict('Isolation', {
     'changed': NotRequired['int'],
     'cpus': NotRequired['str'],
@@ -682,6 +695,7 @@ Output = TypedDict('Output', {
     'bytes': Required['int'],
     'checkpoints': Required['CheckpointsKept'],
     'free_bytes': Required['int'],
+    'images': Required['ImagesKept'],
     'limits': Required['OutputLimits'],
     'users': Required['list[UserOutput]'],
 }, total=False)
@@ -1124,6 +1138,14 @@ UserCheckpoints = TypedDict('UserCheckpoints', {
 }, total=False)
 UserCheckpoints.__doc__ = "UserCheckpoints is one user's part of that."
 
+UserImages = TypedDict('UserImages', {
+    'bytes': Required['int'],
+    'names': Required['list[str]'],
+    'uid': Required['int'],
+    'user': NotRequired['str'],
+}, total=False)
+UserImages.__doc__ = "UserImages is one user's part of that."
+
 UserOutput = TypedDict('UserOutput', {
     'bytes': Required['int'],
     'jobs': Required['list[JobOutput]'],
@@ -1378,7 +1400,7 @@ class Operations:
         return cast('Policy', self._call('GET', f'/policies/{_quoted(policy)}', _texts({}), None, None))
 
     def show_quota(self) -> Output:
-        """Show how much output and checkpoints are kept, of whom, and how much may be. Like `pagurus quota`."""
+        """Show how much output, checkpoints and images are kept, of whom, and how much may be. Like `pagurus quota`."""
         return cast('Output', self._call('GET', f'/quota', _texts({}), None, None))
 
     def show_score(self) -> Calibration:
@@ -1609,7 +1631,7 @@ class AsyncOperations:
         return cast('Policy', await self._call('GET', f'/policies/{_quoted(policy)}', _texts({}), None, None))
 
     async def show_quota(self) -> Output:
-        """Show how much output and checkpoints are kept, of whom, and how much may be. Like `pagurus quota`."""
+        """Show how much output, checkpoints and images are kept, of whom, and how much may be. Like `pagurus quota`."""
         return cast('Output', await self._call('GET', f'/quota', _texts({}), None, None))
 
     async def show_score(self) -> Calibration:

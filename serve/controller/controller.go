@@ -56,8 +56,11 @@ type Config struct {
 	Encryption fleet.Encryption // between hosts, from when no job is there; empty: as it was
 	Reserve    int64            // bytes that those leave free on its disk: the store may be on the same
 	Limits     fleet.OutputLimits
-	Notify     Notify
-	Usages     UsageStore // nil: what jobs use is not kept
+
+	ImageLimits fleet.ImageLimits // who builds images asks for them
+
+	Notify Notify
+	Usages UsageStore // nil: what jobs use is not kept
 
 	// These are of a controller among several; nil: it is the only one. Term is a higher number for each that
 	// leads, Others are the other ones, SeekImage fetches an image from them: of a digest, or else a new one of a name.

@@ -311,6 +311,9 @@ func (c *Controller) Output(ctx context.Context, by fleet.Caller) (fleet.Output,
 	s.At = now()
 	o := c.spool.room.list(s, free)
 	o.Checkpoints = checkpointsKept(s, c.Planner.Keeps)
+	if o.Images, err = c.imagesKept(s); err != nil {
+		return fleet.Output{}, err
+	}
 	return access.VisibleOutput(o, by), nil
 }
 
@@ -325,12 +328,7 @@ func checkpointsKept(s fleet.Snapshot, l fleet.CheckpointLimits) fleet.Checkpoin
 		return j.Spec.UID, known
 	}, nil)
 	out := fleet.CheckpointsKept{Limits: l, Bytes: use.All, Users: []fleet.UserCheckpoints{}}
-	names := map[uint32]fleet.UserID{}
-	for _, u := range s.Users {
-		if is, named := names[u.UID]; !named || u.ID < is {
-			names[u.UID] = u.ID
-		}
-	}
+	names := userNames(s)
 	for uid, bytes := range use.Bytes {
 		out.Users = append(out.Users, fleet.UserCheckpoints{UID: uid, User: names[uid], Count: use.Count[uid], Bytes: bytes})
 	}
@@ -338,6 +336,38 @@ func checkpointsKept(s fleet.Snapshot, l fleet.CheckpointLimits) fleet.Checkpoin
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.UID, b.UID))
 	})
 	return out
+}
+
+// userNames are the users of numbers; of several the first.
+func userNames(s fleet.Snapshot) map[uint32]fleet.UserID {
+	names := map[uint32]fleet.UserID{}
+	for _, u := range s.Users {
+		if is, named := names[u.UID]; !named || u.ID < is {
+			names[u.UID] = u.ID
+		}
+	}
+	return names
+}
+
+// imagesKept is what images take here, of everybody.
+func (c *Controller) imagesKept(s fleet.Snapshot) (fleet.ImagesKept, error) {
+	out := fleet.ImagesKept{Limits: c.ImageLimits, Users: []fleet.UserImages{}}
+	if c.Config.Images == nil {
+		return out, nil
+	}
+	all, err := c.Config.Images.List()
+	if err != nil {
+		return out, fmt.Errorf("counting images: %w", err)
+	}
+	use, names := quota.ImagesOf(all), userNames(s)
+	out.Bytes = use.All
+	for uid, bytes := range use.Bytes {
+		out.Users = append(out.Users, fleet.UserImages{UID: uid, User: names[uid], Names: use.Names[uid], Bytes: bytes})
+	}
+	slices.SortFunc(out.Users, func(a, b fleet.UserImages) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.UID, b.UID))
+	})
+	return out, nil
 }
 
 // makeRoom removes ended jobs of users whose programs wait, if the administrator wants that.

@@ -63,7 +63,7 @@ var reads = slices.Concat([]Operation{
 		return h.Policy, there
 	}),
 
-	reading("showQuota", "/quota", "quota", "Show how much output and checkpoints are kept, of whom, and how much may be", func(ctx context.Context, c Cluster, _ Asked) (fleet.Output, error) { return c.Output(ctx) }),
+	reading("showQuota", "/quota", "quota", "Show how much output, checkpoints and images are kept, of whom, and how much may be", func(ctx context.Context, c Cluster, _ Asked) (fleet.Output, error) { return c.Output(ctx) }),
 	withQuery(reading("showUsage", "/usage", "usage", "Show what users, jobs and hosts used: processors, memory, moves, energy", readUsage), Parameter{"since", "string", "RFC 3339; 30 days ago if it is left out"},
 		Parameter{"by", "string", "user, job or host; user if it is left out"}, Parameter{"host", "string", "only what was used there"}),
 	reading("showScore", "/score", "", "Show how good past predictions were", func(ctx context.Context, c Cluster, _ Asked) (fleet.Calibration, error) { return c.Score(ctx) }),

@@ -47,12 +47,12 @@ func (a *app) quotaCommand() *cobra.Command {
 and how much it may keep. At a limit a user's programs wait as they print. At the limit of all,
 and on a full disk, everybody's do. They go on when there is room. With --drop-oldest-output the
 oldest ended jobs of who waits are removed, and their output is lost. It also shows how much
-vaults keep of checkpoints; at a limit of these no more are made. Users see their own part,
-and what all take together; administrators see everybody's.
+vaults keep of checkpoints, and how much images take; at a limit of these no more are made. Users
+see their own part, and what all take together; administrators see everybody's.
 
 An administrator sets the limits: --output-per-user, --output-in-all, --keep-output and
---drop-oldest-output, --checkpoints-per-user and --checkpoints-in-all of ` + "`pagurus controller`" + `,
-or the same keys in its configuration.`,
+--drop-oldest-output, --checkpoints-per-user, --checkpoints-in-all, --images-per-user and
+--images-in-all of ` + "`pagurus controller`" + `, or the same keys in its configuration.`,
 		Example: `  pagurus quota
   pagurus quota --user ada
   pagurus quota --json | jq -r '.users[].jobs[] | select(.ended) | .job'`,
@@ -70,6 +70,9 @@ or the same keys in its configuration.`,
 				o.Users = slices.DeleteFunc(o.Users, func(u fleet.UserOutput) bool {
 					return string(u.User) != user && strconv.FormatUint(uint64(u.UID), 10) != user
 				})
+				o.Images.Users = slices.DeleteFunc(o.Images.Users, func(u fleet.UserImages) bool {
+					return string(u.User) != user && strconv.FormatUint(uint64(u.UID), 10) != user
+				})
 				o.Checkpoints.Users = slices.DeleteFunc(o.Checkpoints.Users, func(u fleet.UserCheckpoints) bool {
 					return string(u.User) != user && strconv.FormatUint(uint64(u.UID), 10) != user
 				})
@@ -80,6 +83,9 @@ or the same keys in its configuration.`,
 			text := view.OutputTable(o).Text()
 			if k := o.Checkpoints; k.Bytes > 0 || k.Limits != (fleet.CheckpointLimits{}) {
 				text += "\n" + view.CheckpointsTable(k).Text()
+			}
+			if k := o.Images; k.Bytes > 0 || k.Limits != (fleet.ImageLimits{}) {
+				text += "\n" + view.ImagesTable(k).Text()
 			}
 			_, err = io.WriteString(a.Out, text)
 			return err

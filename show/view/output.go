@@ -43,6 +43,20 @@ func CheckpointsTable(k fleet.CheckpointsKept) Table {
 	return t
 }
 
+// ImagesTable shows how much images take, a row for each user.
+func ImagesTable(k fleet.ImagesKept) Table {
+	t := Table{Columns: []string{"USER", "UID", "IMAGES", "SIZE", "LIMIT"}}
+	for _, u := range k.Users {
+		most := limit(k.Limits.Each)
+		if u.UID == 0 {
+			most = "-" // the cluster's
+		}
+		t.Rows = append(t.Rows, []string{cell(string(u.User)), fmt.Sprint(u.UID), fmt.Sprint(len(u.Names)), Bytes(u.Bytes), most})
+	}
+	t.Rows = append(t.Rows, []string{"all", "-", "-", Bytes(k.Bytes), limit(k.Limits.All)})
+	return t
+}
+
 // limit is a limit of bytes, where 0 is none.
 func limit(bytes int64) string {
 	if bytes == 0 {
