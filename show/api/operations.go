@@ -129,6 +129,7 @@ var Alone = map[string]string{
 	"checkpoint copy": "it writes into a folder of its machine; the parts of a checkpoint pass by the protocol",
 	"join":            "it makes a key that stays on its machine",
 	"login":           "it makes a key that stays on its machine",
+	"top":             "it draws on a terminal; watchEvents shows the same to programs",
 
 	"owner status":  "an owner asks the agent of their own machine",
 	"owner history": "an owner asks the agent of their own machine",

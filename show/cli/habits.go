@@ -82,7 +82,7 @@ var synonyms = [][]string{
 
 // elsewhere are commands of other programs, each with the one of pagurus that does it.
 var elsewhere = map[string]string{
-	"ls": "job ls", "list": "job ls", "ps": "job ls", "top": "job ls", "squeue": "job ls", "qstat": "job ls",
+	"ls": "job ls", "list": "job ls", "ps": "job ls", "squeue": "job ls", "qstat": "job ls",
 	"nodes": "host ls", "node": "host ls", "sinfo": "host ls", "pbsnodes": "host ls", "status": "host ls",
 	"vm": "guest ls", "vms": "guest ls", "container": "guest ls", "containers": "guest ls",
 	"mpirun": "run", "mpiexec": "run", "orterun": "run", "srun": "run", "sbatch": "run --detach", "qsub": "run --detach", "submit": "run --detach",

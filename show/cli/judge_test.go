@@ -252,7 +252,7 @@ func TestHelpOfNothing(t *testing.T) {
 			t.Errorf("%s: %+v", args, got)
 		}
 	}
-	for _, args := range []string{"help foo", "foo", "topp", "completion tcsh", "job foo", "lab up --loss"} {
+	for _, args := range []string{"help foo", "foo", "frob", "completion tcsh", "job foo", "lab up --loss"} {
 		if got := nobody(t, strings.Fields(args)...); strings.Contains(got.err, "did you mean") {
 			t.Errorf("%s: %s", args, got.err)
 		}

@@ -52,3 +52,17 @@ func hasVerb(noun *cobra.Command, name string) bool {
 	}
 	return false
 }
+
+// What is no terminal has no screen, and is told what programs read.
+func TestTopNeedsATerminal(t *testing.T) {
+	w := newWorld(t)
+	for _, args := range [][]string{{"top"}, {"top", "--json"}} {
+		got := w.pagurus("", args...)
+		if got.code != 1 || got.out != "" || !strings.Contains(got.err, "`pagurus host ls --json`") {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	if got := w.pagurus("", "top", "host1"); got.code != 1 || !strings.Contains(got.err, "takes no argument") {
+		t.Errorf("%+v", got)
+	}
+}

@@ -22,7 +22,7 @@ func (f Forecast) Table() Table {
 	}
 	for _, m := range f.Migrations {
 		p := m.Prediction
-		row := []string{string(m.Guest), string(m.From), string(m.To), between(p.Total, Took), between(p.Downtime, Took), between(p.Bytes, Bytes)}
+		row := []string{cell(string(m.Guest)), cell(string(m.From)), cell(string(m.To)), between(p.Total, Took), between(p.Downtime, Took), between(p.Bytes, Bytes)}
 		if !p.Converges {
 			row[3], row[4], row[5] = "does not converge", "-", "-"
 			t.Notes = append(t.Notes,

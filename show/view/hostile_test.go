@@ -69,12 +69,16 @@ func TestNobodyWritesOnTheTerminal(t *testing.T) {
 		for _, j := range c.Jobs {
 			all = append(all, c.Line(j)+"\n", c.Detail(j, nil).Text(c))
 		}
+		for _, m := range c.Moves {
+			all = append(all, m.Show(c.At))
+		}
 		return all
 	}
 	hostile := poisonedLike(plain)
 	hostile.Users, hostile.Tokens = poisonedLike([]fleet.User{{ID: "ada"}}), poisonedLike([]fleet.JoinToken{{ID: "t1", User: "ada", Site: "x"}})
 	plain.Users, plain.Tokens = []fleet.User{{ID: "ada"}}, []fleet.JoinToken{{ID: "t1", User: "ada", Site: "x"}}
 	have := append(shown(hostile), OutputTable(poisonedLike(output)).Text(), ImagesTable(poisonedLike(images)).Text(), AuditTable(poisonedLike(audit)).Text(),
+		Forecast{poisonedLike(fleet.Forecast{Migrations: []fleet.Foreseen{{Guest: "j1g0", From: "host1", To: "host2"}}})}.Table().Text(),
 		CallTable(poisonedLike(traces)).Text(), SentTable(poisonedLike(traces)).Text(), GapTable(poisonedLike(traces)).Text())
 	for _, text := range have {
 		if i := strings.IndexAny(text, "\x1b\r\x00\x07\u009b\u202e"); i >= 0 {

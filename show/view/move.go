@@ -169,25 +169,25 @@ func (m Move) Together() string {
 // prediction and the ranks' stall, the time in each phase, and the skew.
 func (m Move) Show(now time.Time) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s, because: %s\n", m.ID, Count(len(m.Parts), "guest"), orElse(Clean(m.Why), "no reason given"))
+	fmt.Fprintf(&b, "%s: %s, because: %s\n", Clean(string(m.ID)), Count(len(m.Parts), "guest"), orElse(Clean(m.Why), "no reason given"))
 	fmt.Fprintf(&b, "begun %s, %s\n", clockTime(m.Begun), m.ending(now))
 	if l := limits(m.Limits); l != "" {
 		fmt.Fprintf(&b, "limits: %s\n", l)
 	}
 	if m.Choice != "" && len(m.Parts) > 0 {
-		fmt.Fprintf(&b, "mode: %s, because: %s\n", m.Parts[0].Mode, Clean(m.Choice))
+		fmt.Fprintf(&b, "mode: %s, because: %s\n", Clean(string(m.Parts[0].Mode)), Clean(m.Choice))
 	}
 	b.WriteString("\n" + m.costs(now).Text())
 	for _, p := range m.Parts {
 		for _, said := range []string{p.prediction(), p.savingsText(), p.blackoutText(), p.postCopyText(now), p.StallLine()} {
 			if said != "" {
-				fmt.Fprintf(&b, "%s: %s\n", p.Guest, said)
+				fmt.Fprintf(&b, "%s: %s\n", Clean(string(p.Guest)), Clean(said))
 			}
 		}
 	}
 	b.WriteString("\n" + m.phases(now).Text())
 	if together := m.Together(); together != "" {
-		b.WriteString("\n" + together + "\n")
+		b.WriteString("\n" + Clean(together) + "\n")
 	}
 	return b.String()
 }

@@ -184,7 +184,7 @@ func (c Cluster) JobTable() Table {
 		t.Rows = append(t.Rows, []string{
 			cell(string(j.ID)), cell(string(j.State)), fmt.Sprint(j.Spec.Ranks), fmt.Sprint(j.Spec.Guests),
 			cell(j.Spec.Image), cell(short(Command(j.Spec.Args), commandWidth)), Ago(c.At, j.Submitted),
-			c.ran(j.Job), cell(Result(j.Job)),
+			c.Ran(j.Job), cell(Result(j.Job)),
 		})
 		if j.State == fleet.JobPending {
 			t.Notes = append(t.Notes, fmt.Sprintf("%s waits: %s; `pagurus explain %s` says when it would start", j.ID, orElse(j.Reason, "for room"), j.ID))
@@ -202,8 +202,8 @@ func (c Cluster) JobTable() Table {
 	return t
 }
 
-// ran says how long the job's program has run.
-func (c Cluster) ran(j fleet.Job) string {
+// Ran says how long the job's program has run.
+func (c Cluster) Ran(j fleet.Job) string {
 	switch {
 	case j.Started.IsZero():
 		return "-"
