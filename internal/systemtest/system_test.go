@@ -147,7 +147,8 @@ func script(t *testing.T, file string) testscript.Params {
 			e.Setenv("PAGURUS", filepath.Join(path, "pagurus"))
 			e.Setenv("PAGURUS_CONFIG", "") // the machine's configuration is not about these
 			e.Setenv("WITNESS", witness())
-			e.Setenv("PATTERN", filepath.Join(filepath.Dir(filepath.Dir(witness())), "pattern", "pattern.c"))
+			e.Setenv("MELT", source("show/demo/in.melt"))
+			e.Setenv("PATTERN", source("internal/testkit/pattern/pattern.c"))
 			return nil
 		},
 		Condition: func(word string) (bool, error) {
@@ -181,7 +182,12 @@ func twoCores() bool {
 }
 
 func witness() string {
-	p, _ := filepath.Abs("../testkit/witness/witness.c")
+	return source("internal/testkit/witness/witness.c")
+}
+
+// source is the path of a file of the repository.
+func source(name string) string {
+	p, _ := filepath.Abs(filepath.Join("../..", name))
 	return p
 }
 
