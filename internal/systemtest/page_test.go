@@ -97,7 +97,8 @@ func TestLongPage(t *testing.T) {
 	run("image", "shell", "openmpi", "--", "mpicc", "-O1", "-o", "witness", "witness.c")
 	job := run("run", "--detach", "--kind", "container", "-n", "4", "--guests", "2", "--mem", "256M", "--on", "host1,host2", "--", "./witness", "900", "8", "20000", "stop")
 	evil := run("run", "--detach", "--kind", "container", "-n", "1", "--mem", "64M", "--on", "host3", "--", "sh", "-c", "sleep 900", evilName)
-	token := run("token", "create", "--access", "--role", "admin")
+	run("user", "add", "ada", "--admin", "--uid", "1000", "--gid", "1000")
+	token := run("token", "create", "--access", "--role", "admin", "--user", "ada")
 
 	b := testkit.Chromium(t)
 	b.Expects = "401" // of the token that is none
@@ -145,7 +146,6 @@ func drains(t *testing.T, b *testkit.Browser, job string) {
 	b.Until(pageLimit, `location.hash === "#/host/host1"`)
 	b.Click(`button[data-do="drain"]`)
 	b.Until(pageLimit, fmt.Sprintf(`document.querySelector("#dialog-cost").innerText.includes(%q) && document.querySelector("#dialog-cost").innerText.includes("nine of ten")`, guest))
-	picture(t, b, "page-drain")
 	b.Press("Enter") // the focus is on the button that drains
 	b.Until(pageLimit, `!document.querySelector("dialog").open`)
 	b.Click(`nav a[href="#/"]`)
@@ -192,14 +192,16 @@ func predicted(t *testing.T, b *testkit.Browser, job string) {
 	b.Until(pageLimit, `document.querySelector("#news a")`)
 	var id string
 	b.Eval(`document.querySelector("#news a").innerText`, &id)
-	pagurus(t, "move", "wait", id)
 	var m struct {
 		Parts []struct {
 			fleet.Migration
 			Progress fleet.Progress `json:"progress"`
 		} `json:"parts"`
 	}
-	asked(t, &m, "move", "show", id)
+	testkit.Until(t, pageLimit, "the guest has moved", func() bool {
+		asked(t, &m, "move", "show", id)
+		return len(m.Parts) == 1 && m.Parts[0].Phase.Ended()
+	})
 	if p := m.Parts[0]; p.Phase != fleet.Finished || p.Predicted == nil {
 		t.Fatalf("%+v", p)
 	}
@@ -216,12 +218,12 @@ func looksRight(t *testing.T, b *testkit.Browser, job, evil string) {
 	b.Until(pageLimit, `document.querySelector("#traffic td[data-heat='8']") && document.querySelector("td[data-column=Stall] b")`)
 	b.Prefers("prefers-color-scheme", "dark")
 	picture(t, b, "page-job")
-	b.Resize(390, 844)
+	b.Resize(390, 700)
 	b.Until(pageLimit, `document.documentElement.scrollWidth <= innerWidth`)
 	b.Eval(`location.hash = "#/"`, nil)
 	b.Until(pageLimit, `document.querySelectorAll(".tile").length === 3 && document.documentElement.scrollWidth <= innerWidth`)
 	picture(t, b, "page-phone")
-	b.Resize(1280, 900)
+	b.Resize(1000, 640)
 	b.Prefers("prefers-color-scheme", "light")
 	for _, hash := range []string{"#/jobs", "#/job/" + evil} {
 		b.Eval(fmt.Sprintf(`location.hash = %q`, hash), nil)

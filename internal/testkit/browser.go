@@ -49,8 +49,10 @@ func Chromium(t *testing.T) *Browser {
 		t.Fatalf("this test needs the program %s; scripts/chromium installs it", chromium)
 	}
 	ours, theirs := pipe(t), pipe(t)
-	cmd := exec.Command(chromium, "--headless=new", "--no-sandbox", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "--disable-gpu", "--disable-dev-shm-usage",
+	home := t.TempDir()
+	cmd := exec.Command(chromium, "--headless=new", "--no-sandbox", "--remote-debugging-pipe", "--user-data-dir="+home, "--disable-gpu", "--disable-dev-shm-usage",
 		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-extensions", "--disable-sync", "--ignore-certificate-errors", "--hide-scrollbars", "--log-level=3", "about:blank")
+	cmd.Env = append(os.Environ(), "HOME="+home)
 	cmd.ExtraFiles = []*os.File{ours.read, theirs.write}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	var said bytes.Buffer
@@ -90,7 +92,7 @@ func Chromium(t *testing.T) *Browser {
 	for _, domain := range []string{"Page", "Runtime", "Log"} {
 		b.ask(domain+".enable", nil, nil)
 	}
-	b.Resize(1280, 900)
+	b.Resize(1000, 640)
 	return b
 }
 

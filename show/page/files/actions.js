@@ -82,7 +82,7 @@ const actions = {
   drain(model, host) {
     const n = model.at.get(host)?.size ?? 0;
     confirm({
-      title: `Drain ${host}?`, says: `${n ? `${count(n, "guest")} move${n === 1 ? "s" : ""} to other hosts while ${n === 1 ? "it runs" : "they run"}` : "It has no guests"}, and it takes none until somebody lets it.`, yes: `Drain ${host}`,
+      title: `Drain ${host}?`, says: `${n ? `${count(n, "guest")} move${n === 1 ? "s" : ""} to other hosts while ${n === 1 ? "it runs" : "they run"}` : "It has no guests"}, and ${host} takes none until somebody lets it.`, yes: `Drain ${host}`,
       cost: async () => forecastTable(await call("predictDrain", { path: { host } })),
       act: async (once) => moved(await call("drainHost", { path: { host }, headers: { "Idempotency-Key": once } }), `${host} drains.`),
     });

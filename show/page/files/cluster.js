@@ -8,8 +8,8 @@ import { far } from "./moves.js";
 
 const unfolded = 400; // with more hosts, sites are folded until somebody opens one
 const height = 128; // of a row of tiles, as in style.css
-const width = 190; // of a tile at the least
-const shells = 14; // that a tile shows; of more it says how many
+const width = 225; // of a tile at the least
+const shells = 12; // that a tile shows; of more it says how many
 const moves = 12; // that are listed as they happen
 const margin = 2; // rows beyond what is seen
 const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -71,6 +71,7 @@ export class ClusterPage {
   }
 
   update(news) {
+    if (news.all || news.came) this.sort();
     if (news.all || news.came || this.query) this.arrange();
     else this.sum();
     this.draw(news);
@@ -87,13 +88,17 @@ export class ClusterPage {
     return false;
   }
 
+  // sort puts all hosts in order, which takes a while if they are many.
+  sort() { this.sorted = [...this.model.hosts.keys()].sort(byName); }
+
   // arrange has a section for each site, with its hosts in order.
   arrange() {
     const bySite = new Map();
-    for (const h of this.model.hosts.values()) {
-      if (!this.wanted(h)) continue;
+    for (const id of this.sorted) {
+      const h = this.model.hosts.get(id);
+      if (!h || !this.wanted(h)) continue;
       if (!bySite.has(h.site)) bySite.set(h.site, []);
-      bySite.get(h.site).push(h.id);
+      bySite.get(h.site).push(id);
     }
     const names = [...bySite.keys()].sort(byName);
     const fold = this.model.hosts.size > unfolded && !this.query && names.length > 1;
@@ -107,7 +112,7 @@ export class ClusterPage {
     for (const name of names) {
       if (!this.sites.has(name)) this.sites.set(name, new Site(this, name, names.length === 1));
       const site = this.sites.get(name);
-      site.hosts = bySite.get(name).sort(byName);
+      site.hosts = bySite.get(name);
       site.alone(names.length === 1 && !name);
       site.open = site.chosen ?? !fold;
       if (site.section === at) at = at.nextSibling;

@@ -11,6 +11,7 @@ import { byName, bytes, colourOf, command, count, hostState, since, time, took }
 
 const every = 4000; // milliseconds between two questions about the same thing
 const quiet = 15_000; // and if nothing changes
+const guestsMost = 300; // that are listed
 
 // Asked is what an operation says of something.
 class Asked {
@@ -90,14 +91,14 @@ class Details {
 // guestTable lists guests.
 function guestTable(model, caption, guests, withJob) {
   const columns = ["Guest", withJob ? "Job" : "Host", "State", "Memory", "CPUs", "Address", "Since", ""];
-  return table(caption, columns, guests.map((g) => {
+  return [table(caption, columns, guests.slice(0, guestsMost).map((g) => {
     const p = model.moving.get(g.id);
     return { key: g.id, cells: [
       link("guest", g.id), withJob ? link("job", g.job) : link("host", g.home),
       p ? el("span", {}, el("span", { class: "badge warn" }, "moves"), " to ", link("host", p.to)) : el("span", { class: `badge ${colourOf(g.state)}` }, g.suspended ? "suspended" : g.state),
       bytes(g.resident ?? g.memory), (g.cpus ?? 0).toFixed(2), g.address, since(g.since), g.state === "running" ? doing("migrate", g.id, "Move…") : "",
     ] };
-  }), "There are no guests.");
+  }), "There are no guests."), guests.length > guestsMost ? el("p", {}, `and ${guests.length - guestsMost} more`) : ""];
 }
 
 export class HostPage extends Details {
