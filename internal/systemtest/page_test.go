@@ -188,6 +188,7 @@ func predicted(t *testing.T, b *testkit.Browser, job string) {
 	b.Until(pageLimit, `document.activeElement.id === "to"`)
 	b.Type("host1")
 	b.Until(pageLimit, `document.querySelector("#dialog-cost td[data-column=To]")?.innerText === "host1"`)
+	b.Eval(`document.querySelector("#news").replaceChildren()`, nil) // what was said before
 	b.Click("#dialog-yes")
 	b.Until(pageLimit, `document.querySelector("#news a")`)
 	var id string
@@ -219,9 +220,9 @@ func looksRight(t *testing.T, b *testkit.Browser, job, evil string) {
 	b.Prefers("prefers-color-scheme", "dark")
 	picture(t, b, "page-job")
 	b.Resize(390, 700)
-	b.Until(pageLimit, `document.documentElement.scrollWidth <= innerWidth`)
+	b.Until(pageLimit, `document.documentElement.scrollWidth <= 390`)
 	b.Eval(`location.hash = "#/"`, nil)
-	b.Until(pageLimit, `document.querySelectorAll(".tile").length === 3 && document.documentElement.scrollWidth <= innerWidth`)
+	b.Until(pageLimit, `document.querySelectorAll(".tile").length === 3 && document.documentElement.scrollWidth <= 390`)
 	picture(t, b, "page-phone")
 	b.Resize(1000, 640)
 	b.Prefers("prefers-color-scheme", "light")

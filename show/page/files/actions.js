@@ -9,13 +9,15 @@ import { byName, bytes, count, since, took } from "./words.js";
 const dialog = document.getElementById("dialog");
 const news = document.getElementById("news");
 const offered = 200; // hosts that a field offers
-let hides;
+const told = 4; // things that are said at once
+const heard = 12_000; // milliseconds for which each is
 
 // tell says something that has happened, for some seconds.
 export function tell(...words) {
-  show(news, el("p", {}, words));
-  clearTimeout(hides);
-  hides = setTimeout(() => show(news), 12_000);
+  const said = el("p", {}, words);
+  news.append(said);
+  while (news.children.length > told) news.firstChild.remove();
+  setTimeout(() => said.remove(), heard);
 }
 
 // confirm opens a dialog: what it is about, what it costs, and two buttons. cost makes what is shown of the cost, of what was chosen;
