@@ -3,6 +3,7 @@ package container_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,32 @@ func TestHogs(t *testing.T) {
 	}
 	if r := d.Ending(j.tasks[1].Guest.ID); r != nil {
 		t.Errorf("of the other guest %+v is told", r)
+	}
+	// Its files end where its host bounds them, which another guest's do not, and go on when there is room.
+	bounded := j.tasks[1].Guest.ID
+	seen := func() fleet.Scratch {
+		t.Helper()
+		all, err := d.Scratch()
+		i := slices.IndexFunc(all, func(s fleet.Scratch) bool { return s.Guest == bounded })
+		if err != nil || i < 0 || all[i].UID != jobUser || all[i].Bound < all[i].Used || all[i].Most != j.tasks[1].Guest.Need.MemoryBytes {
+			t.Fatalf("guests have %+v, %v", all, err)
+		}
+		return all[i]
+	}
+	if err := d.BoundScratch(bounded, seen().Used+4<<20); err != nil {
+		t.Error(err)
+	}
+	if o := j.do(1, time.Minute, sh("head -c 20M /dev/zero >/tmp/much"), ""); o.exit.Code == 0 || !strings.Contains(o.stderr, "No space left") {
+		t.Errorf("beyond its bound it says %+v", o)
+	}
+	if s := seen(); s.Used > s.Bound || d.BoundScratch(bounded, s.Used/2) == nil {
+		t.Errorf("it has %+v", s)
+	}
+	if err := d.BoundScratch(bounded, seen().Most); err != nil {
+		t.Error(err)
+	}
+	if o := j.do(1, time.Minute, sh("head -c 20M /dev/zero >/tmp/much && rm /tmp/much"), ""); o.exit.Code != 0 {
+		t.Errorf("with room it says %+v", o)
 	}
 	// It forks as long as it can, and waits then: what a program does with the CPU is limited elsewhere.
 	j.launch(0, "exec perl -e 'while (1) { defined fork or sleep 1 }' >/dev/null 2>&1")

@@ -18,6 +18,7 @@ type record struct {
 	host.Record
 	Hostname  string          `json:"hostname"`
 	Need      fleet.Resources `json:"need"`
+	UID       uint32          `json:"uid,omitempty"`   // the job's user
 	Image     string          `json:"image"`           // where it is mounted
 	Agent     string          `json:"agent,omitempty"` // digest of the guest agent that it runs; empty: an earlier Pagurus put the agent into the guest's memory, or the source has not named it yet
 	Port      port.Port       `json:"port"`

@@ -21,7 +21,9 @@ func Files() []string { return []string{LabelFile, KernelFile, ModulesFile, Root
 func (s *Store) FetchWith(fetch Fetch) { s.fetch = fetch }
 
 // FetchingWith is the same store, whose Ensure fetches by fetch.
-func (s *Store) FetchingWith(fetch Fetch) *Store { return &Store{dir: s.dir, fetch: fetch} }
+func (s *Store) FetchingWith(fetch Fetch) *Store {
+	return &Store{dir: s.dir, fetch: fetch, room: s.room, reserve: s.reserve}
+}
 
 // FreeBytes is how much the disk has on which the images are.
 func (s *Store) FreeBytes() (int64, error) {
@@ -40,6 +42,7 @@ func (s *Store) Ensure(ctx context.Context, d fleet.Digest) (folder string, err 
 		return "", err
 	}
 	if s.Has(d) {
+		s.touch(d)
 		return s.Folder(d), nil
 	}
 	if s.fetch == nil {
@@ -60,6 +63,12 @@ func (s *Store) Ensure(ctx context.Context, d fleet.Digest) (folder string, err 
 	for _, name := range Files() {
 		if err := s.fetchFile(ctx, d, filepath.Join(files, name)); err != nil {
 			return "", fmt.Errorf("fetch image %s: %s: %w", short(d), name, err)
+		}
+		if name != LabelFile {
+			continue
+		}
+		if err := s.makeRoom(filepath.Join(files, name)); err != nil {
+			return "", fmt.Errorf("fetch image %s: %w", short(d), err)
 		}
 	}
 	img, err := checkFolder(files, d)

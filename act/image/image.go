@@ -47,8 +47,10 @@ var ErrInUse = errors.New("image is in use")
 //
 // Any number of processes may use a store at once.
 type Store struct {
-	dir   string
-	fetch Fetch
+	dir     string
+	fetch   Fetch
+	room    Room  // of what is fetched; nil: whatever fits on the disk
+	reserve int64 // bytes of the disk that fetching leaves free
 }
 
 // Fetch writes one file of an image to w.

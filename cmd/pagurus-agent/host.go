@@ -65,6 +65,7 @@ var (
 	_ agent.Gateways      = (*gateway.Gateways)(nil)
 	_ agent.Clients       = (*share.Clients)(nil)
 	_ agent.Images        = (*image.Store)(nil)
+	_ agent.Scratcher     = (*container.Driver)(nil)
 	_ agent.Lease         = (*fence.Fence)(nil)
 	_ agent.GuestAgent    = (*guestlink.Client)(nil)
 	_ monitor.Sensors     = (*owner.Sensors)(nil)
@@ -302,6 +303,7 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 		drivers[fleet.Container] = h.container
 	}
 	h.images.FetchWith(client.FetchImageFile)
+	h.images.BoundFetched(h.roomForImages, roles.DiskReserve)
 	held := classes{h.groups, len(h.usable())}
 	a := agent.New(agent.Config{
 		Host: fleet.HostID(h.flags.Name), Run: h.flags.RunDir, Drivers: drivers,
@@ -319,7 +321,7 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 		}),
 		Notices:    h.watchNotices(log),
 		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Gateways: h.gates, Clients: h.clients, Images: h.images, Vaults: h.vaults.forAgent(client, jobFiles{h}), Controller: agent.Remote(client),
-		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.CPUs, Alive: alive, Log: log,
+		Facts: h.facts, Drops: cost.Drops, Scratch: h.flags.Scratch, Limit: h.flags.CPUs, Alive: alive, Log: log,
 	})
 	h.sensors.Holding(a.Held)
 	return a

@@ -81,6 +81,9 @@ type Agent struct {
 	VaultQuota int64  // bytes that it may have on disk; 0: no limit
 	VaultPort  uint16 // where other hosts reach it; 0: any
 
+	Images  fleet.ImageLimits   // that it has fetched
+	Scratch fleet.ScratchLimits // of guests' own files
+
 	VaultBucket vault.Bucket // where VaultDir is an S3 URL; its Host is set by who opens it
 
 	Health      fleet.HealthPolicy
@@ -133,6 +136,10 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	f.addHealth(flags)
 	f.addNotices(flags)
 	f.addVault(flags)
+	cli.Size(flags, &f.Images.All, "image-quota", "keep images that this host has fetched, with snapshots of booted guests, of at most this size, like 50G; what no guest runs goes first (default: what the disk has)")
+	cli.Size(flags, &f.Images.Each, "image-quota-per-user", "the most of one user's images (default: no limit)")
+	cli.Size(flags, &f.Scratch.All, "scratch-quota", "what all containers' own files may take on this host, outside their jobs' directories, like 8G (default: their memory)")
+	cli.Size(flags, &f.Scratch.Each, "scratch-quota-per-user", "the most of one user's containers (default: no limit)")
 	addMetrics(flags, &f.Metrics)
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")

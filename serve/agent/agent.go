@@ -86,6 +86,7 @@ type Config struct {
 	Controller  Controller
 	Facts       func() fleet.Facts                   // facts that the agent does not change: version, machine, address, capacity, abilities
 	Drops       func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before its copy; nil: never
+	Scratch     fleet.ScratchLimits                  // of guests' own files on this host
 	Limit       float64                              // CPUs that all guests together may use, told to the controller; 0 is no limit
 	Alive       func()                               // called by the main loop, first when it begins to dial; may be nil
 	Log         *slog.Logger
@@ -166,6 +167,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.runs.Go(func() { a.serveVault(ctx) })
 	a.runs.Go(func() { a.askAboutVault(ctx) })
 	a.runs.Go(func() { a.watch(ctx) })
+	a.runs.Go(func() { a.boundScratch(ctx) })
 	a.runs.Go(func() { a.Owner.Run(ctx) })
 	a.runs.Go(func() { a.serveOwner(ctx) })
 	a.runs.Go(func() { a.Isolation.Run(ctx) })

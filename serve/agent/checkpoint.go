@@ -35,6 +35,9 @@ func (a *Agent) arm(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if err := a.unstage(ctx, w); err != nil { // of an earlier one, or an earlier try
 		return fleet.Report{}, vague{err}
 	}
+	if err := a.roomToStage(w.slot.guest); err != nil {
+		return fleet.Report{}, err
+	}
 	g, s := w.slot.guest, &staged{Checkpoint: w.task.Order.Checkpoint, Kind: w.task.Guest.Kind, Stage: armed}
 	if err = makeFolder(a.filesOf(g)); err == nil {
 		err = a.writeStaged(g, *s)

@@ -159,6 +159,14 @@ type Lease interface {
 	Stopped(fleet.GuestID) string
 }
 
+// Scratcher is a driver whose guests' own files are on the host, beside their memory.
+type Scratcher interface {
+	// Scratch is what those of running guests take, and may.
+	Scratch() ([]fleet.Scratch, error)
+	// BoundScratch bounds one guest's. After an error the bound is as it was.
+	BoundScratch(g fleet.GuestID, bytes int64) error
+}
+
 // Classes say how much of the host's CPUs guests get.
 type Classes interface {
 	// Class gives a guest on this host the share of its job's service class, and at most the

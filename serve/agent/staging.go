@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"pagurus/fleet"
 	"pagurus/internal/note"
 	"pagurus/internal/pause"
@@ -211,6 +213,25 @@ func (a *Agent) clearStagingLocked(g fleet.GuestID) {
 	if os.Rename(a.stagingOf(g), gone) == nil { // else it has none
 		a.runs.Go(func() { _ = os.RemoveAll(gone) })
 	}
+}
+
+// stagingReserve is what writing guests' states leaves free on the disk of the agent's state: its own notes are there.
+const stagingReserve = 64 << 20
+
+// roomToStage says why the disk has no room to write a guest's state; nil: it has. Nothing else may have to wait for a checkpoint.
+func (a *Agent) roomToStage(g fleet.GuestID) error {
+	a.mu.Lock()
+	needs := a.present[g].facts.ResidentBytes
+	a.mu.Unlock()
+	var disk unix.Statfs_t
+	if unix.Statfs(a.Vaults.Staging, &disk) != nil && unix.Statfs(filepath.Dir(a.Vaults.Staging), &disk) != nil { // nothing was ever staged
+		return nil // writing says what is wrong
+	}
+	free := int64(disk.Bavail) * disk.Bsize
+	if lacks := needs + stagingReserve - free; lacks > 0 {
+		return fmt.Errorf("the disk of %s on %s is full, but for %d MiB that are kept free for others, and the state of guest %s may need %d MiB: make room for %d MiB there", a.Vaults.Staging, a.Host, int64(stagingReserve)>>20, g, needs>>20, lacks>>20+1)
+	}
+	return nil
 }
 
 // makeFolder makes an empty folder for root alone.

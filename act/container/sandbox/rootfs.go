@@ -118,6 +118,23 @@ func MountStore(dir string, bytes int64) (err error) {
 	return makeDevices(filepath.Join(dir, Devices))
 }
 
+// BoundStore changes how much a store may have. What it has stays: with less than that nothing can be added.
+func BoundStore(dir string, bytes int64) error {
+	if err := unix.Mount("pagurus", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_NOATIME, fmt.Sprintf("size=%d", bytes)); err != nil {
+		return fmt.Errorf("bound a guest's files: %w", err)
+	}
+	return nil
+}
+
+// StoreBound is how much a store may have.
+func StoreBound(dir string) int64 {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil || st.Type != unix.TMPFS_MAGIC {
+		return 0
+	}
+	return int64(st.Blocks) * st.Bsize
+}
+
 // EmptyDir removes the container's own content from a store whose content will be
 // received.
 func EmptyDir(dir string) error {

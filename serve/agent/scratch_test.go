@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"pagurus/fleet"
+)
+
+// memoryScratch are guests' own files, as numbers that are bounded like a file system.
+type memoryScratch struct {
+	all   []fleet.Scratch
+	calls []string // "j1g0 down" or "j1g0 up", in order
+}
+
+func (m *memoryScratch) Scratch() ([]fleet.Scratch, error) { return slices.Clone(m.all), nil }
+
+func (m *memoryScratch) BoundScratch(g fleet.GuestID, bytes int64) error {
+	i := slices.IndexFunc(m.all, func(s fleet.Scratch) bool { return s.Guest == g })
+	if bytes < m.all[i].Used {
+		return errors.New("it has more")
+	}
+	way := "up"
+	if bytes < m.all[i].Bound {
+		way = "down"
+	}
+	m.calls = append(m.calls, fmt.Sprint(g, " ", way))
+	m.all[i].Bound = bytes
+	return nil
+}
+
+// A user who has filled their share of a host is told what to remove, and another user goes on; nobody gets more before others have less, so that the
+// sum of all bounds never exceeds the limit.
+func TestScratchIsAllotted(t *testing.T) {
+	const mib = 1 << 20
+	a := New(Config{Host: "host1", Run: t.TempDir(), Scratch: fleet.ScratchLimits{Each: 100 * mib, All: 400 * mib}, Facts: func() fleet.Facts { return fleet.Facts{} }, Log: slog.New(slog.DiscardHandler)})
+	m := &memoryScratch{all: []fleet.Scratch{
+		{Guest: "j1g0", UID: 7, Bound: 1024 * mib, Most: 1024 * mib}, {Guest: "j1g1", UID: 7, Bound: 1024 * mib, Most: 1024 * mib}, {Guest: "j2g0", UID: 8, Bound: 1024 * mib, Most: 1024 * mib},
+	}}
+	for turn := range 40 {
+		a.allotScratch(fleet.Container, m)
+		if sum := m.all[0].Bound + m.all[1].Bound; sum > 100*mib+2*scratchUnit {
+			t.Fatalf("turn %d: the guests of a user may have %d MiB", turn, sum>>20)
+		}
+		if i := slices.IndexFunc(m.calls, func(c string) bool { return strings.HasSuffix(c, "up") }); i >= 0 && slices.ContainsFunc(m.calls[i:], func(c string) bool { return strings.HasSuffix(c, "down") }) {
+			t.Errorf("turn %d: %v", turn, m.calls)
+		}
+		m.calls = nil
+		m.all[0].Used = m.all[0].Bound // it writes all that it can
+	}
+	said := strings.Join(a.facts().Troubles, "\n")
+	if !strings.Contains(said, "scratch of guest j1g0: its own files have") || !strings.Contains(said, "each user may have 100 MiB on a host: remove files") || strings.Contains(said, "j2g0") {
+		t.Errorf("it says %q", said)
+	}
+	if m.all[0].Used < 90*mib || m.all[2].Bound < 50*mib {
+		t.Errorf("they have %+v", m.all)
+	}
+	m.all[0].Used = mib
+	a.allotScratch(fleet.Container, m)
+	if all := a.facts().Troubles; len(all) != 0 {
+		t.Errorf("after files were removed it says %v", all)
+	}
+	m.all[0].Used = m.all[0].Bound
+	a.allotScratch(fleet.Container, m)
+	m.all = m.all[1:]
+	a.allotScratch(fleet.Container, m)
+	if all := a.facts().Troubles; len(all) != 0 {
+		t.Errorf("of a guest that is gone it says %v", all)
+	}
+}
