@@ -136,6 +136,9 @@ var Alone = map[string]string{
 	"owner pause":   "an owner asks the agent of their own machine; claimHost is for others",
 	"owner resume":  "an owner asks the agent of their own machine; releaseHost is for others",
 	"owner policy":  "an owner asks the agent of their own machine; setHostPolicy is for others",
+
+	"owner notify on":  "it is about the desktop of one person",
+	"owner notify off": "it is about the desktop of one person",
 }
 
 func init() {

@@ -121,7 +121,7 @@ func ownerWord(h view.Host) string {
 
 // idle is for how long a host's owner has not been there.
 func idle(s *shown, h view.Host) string {
-	if o := h.Facts.Owner; o != nil && o.State != "" && !o.Present {
+	if o := h.Facts.Owner; o != nil && o.State != "" && !o.Present && !o.LastSign.IsZero() {
 		return view.Age(s.At.Sub(o.LastSign))
 	}
 	return ""

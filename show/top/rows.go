@@ -214,12 +214,16 @@ func (m *Model) arrange() {
 		}
 		keys = append(keys, k)
 	}
-	slices.SortStableFunc(keys, func(a, b sortKey) int {
-		c := cmp.Or(cmp.Compare(a.number, b.number), view.Compare(a.text, b.text))
-		if c == 0 && o.column == 0 {
+	slices.SortFunc(keys, func(a, b sortKey) int {
+		c := cmp.Compare(a.number, b.number)
+		if c == 0 {
+			c = view.Compare(a.text, b.text)
+		}
+		byName := c == 0
+		if byName {
 			c = cmp.Or(a.row.at-b.row.at, a.row.part-b.row.part)
 		}
-		if o.reverse {
+		if o.reverse && (!byName || o.column == 0) {
 			return -c
 		}
 		return c

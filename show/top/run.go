@@ -90,7 +90,7 @@ type ended struct{ err error }
 func (s *screen) Init() tea.Cmd {
 	return func() tea.Msg {
 		err := s.controller.FollowCluster(s.ctx, func(c view.Cluster) error {
-			s.send(Arrived{c})
+			s.send(Arrive(c))
 			return s.ctx.Err()
 		}, func(why string) { s.send(Away{why}) })
 		return ended{err}

@@ -55,7 +55,10 @@ func New(color bool) Model {
 }
 
 // Arrived brings the cluster as it is now.
-type Arrived struct{ Cluster view.Cluster }
+type Arrived struct{ now shown }
+
+// Arrive adds up a cluster. Of a large one that takes a while, in which keys need not wait.
+func Arrive(c view.Cluster) Arrived { return Arrived{readShown(c)} }
 
 // Away says that the controller does not answer; empty: it does again.
 type Away struct{ Why string }
@@ -122,7 +125,7 @@ func (m Model) Update(msg tea.Msg) (Model, Effect) {
 		m.scroll()
 	case Arrived:
 		key := m.key() // by the cluster that the rows are of
-		m.now, m.seen, m.away, m.rows = readShown(msg.Cluster), true, "", nil
+		m.now, m.seen, m.away, m.rows = msg.now, true, "", nil
 		m.arrange()
 		m.point(key)
 	case Away:

@@ -66,7 +66,7 @@ func cluster(more string) view.Cluster {
 // shows is a screen with a cluster.
 func shows(c view.Cluster) Model {
 	m, _ := New(false).Update(tea.WindowSizeMsg{Width: 120, Height: 30})
-	m, _ = m.Update(Arrived{c})
+	m, _ = m.Update(Arrive(c))
 	return m
 }
 
@@ -118,7 +118,7 @@ func TestGlanceCountsTheCluster(t *testing.T) {
 	has(t, New(false), "waiting for the controller")
 	m, _ = m.Update(Away{"the controller does not answer"})
 	has(t, m, "! the controller does not answer")
-	m, _ = m.Update(Arrived{cluster("")})
+	m, _ = m.Update(Arrive(cluster("")))
 	if strings.Contains(m.View(), "does not answer") {
 		t.Error("it is still said to be away")
 	}
@@ -154,17 +154,17 @@ func TestCursorStaysOnItsThing(t *testing.T) {
 	c := cluster("")
 	c.Hosts = slices.Clone(c.Hosts)
 	c.Hosts[1].Facts.LoadCPUs = 9
-	m, _ = m.Update(Arrived{c})
+	m, _ = m.Update(Arrive(c))
 	if m.key() != "host2" || m.cursor != 0 {
 		t.Errorf("it is on %q, row %d", m.key(), m.cursor)
 	}
 	c.Hosts = c.Hosts[:1]
-	m, _ = m.Update(Arrived{c})
+	m, _ = m.Update(Arrive(c))
 	if m.key() != "host1" {
 		t.Errorf("its host is gone: %q", m.key())
 	}
 	c.Hosts = nil
-	m, _ = m.Update(Arrived{c})
+	m, _ = m.Update(Arrive(c))
 	has(t, m, "no hosts yet")
 	for _, key := range []string{"d", "u", "e", "enter", "end", "m"} {
 		if m, _ = press(m, key); m.dialog != nil || m.panel != nil {
@@ -484,7 +484,8 @@ func BenchmarkScroll10000Hosts(b *testing.B) {
 func BenchmarkArrive10000Hosts(b *testing.B) {
 	c := many(10_000)
 	m, _ := press(shows(c), "s", "s", "s")
+	arrived := Arrive(c)
 	for b.Loop() {
-		m, _ = m.Update(Arrived{c})
+		m, _ = m.Update(arrived)
 	}
 }

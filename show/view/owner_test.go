@@ -52,3 +52,27 @@ func TestPolicyText(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestNewsOfGuests(t *testing.T) {
+	at := func(ids ...fleet.GuestID) (a fleet.OwnerAnswer) {
+		for _, id := range ids {
+			a.Guests = append(a.Guests, fleet.OwnerGuest{ID: id})
+		}
+		a.Host = "office3"
+		return a
+	}
+	for _, c := range []struct {
+		before, now fleet.OwnerAnswer
+		want        string
+	}{
+		{at(), at(), ""},
+		{at("j1g0"), at("j1g0"), ""},
+		{at(), at("j1g0"), "j1g0 came to office3: 1 guest now."},
+		{at("j1g0"), at("j2g0"), "j2g0 came to office3, j1g0 left office3: 1 guest now."},
+		{at("a", "b", "c", "d"), at(), "4 guests left office3: none is here now."},
+	} {
+		if got := OwnerNews(c.before, c.now); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
