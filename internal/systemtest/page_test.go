@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -194,10 +195,7 @@ func predicted(t *testing.T, b *testkit.Browser, job string) {
 	var id string
 	b.Eval(`document.querySelector("#news a").innerText`, &id)
 	var m struct {
-		Parts []struct {
-			fleet.Migration
-			Progress fleet.Progress `json:"progress"`
-		} `json:"parts"`
+		Parts []fleet.Migration `json:"parts"`
 	}
 	testkit.Until(t, pageLimit, "the guest has moved", func() bool {
 		asked(t, &m, "move", "show", id)
@@ -207,8 +205,14 @@ func predicted(t *testing.T, b *testkit.Browser, job string) {
 		t.Fatalf("%+v", p)
 	}
 	b.Eval(fmt.Sprintf(`location.hash = "#/move/%s"`, id), nil)
-	downtime := m.Parts[0].Progress.Downtime.Milliseconds()
-	b.Until(pageLimit, fmt.Sprintf(`document.querySelector("td[data-column=Downtime]")?.innerText.startsWith("%d") && document.querySelector("td[data-column=Downtime]").innerText.includes("predicted")`, downtime))
+	said := regexp.MustCompile(`moved in (.+), downtime (.+), (.+) sent`).FindStringSubmatch(pagurus(t, "move", "explain", id))
+	if said == nil {
+		t.Fatalf("the command says nothing of %s", id)
+	}
+	for i, column := range []string{"Downtime", "Sent"} {
+		b.Until(pageLimit, fmt.Sprintf(`document.querySelector("td[data-column=%s]")?.innerText.startsWith(%q)`, column, said[i+2]))
+	}
+	b.Until(pageLimit, fmt.Sprintf(`document.querySelector("td[data-column=Downtime]")?.innerText.startsWith(%q) && document.querySelector("td[data-column=Downtime]").innerText.includes("predicted")`, said[2]))
 	b.Eval(`location.hash = "#/"`, nil)
 	agrees(t, b)
 }

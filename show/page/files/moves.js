@@ -133,7 +133,7 @@ export function phases(p) {
   return table(`${p.id}: ${p.guest}`, ["Phase", "Entered", "For"], entered.map((e, i) => {
     const next = entered[i + 1];
     const until = next ? at(next.at) : clock.now();
-    return { key: `${i}`, cells: [e.phase, new Date(at(e.at)).toLocaleTimeString([], { hour12: false, fractionalSecondDigits: 3 }), next || !isOver(p) ? took(1e6 * (until - at(e.at))) : ""] };
+    return { key: `${i}`, cells: [e.phase, new Date(at(e.at)).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false, fractionalSecondDigits: 3 }), next || !isOver(p) ? took(1e6 * (until - at(e.at))) : ""] };
   }), "It has not begun.");
 }
 
