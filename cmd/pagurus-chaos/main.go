@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -55,7 +54,7 @@ func main() {
 	flag.Var(cli.Span(&c.limit), "duration", "no more faults after this `time`")
 	flag.StringVar(&only, "only", "", "only faults of these kinds, joined by commas: "+list(kinds(fleet.VM))+"; of containers "+list(kinds(fleet.Container))+"; of hosts "+list(wholeKinds()))
 	flag.IntVar(&c.hosts, "hosts", 3, "hosts of the lab")
-	flag.StringVar(&c.other, "other", "", "with --kind hosts: the `folder` of programs of a version of the protocol that is one apart (default: all are of one)")
+	flag.StringVar(&c.other, "other", "", "with --kind hosts: the `folder` of programs of a version of the protocol that is one apart (default: "+otherFolder+" beside this program, if it is there; none: all are of one)")
 	flag.IntVar(&c.seconds, "seconds", 30, "how long each job computes")
 	flag.StringVar(&c.memory, "mem", "192M", "memory of each guest")
 	flag.Parse()
@@ -119,20 +118,8 @@ func (c *chaos) start(of, only string) error {
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q; pagurus-chaos -help names the flags", flag.Arg(0))
 	}
-	if c.other != "" {
-		if c.whole == nil {
-			return fmt.Errorf("--other is for --kind %s", hostsKind)
-		}
-		where, err := filepath.Abs(c.other)
-		if err == nil {
-			_, err = os.Stat(filepath.Join(where, "pagurus-agent"))
-		}
-		if err != nil {
-			return fmt.Errorf("--other: %w", err)
-		}
-		c.other = where
-	} else if slices.ContainsFunc(c.only, func(k kind) bool { return slices.Contains(ofOtherVersions, k) }) {
-		return fmt.Errorf("faults of versions need --other")
+	if err := c.findOther(); err != nil {
+		return err
 	}
 	if c.hosts < 2 {
 		return fmt.Errorf("guests cannot move among %d hosts; give --hosts 2 or more", c.hosts)
@@ -156,6 +143,9 @@ func (c *chaos) all(ctx context.Context, to outputs) (err error) {
 	}
 	defer os.RemoveAll(c.Dir)
 	fmt.Printf("seed %d: %d faults\n", c.seed, c.faults)
+	if c.whole != nil && c.other == "" {
+		fmt.Printf("versions are not mixed: there is no folder %s beside this program; scripts/chaos builds it\n", otherFolder)
+	}
 	if err := c.Witness(ctx); err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -245,6 +247,33 @@ func TestVersionsNeedPrograms(t *testing.T) {
 		}
 		if come != c.come {
 			t.Errorf("%+v: %t", c.run.only, come)
+		}
+	}
+}
+
+// A folder that has not all programs of another version is refused, and a run that wants faults of versions without any, too.
+func TestOtherProgramsAreLookedAt(t *testing.T) {
+	half := t.TempDir()
+	if err := os.WriteFile(filepath.Join(half, "pagurus-agent"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what string
+		run  *chaos
+		says string
+	}{
+		{"of guests alone", &chaos{other: half}, "--other is for --kind hosts"},
+		{"of guests, by default", &chaos{}, ""},
+		{"half a folder", &chaos{whole: newWhole(1), other: half}, "no such file"},
+		{"none", &chaos{whole: newWhole(1), other: noOther}, ""},
+		{"none, and faults that need some", &chaos{whole: newWhole(1), other: noOther, only: []kind{agentVersion}}, "scripts/chaos builds"},
+	} {
+		err := c.run.findOther()
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		if err == nil && c.run.other != "" {
+			t.Errorf("%s: other programs are in %s", c.what, c.run.other)
 		}
 	}
 }
