@@ -36,6 +36,8 @@ type Daemon struct {
 	Namespace Namespace
 	PIDFile   string
 	LogFile   string
+
+	Ended func(*os.ProcessState) // told how it ended, while the process that started it lives; nil: nobody is
 }
 
 // Running returns the daemon's process, if it runs.
@@ -88,7 +90,12 @@ func (d Daemon) Start() error {
 		_ = cmd.Wait()
 		return fmt.Errorf("starting %s: %w", d.Name, err)
 	}
-	go func() { _ = cmd.Wait() }() // reaps the daemon while this process lives
+	go func() { // reaps the daemon while this process lives
+		_ = cmd.Wait()
+		if d.Ended != nil {
+			d.Ended(cmd.ProcessState)
+		}
+	}()
 	return nil
 }
 

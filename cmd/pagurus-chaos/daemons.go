@@ -76,7 +76,22 @@ func (s *service) kill(pause time.Duration, naps string) error {
 func (s *service) start(naps string) error {
 	d := s.d
 	d.Command = append([]string{"env", faultpoint.Environment + "=" + strings.Trim(naps+","+s.always, ",")}, s.d.Command...)
+	d.Ended = func(how *os.ProcessState) { noteEnd(d.LogFile, how) }
 	return d.Start()
+}
+
+// endNoted marks a line of noteEnd.
+const endNoted = "pagurus-chaos: process"
+
+// noteEnd adds to a daemon's log how it ended. One that is killed writes nothing itself, and nobody could tell later who had killed it, or whether it
+// had ended by itself.
+func noteEnd(file string, how *os.ProcessState) {
+	log, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return // the lab is being removed
+	}
+	defer log.Close()
+	fmt.Fprintf(log, "time=%s %s %d ended: %s\n", time.Now().UTC().Format(time.RFC3339Nano), endNoted, how.Pid(), how)
 }
 
 // replace has the daemon be of other programs from now on: it is killed, and started from another folder.

@@ -289,7 +289,11 @@ func (w *whole) mayEnd(ended error) bool {
 	if ended == nil {
 		return true
 	}
-	return strings.Contains(lastLine(ended.Error()), "most of the controllers are away")
+	said := ended.Error()
+	if strings.Contains(lastLine(said), endNoted) {
+		said = strings.TrimSuffix(said, "\n"+lastLine(said))
+	}
+	return strings.Contains(lastLine(said), "most of the controllers are away")
 }
 
 // saveOften keeps a backup of some age for a rollback.

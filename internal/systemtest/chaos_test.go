@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"testing"
 	"time"
+
+	"pagurus/fleet"
 )
 
 // chaosLimit is many times the usual time.
@@ -17,8 +19,8 @@ const chaosLimit = 5 * time.Minute
 
 // A short run of faults while guests of each kind move. No guest is lost or runs twice, the
 // lab is removed, and the report names every fault. make chaos is the long run. With these
-// seeds the faults are of all kinds and planned for all phases; in the run of hosts they are of eight kinds, without a
-// rollback of the store, and none is longer than a lease. But no container is killed
+// seeds the faults are of all kinds and planned for all phases; in the run of hosts they are of eight kinds, with an agent and a controller of
+// another version of the protocol, without a rollback of the store, and none is longer than a lease. But no container is killed
 // during its switch, after which the hosts that may have it are asked for minutes. Machines
 // have the memory size of other tests, for which there is a snapshot.
 func TestLongChaos(t *testing.T) {
@@ -33,13 +35,17 @@ func TestLongChaos(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	other := filepath.Join(t.TempDir(), "other")
+	if err := buildSpeaking(fmt.Sprint(fleet.Protocol()+1), other); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		kind   string
 		memory string
 		faults int
 		seed   uint64
 		more   []string
-	}{{"vm", "512M", 13, 284, nil}, {"container", "192M", 18, 11468, nil}, {"hosts", "192M", 8, 24046, []string{"--hosts", "4", "--seconds", "5"}}} {
+	}{{"vm", "512M", 13, 284, nil}, {"container", "192M", 18, 11468, nil}, {"hosts", "192M", 8, 25864, []string{"--hosts", "4", "--seconds", "5", "--other", other}}} {
 		t.Run(c.kind, func(t *testing.T) {
 			report := filepath.Join(t.TempDir(), "chaos.json")
 			// A fault that never finds its phase would be waited for without end.
@@ -71,8 +77,15 @@ func TestLongChaos(t *testing.T) {
 				Kind   string
 				Faults []struct{ Kind string }
 			}
+			mixed := map[string]bool{}
 			if err := json.Unmarshal(text, &record); err != nil || record.Seed != c.seed || record.Kind != c.kind || len(record.Faults) != c.faults {
 				t.Errorf("the report has seed %d, %q and %d faults, %v", record.Seed, record.Kind, len(record.Faults), err)
+			}
+			for _, f := range record.Faults {
+				mixed[f.Kind] = true
+			}
+			if c.kind == "hosts" && (!mixed["agent-version"] || !mixed["controller-version"]) {
+				t.Errorf("no versions were mixed: %v", mixed)
 			}
 		})
 	}

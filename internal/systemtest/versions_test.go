@@ -1,6 +1,7 @@
 package systemtest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,9 +19,15 @@ func speaking(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: speaking NUMBER FOLDER")
 	}
-	folder := ts.MkAbs(args[1])
-	ts.Check(os.MkdirAll(folder, 0o755))
-	flags := "-s -w -X main.version=speaks" + args[0] + " -X pagurus/fleet.spoken=" + args[0]
+	ts.Check(buildSpeaking(args[0], ts.MkAbs(args[1])))
+}
+
+// buildSpeaking builds the programs of a version of the protocol.
+func buildSpeaking(number, folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	flags := "-s -w -X main.version=speaks" + number + " -X pagurus/fleet.spoken=" + number
 	for cgo, programs := range map[string][]string{
 		"CGO_ENABLED=0": {"pagurus-guest", "pagurus-shim"}, "": {"pagurus", "pagurus-agent", "pagurus-controller"},
 	} {
@@ -31,7 +38,8 @@ func speaking(ts *testscript.TestScript, neg bool, args []string) {
 		c := exec.Command("go", build...)
 		c.Dir, c.Env = filepath.Join("..", ".."), append(os.Environ(), strings.Fields(cgo)...)
 		if out, err := c.CombinedOutput(); err != nil {
-			ts.Fatalf("go %s: %v\n%s", strings.Join(build, " "), err, out)
+			return fmt.Errorf("go %s: %w\n%s", strings.Join(build, " "), err, out)
 		}
 	}
+	return nil
 }
