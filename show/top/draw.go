@@ -77,7 +77,9 @@ func (m Model) View() string {
 		if len(body) > l.body-1 && l.body > 2 { // the question must be seen
 			body = body[:l.body-1]
 		}
-		body = append(body, m.style(bold, keys))
+		if !l.hints {
+			body = append(body, keys)
+		}
 	case m.panel != nil:
 		all := m.panelLines()
 		hint = "↑↓ scroll  Esc back"
