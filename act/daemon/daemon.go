@@ -77,9 +77,15 @@ func (d Daemon) Start() error {
 	if err := d.Namespace.Do(cmd.Start); err != nil {
 		return fmt.Errorf("starting %s: %w", d.Name, err)
 	}
+	ended := func() {
+		_ = cmd.Wait()
+		if d.Ended != nil {
+			d.Ended(cmd.ProcessState)
+		}
+	}
 	p, err := Find(cmd.Process.Pid)
 	if errors.Is(err, fs.ErrNotExist) {
-		_ = cmd.Wait()
+		ended()
 		return d.Died()
 	}
 	if err == nil {
@@ -90,12 +96,7 @@ func (d Daemon) Start() error {
 		_ = cmd.Wait()
 		return fmt.Errorf("starting %s: %w", d.Name, err)
 	}
-	go func() { // reaps the daemon while this process lives
-		_ = cmd.Wait()
-		if d.Ended != nil {
-			d.Ended(cmd.ProcessState)
-		}
-	}()
+	go ended() // reaps the daemon while this process lives
 	return nil
 }
 

@@ -16,7 +16,7 @@ func TestALogTellsHowADaemonEnded(t *testing.T) {
 	dir := t.TempDir()
 	for script, want := range map[string]string{"kill -9 $$": "ended: signal: killed", "echo most of the controllers are away; exit 3": "ended: exit status 3"} {
 		s := &service{d: daemon.Daemon{Name: "it", Command: []string{"sh", "-c", script}, PIDFile: filepath.Join(dir, want, "pid"), LogFile: filepath.Join(dir, want, "log")}}
-		if err := s.start(""); err != nil {
+		if err := s.start(""); err != nil && !strings.Contains(err.Error(), "ended") { // it may have ended by then
 			t.Fatal(err)
 		}
 		said := ""
