@@ -52,7 +52,7 @@ func Chromium(t *testing.T) *Browser {
 	home := t.TempDir()
 	cmd := exec.Command(chromium, "--headless=new", "--no-sandbox", "--remote-debugging-pipe", "--user-data-dir="+home, "--disable-gpu", "--disable-dev-shm-usage",
 		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-extensions", "--disable-sync", "--ignore-certificate-errors", "--hide-scrollbars", "--log-level=3", "about:blank")
-	cmd.Env = append(os.Environ(), "HOME="+home)
+	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home)
 	cmd.ExtraFiles = []*os.File{ours.read, theirs.write}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	var said bytes.Buffer
