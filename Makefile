@@ -10,7 +10,7 @@ all: build check pure quick
 build: bin/pagurus bin/pagurus-agent bin/pagurus-controller bin/pagurus-guest bin/pagurus-shim
 
 # What go puts into the binaries: code, and files that it embeds.
-SOURCES = $(shell find . -name '*.go' -not -name '*_test.go' -o -name '*.c' -o -name '*.h' -o -name '*.asm' -o -name '*.bin' -o -name '*.sh' -o -name '*.melt' -o -name '*.html' -o -path './show/page/files/*' -o -name openapi.json) go.mod go.sum
+SOURCES = $(shell find . -name '*.go' -not -name '*_test.go' -o -name '*.c' -o -name '*.h' -o -name '*.asm' -o -name '*.bin' -o -name '*.sh' -o -name '*.melt' -o -name '*.html' -o -path './show/page/files/*' -o -name openapi.json -o -path './act/libpagurus/*') go.mod go.sum
 
 bin/pagurus: $(SOURCES)
 	go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus

@@ -167,6 +167,7 @@ type GuestFacts struct {
 	Suspended      bool          `json:"suspended,omitempty"`       // suspended because the owner is present
 	Obstacles      []string      `json:"obstacles,omitempty"`       // what last prevented a move, for people
 	Layout         *Layout       `json:"layout,omitempty"`          // its placement on the host's nodes and CPUs, if it has a shape
+	Said           *Said         `json:"said,omitempty"`            // what its programs say of its moves, and ask for; nil: nothing
 }
 
 // RunState is a guest's state according to its driver.

@@ -25,6 +25,7 @@ type Observation struct {
 	Lease  time.Duration // no lease that it may have from now on is longer; 0: it may have none
 
 	Encryption Encryption // what the controller was configured to; empty: not observed
+	Marked     GuestID    // its programs said when moves are cheap, and it waits to be copied
 	Crowding   []JobID    // ended jobs whose output makes room for more of their user
 	Given      PartName   // it has come back to its vault, for a checkpoint that is being taken back
 }
@@ -36,6 +37,8 @@ type Caller struct {
 	Admin bool   `json:"admin"`          // may act on hosts and on other people's jobs
 	User  UserID `json:"user,omitempty"` // who is known by a certificate, or by uid; empty: only the uid is known
 	Host  HostID `json:"host,omitempty"` // it is this host's agent, and nothing else is set
+
+	Guest GuestID `json:"guest,omitempty"` // a program in this guest asks, for its own job; uid and gid are the job's
 }
 
 // RequestVerb is the kind of a request.

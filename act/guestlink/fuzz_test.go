@@ -17,7 +17,7 @@ import (
 func FuzzAnswer(f *testing.F) {
 	for _, text := range []string{
 		`{"next":1,"traces":[{},{"rank":1}]}`, `{"topology":{"nodes":[{"cores":[{"cpus":[0]}]}]}}`, `{"exit":{"code":1,"signal":"SIGKILL"}}`,
-		`{"data":"AAAA","next":-1,"cache":{"clean_bytes":-1}}`, `{"traces":[null]}`, `[]`, `{"next":9223372036854775807,"traces":[{}]}`,
+		`{"data":"AAAA","next":-1,"cache":{"clean_bytes":-1}}`, `{"traces":[null]}`, `[]`, `{"said":{"version":2,"wishes":[{"id":1,"verb":"move"}],"marks":{"not_for_ns":-1},"remark":{"text":"\u2028"}}}`, `{"next":9223372036854775807,"traces":[{}]}`,
 	} {
 		f.Add([]byte(text), "")
 	}
@@ -32,6 +32,9 @@ func FuzzAnswer(f *testing.F) {
 			ctx, stop := context.WithTimeout(t.Context(), 20*leastPoll)
 			traces, _ := c.Trace(ctx, fleet.TraceQuery{})
 			top, _ := c.Topology(ctx)
+			if said, err := c.Said(ctx, 1); err == nil && (len(said.Wishes) > fleet.MostWishes || said.Marks.NotFor > fleet.MostNotNow || said.Remark != nil && len(said.Remark.Text) > fleet.RemarkBytes) {
+				t.Errorf("said %+v", said)
+			}
 			if b, err := json.Marshal(traces); err == nil && len(b) > allTraceBytes+len(traces)+2 {
 				t.Errorf("traces of %d bytes", len(b))
 			}
@@ -85,7 +88,7 @@ func answers(far net.Conn, said []byte, failed string) {
 func FuzzRequests(f *testing.F) {
 	for _, text := range []string{
 		`{"v":1,"s":1,"id":1,"call":"ping"}`, `{"v":1,"s":1,"id":1,"call":"read","body":{"program":"p","offset":-1}}`, `{"v":-1,"s":0,"id":0,"call":"write","body":{"offset":9223372036854775807,"data":"AA=="}}`,
-		`{"call":"setup","body":{"addr":"x"}}`, `{"call":"trace","body":{"first":-1}}`, `null`,
+		`{"call":"setup","body":{"addr":"x"}}`, `{"call":"trace","body":{"first":-1}}`, `{"call":"said","body":{"known":-1}}`, `{"call":"answer","body":{"answers":[{"id":1,"rows":["a\nb"]}]}}`, `null`,
 	} {
 		f.Add([]byte(text))
 	}

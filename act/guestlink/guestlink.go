@@ -132,6 +132,7 @@ type result struct {
 	Topology *fleet.Topology `json:"topology,omitempty"`
 
 	Files *fleet.OpenFiles `json:"files,omitempty"`
+	Said  *fleet.Said      `json:"said,omitempty"`
 
 	Traces []json.RawMessage `json:"traces,omitempty"` // fleet.Trace each; Next is the position of the next one, 0: none
 }

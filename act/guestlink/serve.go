@@ -255,6 +255,8 @@ func (l *link) call(ctx context.Context, r request) (res result, err error) {
 		files, err := openFiles(ctx, l.server)
 		res.Files = &files
 		return res, err
+	case callSaid, callAnswer:
+		return l.steerCall(ctx, r)
 	case callShutdown:
 		return res, l.server.Shutdown(ctx)
 	}

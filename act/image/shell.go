@@ -20,14 +20,15 @@ type Session struct {
 	GID    uint32
 	Groups []uint32
 	Args   []string // empty: an interactive shell
+	Over   string   // a folder of this machine with files of /usr that are there in addition; empty: none
 }
 
 // enter runs in a mount namespace of its own, so its mounts disappear when its last
 // program ends. Arguments: root.img, an empty folder, the directory, user:group, groups,
-// lines for passwd and group, then the program.
+// lines for passwd and group, a folder with more files, then the program.
 const enter = `set -eu
-image=$1 at=$2 dir=$3 owner=$4 groups=$5 passwd=$6 group=$7
-shift 7
+image=$1 at=$2 dir=$3 owner=$4 groups=$5 passwd=$6 group=$7 over=$8
+shift 8
 mount -t tmpfs -o mode=0755 pagurus "$at"
 mkdir "$at/lower" "$at/upper" "$at/work" "$at/root"
 mount -t squashfs -o loop,ro "$image" "$at/lower"
@@ -38,6 +39,7 @@ mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
 cat /etc/resolv.conf >"$root/etc/resolv.conf" 2>/dev/null || :
 cat /etc/hosts >"$root/etc/hosts" 2>/dev/null || :
+[ -z "$over" ] || cp -R "$over/usr" "$root/"
 [ -z "$passwd" ] || printf '%s\n' "$passwd" >>"$root/etc/passwd"
 [ -z "$group" ] || printf '%s\n' "$group" >>"$root/etc/group"
 mkdir -p "$root$dir"
@@ -76,7 +78,7 @@ func (s *Store) ShellCommand(ctx context.Context, name string, in Session) (*exe
 	cmd := exec.CommandContext(ctx, "unshare", append([]string{
 		"--mount", "--", "/bin/sh", "-c", enter, "pagurus-shell",
 		filepath.Join(s.Folder(img.Digest), RootFile), filepath.Join(s.dir, "shell"), dir,
-		owner, strings.Join(groups, ","), passwd, group,
+		owner, strings.Join(groups, ","), passwd, group, in.Over,
 	}, args...)...)
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin", "HOME=" + home, "LANG=C.UTF-8", "PAGURUS_IMAGE=" + name}
 	if t := os.Getenv("TERM"); t != "" {

@@ -7,23 +7,28 @@
 // is needed. The same binary is the remote-start command ("rsh") and the last step before a
 // program ("pagurus-exec").
 //
+// Programs of the job steer it through a socket (steer.go): the guest agent keeps what they say, and the host asks for it.
+//
 // In a container there is nothing to load or mount. Namespaces, files, network and the job's
 // files are made from outside, at each host, and the link is a socket.
 //
 // It is resident in every guest, so it stays small and asleep: no HTTP, no netlink library,
 // no timer while idle. As the first process it never exits; it reports errors to the host.
 //
-// It must not know hosts, moves or the controller: a guest cannot tell where it runs. Its
+// It must not know hosts, moves or the controller: it passes on what programs ask of them. Its
 // tests run programs on this machine, and the whole guest in QEMU under software emulation,
 // with Open MPI 4 and 5 and MPICH.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+
+	"pagurus/act/libpagurus"
 )
 
 // Paths in a running guest.
@@ -77,6 +82,9 @@ func firstProcess() {
 		warm(children)
 	}
 	m := newMember(children, "/")
+	if err := errors.Join(libpagurus.Place("/"), m.steering.listen(steerPath)); err != nil {
+		say("programs cannot steer their job: %v", err)
+	}
 	if contained {
 		serveSocket(m)
 	}

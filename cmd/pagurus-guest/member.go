@@ -31,7 +31,8 @@ type member struct {
 	remote   *remoteServer
 	programs map[string]*program
 
-	told told
+	told     told
+	steering *steering
 }
 
 // setting is one setup, under way or done.
@@ -42,7 +43,7 @@ type setting struct {
 }
 
 func newMember(c *children, root string) *member {
-	return &member{children: c, root: root, programs: map[string]*program{}}
+	return &member{children: c, root: root, programs: map[string]*program{}, steering: newSteering()}
 }
 
 // clockTolerance is the allowed difference between the guest's clock and the host's. The

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/act/image"
+	"pagurus/act/libpagurus"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
@@ -235,7 +236,7 @@ func imageShellCommand(folder *string) *cobra.Command {
 		Use:   "shell NAME [-- COMMAND [ARGUMENT…]]",
 		Short: "Run a shell or a command inside an image, to compile programs for guests",
 		Long: `Shell runs a shell inside the image on this machine. The current directory is there
-at the same path. What you write elsewhere is deleted afterwards. With sudo you are
+at the same path, and libpagurus, as in guests. What you write elsewhere is deleted afterwards. With sudo you are
 the user who called sudo.`,
 		Example: `  sudo pagurus image shell openmpi
   sudo pagurus image shell openmpi -- mpicc -O2 -o a.out main.c`,
@@ -252,6 +253,13 @@ the user who called sudo.`,
 			}
 			who := session()
 			who.Dir, who.Args = dir, afterDash(args[1:])
+			if who.Over, err = os.MkdirTemp("", "pagurus-shell."); err != nil {
+				return err
+			}
+			defer os.RemoveAll(who.Over)
+			if err := libpagurus.Place(who.Over); err != nil {
+				return fmt.Errorf("having libpagurus in the image: %w", err)
+			}
 			code, err := store.Shell(cmd.Context(), args[0], who)
 			if err == nil && code != 0 {
 				return cli.Exit{Code: code}

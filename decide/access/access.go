@@ -137,6 +137,8 @@ func MayAsk(v View, r fleet.Request) string {
 		return fmt.Sprintf("there is no request %q; pagurus and its controller may be of different versions, see `pagurus version`", r.Verb)
 	case r.By.Host != "":
 		return fmt.Sprintf("the agent of %s may not %s: hosts run guests and ask for nothing", r.By.Host, r.Verb)
+	case r.By.Guest != "":
+		return v.steers(r)
 	case r.By.Admin || need == member:
 		return ""
 	}
@@ -159,6 +161,24 @@ func MayAsk(v View, r fleet.Request) string {
 		return v.jobs(r.By, r.Verb, v.moved(r)...)
 	}
 	return fmt.Sprintf("only an administrator may %s; ask as root on the controller's machine, or log in as one", words[r.Verb])
+}
+
+// steering are the requests that a program may make of its own job.
+var steering = map[fleet.RequestVerb]bool{fleet.Migrate: true, fleet.MakeCheckpoint: true}
+
+// steers says why a program may not make a request; empty: it may. It acts for its own job's user, and on that job alone.
+func (v View) steers(r fleet.Request) string {
+	g, known := v.Guest(r.By.Guest)
+	own := known && steering[r.Verb] && !r.By.Admin && r.Move == "" && r.Checkpoint == "" && r.Host == "" && (r.Job == "" || r.Job == g.Job)
+	for _, id := range append([]fleet.GuestID{r.Guest}, r.Guests...) {
+		if other, there := v.Guest(id); id != "" && (!there || other.Job != g.Job) {
+			own = false
+		}
+	}
+	if !own {
+		return fmt.Sprintf("a program in guest %s may have its own job moved and checkpointed, and nothing else", r.By.Guest)
+	}
+	return v.jobs(r.By, r.Verb, g.Job)
 }
 
 // words says in a sentence what only administrators do.

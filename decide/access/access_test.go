@@ -285,3 +285,35 @@ func TestHostsBehindNAT(t *testing.T) {
 		t.Errorf("a host that says so takes another's address: %q", why)
 	}
 }
+
+// A program in a guest asks for its own job, and for little.
+func TestWhatAProgramMayAsk(t *testing.T) {
+	own := fleet.Caller{UID: 1, Guest: "j1g0"}
+	for _, r := range []fleet.Request{
+		{Verb: fleet.Migrate, Guests: []fleet.GuestID{"j1g0"}}, {Verb: fleet.Migrate, Guest: "j1g0", To: "node"}, {Verb: fleet.Migrate, Job: "j1"}, {Verb: fleet.MakeCheckpoint, Job: "j1"},
+	} {
+		r.By = own
+		if why := MayAsk(world(), r); why != "" {
+			t.Errorf("%+v: %s", r, why)
+		}
+		for name, by := range map[string]fleet.Caller{
+			"another guest": {UID: 1, Guest: "j2g0"}, "one with another's uid": {UID: 2, Guest: "j1g0"}, "none": {UID: 1, Guest: "none"}, "an administrator's": {UID: 1, Guest: "j1g0", Admin: true}, "a host": {UID: 1, Guest: "j1g0", Host: "office"},
+		} {
+			if r.By = by; MayAsk(world(), r) == "" {
+				t.Errorf("%s may ask %+v", name, r)
+			}
+		}
+	}
+	for verb := range requests {
+		for _, r := range []fleet.Request{
+			{Verb: verb, Job: "j2"}, {Verb: verb, Guest: "j2g0"}, {Verb: verb, Guests: []fleet.GuestID{"j1g0", "j2g0"}}, {Verb: verb, Guest: "none"}, {Verb: verb, Move: "m1"}, {Verb: verb, Checkpoint: "j1c1"}, {Verb: verb, Host: "office", Job: "j1"},
+		} {
+			if r.By = own; MayAsk(world(), r) == "" {
+				t.Errorf("a program may ask %+v", r)
+			}
+		}
+		if r := (fleet.Request{Verb: verb, Job: "j1", By: own}); !steering[verb] && MayAsk(world(), r) == "" {
+			t.Errorf("a program may %s", verb)
+		}
+	}
+}

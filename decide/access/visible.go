@@ -63,7 +63,28 @@ func Visible(s fleet.Snapshot, by fleet.Caller) fleet.Snapshot {
 		}
 	}
 	s.Jobs, s.Guests, s.Migrations, s.Users, s.Tokens, s.Crowded, s.Hosts = jobs, guests, migrations, users, tokens, crowded, plainHosts(s.Hosts)
+	hideSaid(s, by)
 	return s
+}
+
+// hideSaid removes from hosts, which are the caller's own copies, what programs of others' jobs say.
+func hideSaid(s fleet.Snapshot, by fleet.Caller) {
+	for id, h := range s.Hosts {
+		cloned := false
+		for g, f := range h.Facts.Guests {
+			if f.Said == nil || s.Jobs[s.Guests[g].Job].Spec.UID == by.UID {
+				continue
+			}
+			if !cloned {
+				h.Facts.Guests, cloned = maps.Clone(h.Facts.Guests), true
+			}
+			f.Said = nil
+			h.Facts.Guests[g] = f
+		}
+		if cloned {
+			s.Hosts[id] = h
+		}
+	}
 }
 
 // plainHosts are hosts without their keys and where they are called.

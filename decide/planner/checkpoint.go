@@ -59,7 +59,7 @@ func (d *draft) makeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 	if reason := d.overQuota(j, fleet.Checkpoint{Job: j.ID, Pinned: r.Verb == fleet.MakeCheckpoint}, 0); reason != "" {
 		return refuse(r, "%s", reason)
 	}
-	c := d.beginCheckpoint(j, fmt.Sprintf("asked for by uid %d", r.By.UID))
+	c := d.beginCheckpoint(j, "asked for by "+whoAsked(r.By))
 	c.Request, c.Pinned, c.Suspends = r.ID, r.Verb == fleet.MakeCheckpoint, r.Verb == fleet.SuspendJob
 	d.Checkpoints.Put(c.ID, c)
 	d.attendCheckpoint(c.ID)
@@ -243,14 +243,24 @@ func (d *draft) holdsMoves(id fleet.JobID) bool {
 	return slices.ContainsFunc(d.checkpointsOf(id), func(c fleet.Checkpoint) bool { return c.Phase.Traits().Holds })
 }
 
-// startCopies lets copies of a gang begin whose turn it is, unless a checkpoint is being made of one of its guests.
+// startCopies lets copies of a gang begin whose turn it is, unless a checkpoint is being made of one of its guests, or they
+// wait for a mark of a program.
 func (d *draft) startCopies(members []fleet.Migration) ([]fleet.Migration, bool) {
 	for _, m := range members {
 		if m.Phase == fleet.Waiting && d.holdsMoves(m.Job) {
 			return members, false
 		}
 	}
-	return lifecycle.Start(members, d.left, d.at)
+	if len(members) == 0 {
+		return members, false
+	}
+	w := waitForMark(d.base, d.Moves.At(members[0].Move), members, d.at)
+	if w.Holds {
+		return members, false
+	}
+	out, began := lifecycle.Start(members, d.left, d.at)
+	noteMark(members, out, w, d.at)
+	return out, began
 }
 
 // checkpoints does for checkpoints what depends on time, and on jobs and hosts.

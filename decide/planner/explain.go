@@ -97,6 +97,7 @@ func (e *explainer) guest(g fleet.Guest) []string {
 	if most := e.s.Jobs[g.Job].Spec.Cap; most > 0 {
 		say("It may use no more than %.0f %% of its CPUs (run --"+fleet.CapFlag+").", 100*most)
 	}
+	out = append(out, e.remark(g)...)
 	switch g.State {
 	case fleet.GuestStarting:
 		say("It waits for %s to boot it (try %d) and runs as soon as its agent answers.", g.Home, g.Attempt+1)
@@ -136,6 +137,7 @@ func (e *explainer) migration(m fleet.Migration) []string {
 	} else if !m.Phase.Ended() {
 		out = append(out, fmt.Sprintf("It waits for %s.", phase.Label))
 	}
+	out = append(out, e.awaitsMark(m)...)
 	if end := deadlineOf(e.s.Moves[m.Move]); !end.IsZero() && phase.BeforeSwitch() {
 		out = append(out, fmt.Sprintf("If it is not ready in %s, it stays where it is.", max(end.Sub(e.s.At), 0).Round(time.Second)))
 	}

@@ -121,6 +121,9 @@ func (d *draft) observe(o fleet.Observation) (fleet.Answer, error) {
 			d.recordCheckpoint(c)
 		}
 	}
+	if o.Marked != "" {
+		d.marked(o.Marked)
+	}
 	if o.Attached != "" {
 		d.attached(o.Attached)
 	}

@@ -149,6 +149,7 @@ func script(t *testing.T, file string) testscript.Params {
 			e.Setenv("WITNESS", witness())
 			e.Setenv("MELT", source("show/demo/in.melt"))
 			e.Setenv("PATTERN", source("internal/testkit/pattern/pattern.c"))
+			e.Setenv("EXAMPLES", source("docs/examples"))
 			return nil
 		},
 		Condition: func(word string) (bool, error) {

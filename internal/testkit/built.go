@@ -42,6 +42,16 @@ func Built(t testing.TB, binary, source, sum string) {
 	if err := os.WriteFile(filepath.Join(dir, filepath.Base(source)), text, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	headers, _ := filepath.Glob(filepath.Join(filepath.Dir(source), "*.h"))
+	for _, h := range headers {
+		text, err := os.ReadFile(h)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, filepath.Base(h)), text, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
 	defer cancel()
 	build := exec.CommandContext(ctx, "sh", "-c", margin.ReplaceAllString(string(found[1]), " "))

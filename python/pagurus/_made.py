@@ -78,6 +78,7 @@ Call.__doc__ = 'Call is one MPI call, or a run of successive polls that found no
 Caller = TypedDict('Caller', {
     'admin': Required['bool'],
     'gid': Required['int'],
+    'guest': NotRequired['str'],
     'host': NotRequired['str'],
     'uid': Required['int'],
     'user': NotRequired['str'],
@@ -346,6 +347,7 @@ GuestFacts = TypedDict('GuestFacts', {
     'reclaimed_bytes': NotRequired['int'],
     'resident_bytes': Required['int'],
     'run': Required['str'],
+    'said': NotRequired['Said'],
     'seen': NotRequired['Topology'],
     'started_at': Required['str'],
     'suspended': NotRequired['bool'],
@@ -653,6 +655,14 @@ Limits = TypedDict('Limits', {
 }, total=False)
 Limits.__doc__ = 'Limits bounds a move and each of its copies. The zero value of a field means its default.'
 
+Marks = TypedDict('Marks', {
+    'at': NotRequired['str'],
+    'cheap_ago_ns': NotRequired['int'],
+    'cheaps': NotRequired['int'],
+    'not_for_ns': NotRequired['int'],
+}, total=False)
+Marks.__doc__ = "Marks are what a guest's programs say of when a move is cheap. The times count back or on from At, which each that passes marks on sets by its own clock."
+
 Move = TypedDict('Move', {
     'begun': Required['str'],
     'choice': NotRequired['str'],
@@ -768,6 +778,7 @@ Part = TypedDict('Part', {
     'id': Required['str'],
     'job': Required['str'],
     'listen': NotRequired['str'],
+    'marked': NotRequired['str'],
     'mode': Required['str'],
     'move': Required['str'],
     'orphan': NotRequired['bool'],
@@ -905,6 +916,13 @@ Remains = TypedDict('Remains', {
 }, total=False)
 Remains.__doc__ = 'Remains is what is kept of a guest that ended by itself, for people. It is small, because it is stored; the host keeps more in Folder.'
 
+Remark = TypedDict('Remark', {
+    'ago_ns': Required['int'],
+    'level': Required['str'],
+    'text': Required['str'],
+}, total=False)
+Remark.__doc__ = "Remark is what a program says of its job's health."
+
 Resources = TypedDict('Resources', {
     'cpus': Required['int'],
     'memory_bytes': Required['int'],
@@ -930,6 +948,14 @@ RulesAsked = TypedDict('RulesAsked', {
     'vacate': NotRequired['str'],
 }, total=False)
 RulesAsked.__doc__ = "Rules are the cluster's defaults for hosts that do not set their own."
+
+Said = TypedDict('Said', {
+    'marks': NotRequired['Marks'],
+    'remark': NotRequired['Remark'],
+    'version': Required['int'],
+    'wishes': NotRequired['list[Wish]'],
+}, total=False)
+Said.__doc__ = "Said is what a guest's programs say and ask for."
 
 SealedCopy = TypedDict('SealedCopy', {
     'seal': Required['str'],
@@ -1166,6 +1192,7 @@ Who = TypedDict('Who', {
     'admin': Required['bool'],
     'cluster': NotRequired['str'],
     'gid': Required['int'],
+    'guest': NotRequired['str'],
     'host': NotRequired['str'],
     'uid': Required['int'],
     'user': NotRequired['str'],
@@ -1189,6 +1216,15 @@ WireGuardFacts = TypedDict('WireGuardFacts', {
     'trouble': NotRequired['str'],
 }, total=False)
 WireGuardFacts.__doc__ = 'WireGuardFacts is what an agent reports about its WireGuard device.'
+
+Wish = TypedDict('Wish', {
+    'aim': NotRequired['str'],
+    'id': Required['int'],
+    'rank': NotRequired['int'],
+    'verb': Required['str'],
+    'whole': NotRequired['bool'],
+}, total=False)
+Wish.__doc__ = "Wish is what a program in a guest asks of its own job, in the job's own authority. The guest agent keeps it until it is answered, also while the guest moves."
 
 Written = TypedDict('Written', {
     'began': Required['dict[str, int]'],

@@ -114,6 +114,7 @@ type Agent struct {
 	vaultNotes vaultNotes // about the vault; it has a lock of its own
 	clones     keptClones // likewise
 	profiles   profiles
+	urgent     bool // what guests' programs said is to be told soon
 	examined   map[fleet.GuestID]examination
 	examining  bool
 	troubles   map[string]string      // by subject
@@ -250,7 +251,7 @@ func (a *Agent) speak(ctx context.Context, s Session) error {
 			return ctx.Err()
 		case <-a.news:
 		case now := <-tick.C:
-			if now.Sub(told) < factsEvery && !a.copying() {
+			if now.Sub(told) < factsEvery && !a.copying() && !a.hasNews() {
 				continue
 			}
 			told = now
@@ -294,6 +295,9 @@ func (a *Agent) listen(ctx context.Context, s Session) error {
 			a.acceptTask(*down.Task)
 		case down.Lease != nil && a.Lease != nil:
 			a.trouble("keeping the host's lease", a.Lease.Renew(*down.Lease))
+		case down.Answers != nil:
+			to := *down.Answers
+			go a.answerPrograms(ctx, to)
 		case down.Query != nil:
 			q := *down.Query
 			go a.answer(ctx, s, q)

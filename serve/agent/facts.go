@@ -98,6 +98,7 @@ func (a *Agent) facts() fleet.Facts {
 			g.Seen = &seen
 		}
 		g.Obstacles = clipped(a.examined[id].found)
+		g.Said = a.slots[id].saidLocked(time.Now())
 		f.Guests[id] = g
 	}
 	for _, s := range a.slots {

@@ -87,6 +87,9 @@ func (a *Agent) watchGuest(ctx context.Context, w *taskRun) (fleet.Report, error
 	}
 	a.classify(w)
 	a.wake(w.slot, w.task)
+	listening, deaf := context.WithCancel(ctx)
+	defer deaf()
+	a.runs.Go(func() { a.listenTo(listening, w) })
 	if ended != nil {
 		select {
 		case <-ctx.Done():

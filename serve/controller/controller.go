@@ -121,6 +121,7 @@ type Controller struct {
 	accounts       accounts
 	notifying      notifying
 	meter          *meter
+	wishes         wishes
 	parts          parts // of checkpoints, on their way from and to users
 }
 

@@ -194,6 +194,7 @@ func (c *Controller) handleMessage(ctx context.Context, up said) error {
 			c.sendWanted()
 		}
 		c.renewLease(ctx, id, up.Facts.Lease)
+		c.heed(ctx, id, *up.Facts)
 		if len(up.Facts.Copies) > 0 && time.Since(c.told) >= copiesEvery {
 			c.publish()
 		}
@@ -356,6 +357,14 @@ func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
 		f.Owner = &owner
 	}
 	c.countUsage(id, before, f)
+	for g, of := range f.Guests {
+		if of.Said != nil {
+			said := of.Said.Bounded()
+			said.Marks = said.Marks.By(f.SeenAt)
+			of.Said = &said
+			f.Guests[g] = of
+		}
+	}
 	if f.Notices != nil {
 		notices := f.Notices.By(f.SeenAt)
 		f.Notices = &notices

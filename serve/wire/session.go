@@ -342,7 +342,7 @@ func checkUp(m Up, bytes int64) error {
 }
 
 func checkDown(m Down, _ int64) error {
-	return oneOf("a message of the controller", m.Wanted != nil, m.Task != nil, m.Query != nil, m.Lease != nil)
+	return oneOf("a message of the controller", m.Wanted != nil, m.Task != nil, m.Query != nil, m.Lease != nil, m.Answers != nil)
 }
 
 var errNoPart = errors.New("has no part that is known here")

@@ -61,6 +61,8 @@ type Down struct {
 	Task   *fleet.Task   `json:"task,omitempty"`
 	Query  *Query        `json:"query,omitempty"`
 	Lease  *fleet.Lease  `json:"lease,omitempty"` // grants what facts have asked for
+
+	Answers *fleet.WishAnswers `json:"answers,omitempty"` // to what a guest's programs asked for, in facts
 }
 
 // Query is a question that an agent answers with a Reply of the same ID.

@@ -73,6 +73,14 @@ func (p Part) blackoutText() string {
 	}
 }
 
+// markText says what mark of its program a guest waited for; empty: none.
+func (p Part) markText() string {
+	if p.Marked == "" {
+		return ""
+	}
+	return "its copy began " + Clean(p.Marked)
+}
+
 // skew gives the skew of the guests that switched; nil for fewer than two.
 func skew(parts []Part, clock func(fleet.HostID) string) *Skew {
 	var out Skew
@@ -179,7 +187,7 @@ func (m Move) Show(now time.Time) string {
 	}
 	b.WriteString("\n" + m.costs(now).Text())
 	for _, p := range m.Parts {
-		for _, said := range []string{p.prediction(), p.savingsText(), p.blackoutText(), p.postCopyText(now), p.StallLine()} {
+		for _, said := range []string{p.markText(), p.prediction(), p.savingsText(), p.blackoutText(), p.postCopyText(now), p.StallLine()} {
 			if said != "" {
 				fmt.Fprintf(&b, "%s: %s\n", Clean(string(p.Guest)), Clean(said))
 			}

@@ -1,0 +1,104 @@
+"""libpagurus: a program in a guest of Pagurus steers its own job. pagurus.h tells what each call does.
+
+>>> import libpagurus
+>>> libpagurus.where()            # None where there is no Pagurus
+Place(job='j1', guest='j1g0', host='host1', site='', guests=1, here=1, cpus=2, load=0.4)
+
+cheap_now, not_now, move, checkpoint and remark return False where there is no Pagurus, or the library is
+not there. What is refused, or fails, is an Error with the sentence that says why.
+"""
+
+import ctypes
+from collections import namedtuple
+
+OK, NONE, INVALID, REFUSED, BUSY, LATE, FAULT = range(7)
+ME, JOB = range(2)
+BETTER, AWAY, WITH_RANK = range(3)
+NOTE, WARNING, ILL = range(3)
+
+Place = namedtuple("Place", "job guest host site guests here cpus load")
+Price = namedtuple("Price", "to seconds seconds_low seconds_high downtime bytes converges")
+
+
+class Error(Exception):
+    """What was asked for is refused or failed; code is one of those above."""
+
+    def __init__(self, code, text):
+        super().__init__(text or "code %d" % code)
+        self.code = code
+
+
+class _Place(ctypes.Structure):
+    _fields_ = [("job", ctypes.c_char * 32), ("guest", ctypes.c_char * 40), ("host", ctypes.c_char * 128), ("site", ctypes.c_char * 128),
+                ("guests", ctypes.c_int), ("here", ctypes.c_int), ("cpus", ctypes.c_int), ("load", ctypes.c_double)]
+
+
+class _Price(ctypes.Structure):
+    _fields_ = [("to", ctypes.c_char * 128), ("seconds", ctypes.c_double), ("seconds_low", ctypes.c_double), ("seconds_high", ctypes.c_double),
+                ("downtime", ctypes.c_double), ("bytes", ctypes.c_longlong), ("converges", ctypes.c_int)]
+
+
+try:
+    _library = ctypes.CDLL("libpagurus.so.0")
+    _library.pagurus_text.restype = ctypes.c_char_p
+    _library.pagurus_not_now.argtypes = [ctypes.c_double]
+except OSError:
+    _library = None
+
+
+def _call(name, *args):
+    """Whether there is Pagurus; an Error if it does not do what is asked."""
+    code = getattr(_library, name)(*args) if _library else NONE
+    if code not in (OK, NONE):
+        raise Error(code, (_library.pagurus_text() or b"").decode("utf-8", "replace"))
+    return code == OK
+
+
+def _made(kind, of):
+    values = (getattr(of, field) for field in kind._fields)
+    return kind(*(v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in values))
+
+
+def where():
+    """Where the caller's guest is; None: not under Pagurus."""
+    place = _Place()
+    return _made(Place, place) if _call("pagurus_where", ctypes.byref(place)) else None
+
+
+def neighbours(most=256):
+    """The other guests of the job, without the numbers that only where() has."""
+    places, count = (_Place * most)(), ctypes.c_int()
+    if not _call("pagurus_neighbours", places, most, ctypes.byref(count)):
+        return []
+    return [_made(Place, p) for p in places[:min(most, count.value)] if p.guest]
+
+
+def cost(what=ME):
+    """What a move would cost now; None: not under Pagurus."""
+    price = _Price()
+    return _made(Price, price) if _call("pagurus_cost", what, ctypes.byref(price)) else None
+
+
+def move(what=ME, how=BETTER, rank=0):
+    """Asks for a move, and returns when it is decided."""
+    return _call("pagurus_move", what, how, rank)
+
+
+def checkpoint():
+    """Asks for a checkpoint of the job, and returns when it is decided."""
+    return _call("pagurus_checkpoint")
+
+
+def cheap_now():
+    """Marks a moment in which a move is cheap."""
+    return _call("pagurus_cheap_now")
+
+
+def not_now(seconds):
+    """Moves should not begin for so many seconds, or until cheap_now."""
+    return _call("pagurus_not_now", float(seconds))
+
+
+def remark(text, level=NOTE):
+    """Tells people something of the job's health."""
+    return _call("pagurus_remark", level, str(text).encode())

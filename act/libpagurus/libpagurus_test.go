@@ -1,0 +1,129 @@
+package libpagurus
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pagurus/internal/testkit"
+)
+
+func TestLibraryIsBuiltFromItsSource(t *testing.T) {
+	testkit.Built(t, "lib/libpagurus.so", "lib/libpagurus.c", "c6e21ac451b485e4be109f23bf06ebbd74f7421a60ba0522b4294a226f9bc101")
+}
+
+// placed is a root with the library, and a folder with a program that uses all of it.
+func placed(t *testing.T) (root, program string) {
+	t.Helper()
+	root = t.TempDir()
+	for range 2 {
+		if err := Place(root); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program = filepath.Join(root, "all")
+	out, err := exec.Command("gcc", "-Wall", "-Werror", "-I", filepath.Join(root, "usr/include"), "-o", program, "testdata/all.c",
+		"-L", filepath.Join(root, libraries), "-lpagurus", "-Wl,-rpath,"+filepath.Join(root, libraries)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return root, program
+}
+
+// run runs a program with the guest's socket at a path.
+func run(t *testing.T, socket string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "PAGURUS_SOCKET="+socket, "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+func TestWithoutPagurusAllCallsSayThatThereIsNone(t *testing.T) {
+	_, program := placed(t)
+	if got := run(t, "/nowhere", program); got != "where 1 '' '' '' 0 0\nneighbours 1 0\ncost 1 '' 0\nmove 1\nmove 1\ncheckpoint 1\ncheap 1\nnot now 1\nremark 1\ninvalid 2 2 2\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// answer answers each connection with the same.
+func answer(t *testing.T, said string) (socket string, heard chan string) {
+	t.Helper()
+	socket, heard = filepath.Join(t.TempDir(), "s"), make(chan string, 100)
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b := make([]byte, 600)
+			n, _ := c.Read(b)
+			heard <- string(b[:n])
+			_, _ = c.Write([]byte(said))
+			c.Close()
+		}
+	}()
+	return socket, heard
+}
+
+const told = "pagurus1 0 all is well\njob j1\nguest j1g0\nhost host1\nsite here\nguests 3\nhere 2\ncpus 4\nload 1.5\npeer j1g1 host1 here\npeer j1g2 host2 \n" +
+	"to host2\nseconds 2.5\nseconds-low 2\nseconds-high 3\ndowntime 0.03\nbytes 1048576\nconverges 1\n\n"
+
+func TestWhatTheGuestSays(t *testing.T) {
+	root, program := placed(t)
+	socket, heard := answer(t, told)
+	want := "where 0 'j1' 'host1' 'here' 3 2\nneighbours 0 2 j1g1@host1@here j1g2@host2@\ncost 0 'host2' 2\nmove 0\nmove 0\ncheckpoint 0\ncheap 0\nnot now 0\nremark 0\ninvalid 2 2 2\n"
+	if got := run(t, socket, program); got != want {
+		t.Errorf("%q", got)
+	}
+	var lines []string
+	for len(heard) > 0 {
+		lines = append(lines, <-heard)
+	}
+	if got := strings.Join(lines, ""); got != "pagurus1 where\npagurus1 where\npagurus1 cost me\npagurus1 move job away\npagurus1 move me rank 3\npagurus1 checkpoint\npagurus1 cheap\npagurus1 not-now 1500\npagurus1 remark ill a disk is slow\n" {
+		t.Errorf("%q", got)
+	}
+
+	module := "import sys, ctypes; sys.path.insert(0, '" + root + "/usr/lib/python3/dist-packages'); real = ctypes.CDLL; " +
+		"ctypes.CDLL = lambda name: real('" + filepath.Join(root, libraries) + "/' + name); import libpagurus as p; "
+	if got := run(t, socket, "python3", "-c", module+"print(p.where(), p.neighbours(), p.cost(), p.move(how=p.AWAY), p.not_now(2), p.remark('x'))"); got !=
+		"Place(job='j1', guest='j1g0', host='host1', site='here', guests=3, here=2, cpus=4, load=1.5) "+
+			"[Place(job='j1', guest='j1g1', host='host1', site='here', guests=0, here=0, cpus=0, load=0.0), Place(job='j1', guest='j1g2', host='host2', site='', guests=0, here=0, cpus=0, load=0.0)] "+
+			"Price(to='host2', seconds=2.5, seconds_low=2.0, seconds_high=3.0, downtime=0.03, bytes=1048576, converges=1) True True True\n" {
+		t.Errorf("%q", got)
+	}
+	if got := run(t, "/nowhere", "python3", "-c", module+"print(p.where(), p.neighbours(), p.cost(), p.move(), p.cheap_now())"); got != "None [] None False False\n" {
+		t.Errorf("%q", got)
+	}
+	refused, _ := answer(t, "pagurus1 3 there is no room\n\n")
+	if got := run(t, refused, "python3", "-c", module+"\ntry: p.move()\nexcept p.Error as e: print(e.code, e)"); got != "3 there is no room\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// What is not an answer is a fault, and nothing worse.
+func TestAnswersThatAreNone(t *testing.T) {
+	_, program := placed(t)
+	for _, said := range []string{"", "\n\n", "pagurus1 0 cut off\nhost h", "pagurus2 0 x\n\n", "pagurus1 99 x\n\n", strings.Repeat("pagurus1 0 x\n", 2000)} {
+		socket, _ := answer(t, said)
+		if got := run(t, socket, program); !strings.HasPrefix(got, "where 6 ") {
+			t.Errorf("%.40q: %q", said, got)
+		}
+	}
+	long := "pagurus1 0 " + strings.Repeat("t", 4000) + "\nhost " + strings.Repeat("h", 3000) + "\n\n"
+	socket, _ := answer(t, long)
+	if got := run(t, socket, program); !strings.HasPrefix(got, "where 0 '' '"+strings.Repeat("h", 127)+"' ''") {
+		t.Errorf("%.300q", got)
+	}
+}

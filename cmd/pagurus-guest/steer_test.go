@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// steered is a guest's socket for programs.
+func steered(t *testing.T) (*steering, func(line string) string) {
+	t.Helper()
+	s, at := newSteering(), filepath.Join(t.TempDir(), "s")
+	if err := s.listen(at); err != nil {
+		t.Fatal(err)
+	}
+	return s, func(line string) string {
+		conn, err := net.Dial("unix", at)
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		defer conn.Close()
+		_, _ = conn.Write([]byte(line + "\n"))
+		var b bytes.Buffer
+		_, _ = b.ReadFrom(conn)
+		return b.String()
+	}
+}
+
+func TestProgramsAskAndTheHostAnswers(t *testing.T) {
+	s, call := steered(t)
+	got := make(chan string, 1)
+	go func() { got <- call("pagurus1 move job rank 3") }()
+	said, err := s.said(limited(t), 0)
+	if err != nil || len(said.Wishes) != 1 {
+		t.Fatalf("%+v, %v", said, err)
+	}
+	w := said.Wishes[0]
+	if w.Verb != fleet.WishMove || !w.Whole || w.Aim != fleet.AimRank || w.Rank != 3 || w.ID == 0 {
+		t.Errorf("%+v", w)
+	}
+	again, err := s.said(limited(t), 0) // another host asks: what is not answered is still there
+	if err != nil || len(again.Wishes) != 1 || again.Wishes[0] != w {
+		t.Errorf("%+v, %v", again, err)
+	}
+	a := fleet.WishAnswer{ID: w.ID, Code: fleet.WishRefused, Text: "no\nroom", Rows: []string{"host h1"}}
+	s.answer([]fleet.WishAnswer{{ID: 1}, a, a})
+	if reply := <-got; reply != "pagurus1 3 no room\nhost h1\n\n" {
+		t.Errorf("%q", reply)
+	}
+	if said, err = s.said(limited(t), said.Version); err != nil || len(said.Wishes) != 0 {
+		t.Errorf("%+v, %v", said, err)
+	}
+	short, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer stop()
+	if said, err := s.said(short, said.Version); err == nil {
+		t.Errorf("nothing is new, and %+v is said", said)
+	}
+}
+
+func TestMarksAndRemarks(t *testing.T) {
+	s, call := steered(t)
+	for _, line := range []string{"pagurus1 not-now 30000", "pagurus1 remark ill a disk is slow"} {
+		if got := call(line); got != "pagurus1 0 \n\n" {
+			t.Errorf("%s: %q", line, got)
+		}
+	}
+	said, err := s.said(limited(t), 0)
+	if err != nil || said.Marks.NotFor < 20*time.Second || said.Marks.NotFor > 30*time.Second || said.Marks.Cheaps != 0 || said.Remark == nil || said.Remark.Text != "a disk is slow" || said.Remark.Level != "ill" {
+		t.Errorf("%+v, %v", said, err)
+	}
+	call("pagurus1 cheap") // of the same process
+	if said, err = s.said(limited(t), said.Version); err != nil || said.Marks.NotFor != 0 || said.Marks.Cheaps != 1 || said.Marks.CheapAgo > 10*time.Second {
+		t.Errorf("%+v, %v", said, err)
+	}
+	call("pagurus1 not-now 4000000000")
+	if said, err = s.said(limited(t), said.Version); err != nil || said.Marks.NotFor > fleet.MostNotNow {
+		t.Errorf("%+v, %v", said, err)
+	}
+}
+
+func TestProgramsThatAskTooOftenAreTold(t *testing.T) {
+	s, call := steered(t)
+	replies := make(chan string, 30)
+	for range 30 {
+		go func() { replies <- call("pagurus1 where") }()
+	}
+	busy := 0
+	for range 30 - wishesAtOnce - 3 { // a second or two may pass meanwhile
+		if r := <-replies; strings.HasPrefix(r, "pagurus1 4 ") {
+			busy++
+		} else {
+			t.Errorf("%q", r)
+		}
+	}
+	said, err := s.said(limited(t), 0)
+	if err != nil || len(said.Wishes) > fleet.MostWishes || busy < 10 {
+		t.Errorf("%d are busy, %+v, %v", busy, said, err)
+	}
+	for _, w := range said.Wishes {
+		s.answer([]fleet.WishAnswer{{ID: w.ID}})
+	}
+}
+
+func TestCallsThatAreNone(t *testing.T) {
+	_, call := steered(t)
+	for _, line := range []string{"", "hello", "pagurus2 where", "pagurus1", "pagurus1 fly", "pagurus1 where now", "pagurus1 move", "pagurus1 move me", "pagurus1 move you away", "pagurus1 move me rank", "pagurus1 move me rank -1",
+		"pagurus1 move me away 3", "pagurus1 move me sideways", "pagurus1 cost", "pagurus1 not-now", "pagurus1 not-now -5", "pagurus1 not-now x", "pagurus1 remark", "pagurus1 remark ill", "pagurus1 remark loud x", "pagurus1 remark ill \x1b[2J",
+		strings.Repeat("x", 600)} {
+		if got := call(line); !strings.HasPrefix(got, "pagurus1 2 ") || !strings.HasSuffix(got, "\n\n") {
+			t.Errorf("%q: %q", line, got)
+		}
+	}
+}
+
+// FuzzSteer: whatever a program writes, it gets one whole answer.
+func FuzzSteer(f *testing.F) {
+	for _, line := range []string{"pagurus1 where", "pagurus1 move me rank 7", "pagurus1 move job better", "pagurus1 not-now 100", "pagurus1 cheap", "pagurus1 remark note x", "pagurus1 cost job", "\x00"} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		c, err := readSteer(line)
+		if err == nil && !c.cheap && c.notNow == nil && c.remark == nil && !c.wish.Sound() {
+			t.Errorf("%q is %+v", line, c)
+		}
+		reply := string(steerReply(fleet.WishAnswer{Code: fleet.WishInvalid, Text: line, Rows: []string{line, line + line}}))
+		if !strings.HasPrefix(reply, "pagurus1 2 ") || !strings.HasSuffix(reply, "\n\n") || strings.Count(reply, "\n\n") != 1 || len(reply) > 8<<10 {
+			t.Errorf("%q: %q", line, reply)
+		}
+	})
+}

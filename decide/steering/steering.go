@@ -1,0 +1,203 @@
+// Package steering decides what becomes of what a program asks for its own job, and of the moments that it marks as
+// cheap for a move: which request a wish is, what a program is told of its place, how often programs may ask, and how
+// long a move waits for a mark.
+//
+// It must not know how wishes come, or how moves are made. Its tests are tables.
+package steering
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"pagurus/decide/desired"
+	"pagurus/fleet"
+)
+
+// Request is the request that a wish of a guest's program is, in the job's own authority, or why there is none. It
+// does not say where a move goes that is to a better host: Better does.
+func Request(s fleet.Snapshot, g fleet.Guest, w fleet.Wish) (r fleet.Request, no string) {
+	j := s.Jobs[g.Job]
+	r = fleet.Request{
+		ID: fleet.RequestID(fmt.Sprintf("%s/%x", g.ID, w.ID)), At: s.At,
+		By: fleet.Caller{UID: j.Spec.UID, GID: j.Spec.GID, Guest: g.ID},
+	}
+	if w.Verb == fleet.WishCheckpoint {
+		r.Verb, r.Job = fleet.MakeCheckpoint, j.ID
+		return r, ""
+	}
+	r.Verb = fleet.Migrate
+	if w.Whole {
+		r.Job = j.ID
+	} else {
+		r.Guests = []fleet.GuestID{g.ID}
+	}
+	if w.Aim == fleet.AimRank {
+		of, known := guestOf(j, w.Rank)
+		if !known {
+			return r, fmt.Sprintf("the job has no rank %d; it has %d, from 0 on", w.Rank, j.Spec.Ranks)
+		}
+		r.To = s.Guests[of].Home
+	}
+	return r, ""
+}
+
+// guestOf is the guest that runs a rank.
+func guestOf(j fleet.Job, rank int) (fleet.GuestID, bool) {
+	for i := range j.Spec.Guests {
+		if slots := j.Spec.Slots(i); rank < slots {
+			return desired.GuestID(j.ID, i), true
+		} else {
+			rank -= slots
+		}
+	}
+	return "", false
+}
+
+// leastGain is how much less of its CPUs a host must have busy to be better.
+const leastGain = 0.15
+
+// Better says why the hosts that guests would move to are not better than where they are; empty: they are. A host is
+// better if less of its CPUs would be busy with the guest than are now where it is.
+func Better(s fleet.Snapshot, moves []fleet.Foreseen) string {
+	busy := func(h fleet.Host, more float64) float64 {
+		return (h.Facts.LoadCPUs + more) / float64(max(1, h.Facts.Capacity.CPUs))
+	}
+	gain := 0.0
+	for _, m := range moves {
+		from, to := s.Hosts[m.From], s.Hosts[m.To]
+		gain += busy(from, 0) - busy(to, from.Facts.Guests[m.Guest].CPUs)
+	}
+	if n := len(moves); n > 0 && gain/float64(n) >= leastGain {
+		return ""
+	}
+	return "no host that has room is less busy than where it is"
+}
+
+// Place is what a program is told of where its guest is, and the job's others.
+func Place(s fleet.Snapshot, g fleet.Guest) []string {
+	j, h := s.Jobs[g.Job], s.Hosts[g.Home]
+	rows := []string{
+		"job " + string(g.Job), "guest " + string(g.ID), "host " + string(g.Home), "site " + h.Facts.Site,
+		"guests " + strconv.Itoa(j.Spec.Guests),
+		"cpus " + strconv.Itoa(h.Facts.Capacity.CPUs), fmt.Sprintf("load %.2f", h.Facts.LoadCPUs),
+	}
+	here := 0
+	var peers []string
+	for _, id := range desired.GuestIDs(j) {
+		other, known := s.Guests[id]
+		if !known {
+			continue
+		}
+		if other.Home == g.Home {
+			here++
+		}
+		if id != g.ID {
+			peers = append(peers, fmt.Sprintf("peer %s %s %s", id, other.Home, s.Hosts[other.Home].Facts.Site))
+		}
+	}
+	return append(append(rows, "here "+strconv.Itoa(here)), peers...)
+}
+
+// Price is what a program is told of what a move would cost.
+func Price(f fleet.Forecast) []string {
+	seconds := func(key string, d time.Duration) string { return fmt.Sprintf("%s %.3f", key, d.Seconds()) }
+	rows := []string{
+		seconds("seconds", f.Total.Value), seconds("seconds-low", f.Total.Low), seconds("seconds-high", f.Total.High),
+		seconds("downtime", f.Downtime.Value), fmt.Sprintf("bytes %d", f.Bytes.Value),
+	}
+	if f.Converges {
+		rows = append(rows, "converges 1")
+	}
+	if len(f.Migrations) > 0 {
+		rows = append(rows, "to "+string(f.Migrations[0].To))
+	}
+	return rows
+}
+
+// Rate bounds how often the programs of a job ask. The zero Rate has asked for nothing.
+type Rate struct {
+	tokens float64
+	at     time.Time
+	last   map[fleet.WishVerb]time.Time // of those that have a pause of their own
+}
+
+// atOnce is how many wishes of a guest are taken at once; then it is one a second.
+const atOnce = 8
+
+// pauses are between two of what costs others something.
+var pauses = map[fleet.WishVerb]time.Duration{fleet.WishMove: 5 * time.Second, fleet.WishCheckpoint: 20 * time.Second}
+
+// TakeWish says why a wish is not considered now; empty: it is, and counts.
+func (r *Rate) TakeWish(verb fleet.WishVerb, at time.Time) string {
+	if r.last == nil {
+		r.tokens, r.at, r.last = atOnce, at, map[fleet.WishVerb]time.Time{}
+	}
+	r.tokens = min(atOnce, r.tokens+max(0, at.Sub(r.at).Seconds()))
+	r.at = at
+	if r.tokens < 1 {
+		return "programs of this guest ask too often: once a second, and a few times at once"
+	}
+	r.tokens--
+	if pause := pauses[verb]; pause > 0 {
+		if since := at.Sub(r.last[verb]); since >= 0 && since < pause {
+			return fmt.Sprintf("a program of this guest asked for a %s %s ago; ask again in %s", verb, since.Round(time.Second), (pause - since).Round(time.Second))
+		}
+	}
+	return ""
+}
+
+// NoteMade notes that a wish was granted: only these have to be apart.
+func (r *Rate) NoteMade(verb fleet.WishVerb, at time.Time) {
+	if pauses[verb] > 0 && r.last != nil {
+		r.last[verb] = at
+	}
+}
+
+const (
+	// MostWait is how long a move waits for a mark of a program.
+	MostWait = 30 * time.Second
+	// fresh is how long a cheap moment is one. The planner looks once a second, and at once when one is marked.
+	fresh = 1200 * time.Millisecond
+	// habit is how long after a program's last cheap moment another one is waited for.
+	habit = 2 * time.Minute
+)
+
+// Wait is whether a move waits for a mark.
+type Wait struct {
+	Holds bool
+	Until time.Time // at the latest
+	Why   string    // for people: what it waits for, or why it does not any more; empty: no program marks
+}
+
+// ForMark says whether a move of guests whose programs marked so waits. Its copies could begin since then; end is when
+// they must begin; zero: no earlier than MostWait.
+func ForMark(all []fleet.Marks, since, end, at time.Time) Wait {
+	if most := since.Add(MostWait); end.IsZero() || end.After(most) {
+		end = most
+	}
+	var disturbed time.Time
+	cheap, awaited := false, false
+	for _, m := range all {
+		if until := m.At.Add(m.NotFor); m.NotFor > 0 && until.After(disturbed) {
+			disturbed = until
+		}
+		if age := at.Sub(m.At.Add(-m.CheapAgo)); m.Cheaps > 0 && age < habit {
+			cheap, awaited = true, awaited || age > fresh
+		}
+	}
+	switch {
+	case !disturbed.After(at) && !cheap:
+		return Wait{}
+	case !at.Before(end):
+		return Wait{Why: "no cheap moment was marked until it had to begin"}
+	case disturbed.After(at):
+		if disturbed.Before(end) {
+			end = disturbed
+		}
+		return Wait{Holds: true, Until: end, Why: "its program said that moves should not begin now"}
+	case awaited:
+		return Wait{Holds: true, Until: end, Why: "its program marks cheap moments, and the next is awaited"}
+	}
+	return Wait{Why: "at a moment that its program marked as cheap"}
+}

@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/internal/pause"
+)
+
+// steered is a guest agent whose programs steer their own job.
+type steered interface {
+	// Said waits until what programs say is another version than known, and returns it.
+	Said(ctx context.Context, known uint64) (fleet.Said, error)
+	// Answer gives programs answers.
+	Answer(context.Context, []fleet.WishAnswer) error
+}
+
+const (
+	// saidEvery is how often at most a guest is asked what its programs say.
+	saidEvery = 100 * time.Millisecond
+	// saidAgain is how soon one that does not answer is asked again: it may be older than the question.
+	saidAgain = 30 * time.Second
+	// answerLimit is for giving a guest answers, for which its programs wait no longer.
+	answerLimit = fleet.WishLimit
+)
+
+// heardSaid is what a guest's programs said last, and when.
+type heardSaid struct {
+	said fleet.Said
+	at   time.Time
+}
+
+// listenTo keeps what a guest's programs say, as long as the guest is watched here.
+func (a *Agent) listenTo(ctx context.Context, w *taskRun) {
+	if w.link == nil {
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			a.Log.Error("panic while listening to a guest's programs", "guest", w.slot.guest, "panic", p)
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if w.slot.listener == w {
+			w.slot.heard, w.slot.listener = nil, nil
+		}
+	}()
+	a.mu.Lock()
+	w.slot.listener = w
+	a.mu.Unlock()
+	known := uint64(0)
+	for ctx.Err() == nil {
+		in, can := a.guestAgentOf(w.slot, w.link).(steered)
+		if !can {
+			return
+		}
+		said, err := in.Said(ctx, known)
+		if err != nil {
+			_ = pause.For(ctx, saidAgain)
+			continue
+		}
+		known = said.Version
+		a.mu.Lock()
+		if w.slot.listener == w {
+			w.slot.heard = &heardSaid{said, time.Now()}
+			a.urgent = true
+		}
+		a.mu.Unlock()
+		_ = pause.For(ctx, saidEvery)
+	}
+}
+
+// saidLocked is what the programs of a guest say now; nil: nothing.
+func (s *guestSlot) saidLocked(now time.Time) *fleet.Said {
+	if s == nil || s.heard == nil || s.heard.said.Silent() {
+		return nil
+	}
+	out := s.heard.said.Later(now.Sub(s.heard.at))
+	return &out
+}
+
+// hasNews reports, once, whether a guest's programs have said something.
+func (a *Agent) hasNews() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was := a.urgent
+	a.urgent = false
+	return was
+}
+
+// answerPrograms gives a guest's programs answers of the controller. Those that do not arrive are given again when
+// they are asked for again.
+func (a *Agent) answerPrograms(ctx context.Context, to fleet.WishAnswers) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.Log.Error("panic while answering a guest's programs", "guest", to.Guest, "panic", p)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	in, err := a.reach(to.Guest)
+	if err != nil {
+		return // it has left, and asks again from where it is
+	}
+	if s, can := in.(steered); can {
+		_ = s.Answer(ctx, to.Answers)
+	}
+}
