@@ -129,6 +129,9 @@ packages: build docs
 ## install: to PREFIX, /usr/local
 install: build docs
 	for part in -agent -controller -guest -shim ""; do install -Dm755 bin/pagurus$$part $(DESTDIR)$(PREFIX)/bin/pagurus$$part || exit; done
+	install -Dm644 act/libpagurus/lib/libpagurus.so $(DESTDIR)$(PREFIX)/lib/libpagurus.so.0
+	ln -sf libpagurus.so.0 $(DESTDIR)$(PREFIX)/lib/libpagurus.so
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/include act/libpagurus/lib/pagurus.h act/libpagurus/lib/pagurus.f90
 	install -Dm644 dist/completion/pagurus.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pagurus
 	install -Dm644 dist/completion/pagurus.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_pagurus
 	install -Dm644 dist/completion/pagurus.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/pagurus.fish
