@@ -290,7 +290,7 @@ func (w *whole) mayEnd(ended error) bool {
 		return true
 	}
 	said := ended.Error()
-	if strings.Contains(lastLine(said), endNoted) {
+	for strings.Contains(lastLine(said), endNoted) { // of the process before, too
 		said = strings.TrimSuffix(said, "\n"+lastLine(said))
 	}
 	return strings.Contains(lastLine(said), "most of the controllers are away")

@@ -94,7 +94,7 @@ func (a *app) notifyOn(ctx context.Context, socket string) error {
 	return err
 }
 
-// notifyOff removes the entry. A notifier that runs sees that, and ends.
+// notifyOff removes the entry. A notifier that has seen it sees that, and ends.
 func (a *app) notifyOff() error {
 	path, err := autostart()
 	if err != nil {
@@ -103,14 +103,21 @@ func (a *app) notifyOff() error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("switching notifications off: %w", err)
 	}
-	_, err = fmt.Fprintln(a.Out, "Your desktop tells no more of guests.")
+	_, err = fmt.Fprintln(a.Out, "Your desktop tells no more of guests. A `pagurus owner notify run` that was begun without `on` goes on until you end it.")
 	return err
 }
 
-// notifyRun tells until the session, or the entry that began it, is gone. An agent that is away for a while is waited for.
+// notifyRun tells until the session, or the entry that began it, is gone. What began with the session waits for an agent that is
+// away, and for a desktop that does not answer; what a person began says so.
 func (a *app) notifyRun(ctx context.Context, socket string) error {
-	last, err := wire.AskAgent(ctx, socket, fleet.OwnerAsk{Verb: fleet.OwnerStatus})
+	entry, err := autostart()
 	if err != nil {
+		return err
+	}
+	_, none := os.Stat(entry)
+	entered := none == nil
+	last, err := wire.AskAgent(ctx, socket, fleet.OwnerAsk{Verb: fleet.OwnerStatus})
+	if err != nil && !entered {
 		return err
 	}
 	bus, err := ownersBus(ctx)
@@ -118,11 +125,6 @@ func (a *app) notifyRun(ctx context.Context, socket string) error {
 		return err
 	}
 	defer bus.Close()
-	entry, err := autostart()
-	if err != nil {
-		return err
-	}
-	_, none := os.Stat(entry)
 	shown := uint32(0)
 	tick := time.NewTicker(notifyEvery)
 	defer tick.Stop()
@@ -134,7 +136,9 @@ func (a *app) notifyRun(ctx context.Context, socket string) error {
 			return nil // logged out
 		case <-tick.C:
 		}
-		if _, err := os.Stat(entry); none == nil && errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(entry); err == nil {
+			entered = true
+		} else if entered && errors.Is(err, fs.ErrNotExist) {
 			return nil // switched off
 		}
 		now, err := wire.AskAgent(ctx, socket, fleet.OwnerAsk{Verb: fleet.OwnerStatus})
@@ -146,7 +150,7 @@ func (a *app) notifyRun(ctx context.Context, socket string) error {
 		if says == "" {
 			continue
 		}
-		if shown, err = notify(ctx, bus, shown, says); err != nil {
+		if shown, err = notify(ctx, bus, shown, says); err != nil && !entered {
 			return err
 		}
 	}
@@ -172,6 +176,8 @@ func ownersBus(ctx context.Context) (*dbus.Conn, error) {
 
 // notify shows a text in place of the one before, and gives its number.
 func notify(ctx context.Context, bus *dbus.Conn, replaces uint32, says string) (shown uint32, err error) {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
 	const usualTime = int32(-1) // how long it stays is the desktop's choice
 	call := bus.Object(notifications, notifyPath).CallWithContext(ctx, notifications+".Notify", 0,
 		"Pagurus", replaces, "", "Pagurus", html.EscapeString(view.Clean(says)), []string{}, map[string]dbus.Variant{}, usualTime)

@@ -32,7 +32,7 @@ func (m Model) ask(key string) (Model, Effect) {
 	switch {
 	case m.place.page == hostsPage && key == "d":
 		h := m.now.Hosts[r.at]
-		if h.State == fleet.HostDraining && !h.ForOwner && !h.ForHealth {
+		if h.State == fleet.HostDraining && !h.ForOwner && !h.ForHealth && !h.ForNotice {
 			m.said = fmt.Sprintf("%s is draining already: u has it take guests again", view.Clean(string(h.ID)))
 			return m, nil
 		}
