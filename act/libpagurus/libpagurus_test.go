@@ -12,7 +12,7 @@ import (
 )
 
 func TestLibraryIsBuiltFromItsSource(t *testing.T) {
-	testkit.Built(t, "lib/libpagurus.so", "lib/libpagurus.c", "c6e21ac451b485e4be109f23bf06ebbd74f7421a60ba0522b4294a226f9bc101")
+	testkit.Built(t, "lib/libpagurus.so", "lib/libpagurus.c", "c3dd86e5982bddf182da55ddca24866c4f920f51a8c437a227e2f49911470cc3")
 }
 
 // placed is a root with the library, and a folder with a program that uses all of it.

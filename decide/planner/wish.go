@@ -77,14 +77,18 @@ func whoAsked(by fleet.Caller) string {
 	return fmt.Sprintf("uid %d", by.UID)
 }
 
-// waitForMark says whether the copies of a move wait for a mark of a program. Those that leave a host that goes away, or
-// whose owner is back, do not.
+// waitForMark says whether the copies of a move wait for a mark of a program. Those that leave a host that is emptied, that goes
+// away, or whose owner is there, do not, whoever asked for them and when: others may wait for that host.
 func waitForMark(s fleet.Snapshot, v fleet.Move, members []fleet.Migration, at time.Time) steering.Wait {
 	var since, end time.Time
 	var marks []fleet.Marks
 	for _, m := range members {
 		from := s.Hosts[m.From]
-		if v.ForOwner != "" || !from.EmptyBy.IsZero() || m.Phase != fleet.Waiting {
+		present := from.Facts.Owner != nil && from.Facts.Owner.Present
+		if v.ForOwner != "" || !from.EmptyBy.IsZero() || from.State != fleet.HostUp || present {
+			return steering.Wait{}
+		}
+		if m.Phase != fleet.Waiting {
 			return steering.Wait{} // the others of its gang are being copied
 		}
 		if m.Since.After(since) {

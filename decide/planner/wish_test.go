@@ -59,11 +59,24 @@ func TestAMoveDoesNotWaitForMarksForEver(t *testing.T) {
 func TestWhatLeavesAHostThatGoesAwayWaitsForNoMark(t *testing.T) {
 	w := spread(t, 1, "host1")
 	w.says("j1g0", fleet.Marks{NotFor: time.Minute})
-	h := w.s.Hosts["host1"]
-	h.EmptyBy = w.now.Add(time.Minute)
-	w.s.Hosts["host1"] = h
-	if got := waitForMark(w.s, fleet.Move{}, []fleet.Migration{{Guest: "j1g0", From: "host1", Phase: fleet.Waiting, Since: w.now}}, w.now); got.Holds {
-		t.Errorf("%+v", got)
+	waits := func() bool {
+		return waitForMark(w.s, fleet.Move{}, []fleet.Migration{{Guest: "j1g0", From: "host1", Phase: fleet.Waiting, Since: w.now}}, w.now).Holds
+	}
+	was := w.s.Hosts["host1"]
+	if !waits() {
+		t.Error("it does not wait")
+	}
+	for _, change := range []func(*fleet.Host){
+		func(h *fleet.Host) { h.EmptyBy = w.now.Add(time.Minute) },
+		func(h *fleet.Host) { h.State = fleet.HostDraining },
+		func(h *fleet.Host) { h.Facts.Owner = &fleet.Owner{Present: true} },
+	} {
+		h := was
+		change(&h)
+		w.s.Hosts["host1"] = h
+		if waits() {
+			t.Errorf("it waits on %+v", h)
+		}
 	}
 }
 

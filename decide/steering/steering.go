@@ -115,23 +115,19 @@ func Price(f fleet.Forecast) []string {
 	return rows
 }
 
-// Rate bounds how often the programs of a job ask. The zero Rate has asked for nothing.
+// Rate bounds how often the programs of a guest ask. The zero Rate has asked for nothing.
 type Rate struct {
 	tokens float64
 	at     time.Time
-	last   map[fleet.WishVerb]time.Time // of those that have a pause of their own
 }
 
 // atOnce is how many wishes of a guest are taken at once; then it is one a second.
 const atOnce = 8
 
-// pauses are between two of what costs others something.
-var pauses = map[fleet.WishVerb]time.Duration{fleet.WishMove: 5 * time.Second, fleet.WishCheckpoint: 20 * time.Second}
-
 // TakeWish says why a wish is not considered now; empty: it is, and counts.
-func (r *Rate) TakeWish(verb fleet.WishVerb, at time.Time) string {
-	if r.last == nil {
-		r.tokens, r.at, r.last = atOnce, at, map[fleet.WishVerb]time.Time{}
+func (r *Rate) TakeWish(at time.Time) string {
+	if r.at.IsZero() {
+		r.tokens, r.at = atOnce, at
 	}
 	r.tokens = min(atOnce, r.tokens+max(0, at.Sub(r.at).Seconds()))
 	r.at = at
@@ -139,18 +135,32 @@ func (r *Rate) TakeWish(verb fleet.WishVerb, at time.Time) string {
 		return "programs of this guest ask too often: once a second, and a few times at once"
 	}
 	r.tokens--
-	if pause := pauses[verb]; pause > 0 {
-		if since := at.Sub(r.last[verb]); since >= 0 && since < pause {
-			return fmt.Sprintf("a program of this guest asked for a %s %s ago; ask again in %s", verb, since.Round(time.Second), (pause - since).Round(time.Second))
-		}
-	}
 	return ""
 }
 
-// NoteMade notes that a wish was granted: only these have to be apart.
-func (r *Rate) NoteMade(verb fleet.WishVerb, at time.Time) {
-	if pauses[verb] > 0 && r.last != nil {
-		r.last[verb] = at
+// Pauses is when the programs of a job last asked for what costs others something.
+type Pauses map[fleet.WishVerb]time.Time
+
+// pauses are between two of these.
+var pauses = map[fleet.WishVerb]time.Duration{fleet.WishMove: 5 * time.Second, fleet.WishCheckpoint: 20 * time.Second}
+
+// Take says why a wish is not considered now; empty: it is, and the pause begins.
+func (p Pauses) Take(verb fleet.WishVerb, at time.Time) string {
+	pause := pauses[verb]
+	if pause == 0 {
+		return ""
+	}
+	if since := at.Sub(p[verb]); since >= 0 && since < pause {
+		return fmt.Sprintf("a program of this job asked for a %s %s ago; ask again in %s", verb, since.Round(time.Second), (pause - since).Round(time.Second))
+	}
+	p[verb] = at
+	return ""
+}
+
+// Release ends the pause that a wish began, which was refused: only granted ones have to be apart.
+func (p Pauses) Release(verb fleet.WishVerb, at time.Time) {
+	if p[verb].Equal(at) {
+		delete(p, verb)
 	}
 }
 

@@ -80,28 +80,43 @@ func TestProgramsThatAskOften(t *testing.T) {
 	var r Rate
 	taken := 0
 	for range 20 {
-		if r.TakeWish(fleet.WishWhere, noon) == "" {
+		if r.TakeWish(noon) == "" {
 			taken++
 		}
 	}
 	if taken != atOnce {
 		t.Errorf("%d were taken at once", taken)
 	}
-	if r.TakeWish(fleet.WishWhere, noon.Add(time.Second)) != "" || r.TakeWish(fleet.WishWhere, noon.Add(time.Second)) == "" {
+	if r.TakeWish(noon.Add(time.Second)) != "" || r.TakeWish(noon.Add(time.Second)) == "" {
 		t.Error("not one a second")
 	}
-	at := noon.Add(time.Minute)
+}
+
+func TestPausesOfAJob(t *testing.T) {
+	p, at := Pauses{}, noon
 	for range 2 {
-		if no := r.TakeWish(fleet.WishMove, at); no != "" {
+		if no := p.Take(fleet.WishMove, at); no != "" {
 			t.Errorf("a move that was refused forbids others: %s", no)
 		}
+		if p.Take(fleet.WishMove, at.Add(time.Second)) == "" {
+			t.Error("a second one is taken while the first is considered")
+		}
+		p.Release(fleet.WishMove, at)
 	}
-	r.NoteMade(fleet.WishMove, at)
-	if r.TakeWish(fleet.WishMove, at.Add(time.Second)) == "" || r.TakeWish(fleet.WishCheckpoint, at) != "" || r.TakeWish(fleet.WishMove, at.Add(6*time.Second)) != "" {
+	if no := p.Take(fleet.WishMove, at); no != "" {
+		t.Error(no)
+	}
+	p.Release(fleet.WishMove, at.Add(-time.Second)) // another one's
+	if p.Take(fleet.WishMove, at.Add(time.Second)) == "" || p.Take(fleet.WishCheckpoint, at) != "" || p.Take(fleet.WishMove, at.Add(6*time.Second)) != "" {
 		t.Error("moves and checkpoints have no pauses of their own")
 	}
-	if r.TakeWish(fleet.WishMove, at.Add(-time.Hour)) != "" {
+	if p.Take(fleet.WishMove, at.Add(-time.Hour)) != "" {
 		t.Error("a clock that was set back forbids moves")
+	}
+	for range 100 {
+		if no := p.Take(fleet.WishWhere, at); no != "" {
+			t.Error(no)
+		}
 	}
 }
 

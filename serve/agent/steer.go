@@ -47,9 +47,11 @@ func (a *Agent) listenTo(ctx context.Context, w *taskRun) {
 		}
 	}()
 	a.mu.Lock()
-	w.slot.listener = w
+	if ctx.Err() == nil { // else the next one listens already
+		w.slot.listener = w
+	}
 	a.mu.Unlock()
-	known := uint64(0)
+	known, failed := uint64(0), 0
 	for ctx.Err() == nil {
 		in, can := a.guestAgentOf(w.slot, w.link).(steered)
 		if !can {
@@ -57,10 +59,14 @@ func (a *Agent) listenTo(ctx context.Context, w *taskRun) {
 		}
 		said, err := in.Said(ctx, known)
 		if err != nil {
-			_ = pause.For(ctx, saidAgain)
+			if failed++; failed < 4 { // it may be busy, or on its way
+				_ = pause.For(ctx, time.Second)
+			} else {
+				_ = pause.For(ctx, saidAgain)
+			}
 			continue
 		}
-		known = said.Version
+		known, failed = said.Version, 0
 		a.mu.Lock()
 		if w.slot.listener == w {
 			w.slot.heard = &heardSaid{said, time.Now()}

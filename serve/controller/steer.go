@@ -3,6 +3,9 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
 	"time"
 
 	"pagurus/decide/planner"
@@ -17,12 +20,15 @@ const (
 	// mostConsidered bounds what is considered for programs at once: each looks through the cluster.
 	mostConsidered = 4
 	considerLimit  = fleet.WishLimit
+	// mostAnswers is of one guest's programs at once.
+	mostAnswers = 2 * fleet.MostWishes
 )
 
 // wishes is what the controller knows of programs that steer their jobs. Nothing of it is stored: a controller that
 // begins to lead hears all of it again.
 type wishes struct {
 	by    map[fleet.GuestID]*wishesOf
+	jobs  map[fleet.JobID]steering.Pauses
 	busy  int
 	swept time.Time
 }
@@ -54,17 +60,19 @@ func (c *Controller) heed(ctx context.Context, id fleet.HostID, f fleet.Facts) {
 		}
 		of := c.wishes.of(g)
 		c.heedMarks(ctx, guest, of, facts.Said.Marks)
-		var again []fleet.WishAnswer
-		for _, w := range facts.Said.Wishes {
+		var answers []fleet.WishAnswer
+		for _, w := range facts.Said.Wishes[:min(len(facts.Said.Wishes), mostAnswers)] {
 			if a, answered := of.answers[w.ID]; answered {
-				again = append(again, a.WishAnswer)
-			} else if !of.under[w.ID] && c.wishes.busy < mostConsidered { // else with the next facts
-				c.consider(g, of, w)
+				answers = append(answers, a.WishAnswer)
+			} else if a, atOnce := c.consider(guest, of, w); atOnce {
+				answers = append(answers, a)
 			}
 		}
-		c.answerGuest(g, again)
+		c.answerGuest(g, answers)
 	}
-	c.wishes.sweep(at, func(g fleet.GuestID) bool { return c.snap().Guests[g].State.Ended() || c.snap().Guests[g].ID == "" })
+	s := c.snap()
+	c.wishes.sweep(at, func(g fleet.GuestID) bool { return s.Guests[g].State.Ended() || s.Guests[g].ID == "" },
+		func(j fleet.JobID) bool { return s.Jobs[j].ID == "" || !s.Jobs[j].Ended.IsZero() })
 }
 
 // of is what is known of a guest's programs.
@@ -78,12 +86,24 @@ func (w *wishes) of(g fleet.GuestID) *wishesOf {
 	return w.by[g]
 }
 
+// pauses are those between what a job's programs had done.
+func (w *wishes) pauses(j fleet.JobID) steering.Pauses {
+	if w.jobs == nil {
+		w.jobs = map[fleet.JobID]steering.Pauses{}
+	}
+	if w.jobs[j] == nil {
+		w.jobs[j] = steering.Pauses{}
+	}
+	return w.jobs[j]
+}
+
 // sweep forgets what is over.
-func (w *wishes) sweep(at time.Time, gone func(fleet.GuestID) bool) {
+func (w *wishes) sweep(at time.Time, gone func(fleet.GuestID) bool, ended func(fleet.JobID) bool) {
 	if at.Sub(w.swept).Abs() < answersKept/4 {
 		return
 	}
 	w.swept = at
+	maps.DeleteFunc(w.jobs, func(j fleet.JobID, _ steering.Pauses) bool { return ended(j) })
 	for g, of := range w.by {
 		for id, a := range of.answers {
 			if at.Sub(a.at).Abs() > answersKept {
@@ -106,38 +126,64 @@ func (c *Controller) heedMarks(ctx context.Context, g fleet.Guest, of *wishesOf,
 	}
 }
 
-// consider finds an answer to a wish beside the loop, and gives it.
-func (c *Controller) consider(g fleet.GuestID, of *wishesOf, w fleet.Wish) {
-	if no := of.rate.TakeWish(w.Verb, now()); no != "" {
-		c.keepAnswer(g, of, fleet.WishAnswer{ID: w.ID, Code: fleet.WishBusy, Text: no})
-		return
+// consider answers a wish at once, or finds an answer beside the loop and gives it then. With too much under way it is
+// considered when it is asked again. An answer that it comes too often is not kept.
+func (c *Controller) consider(g fleet.Guest, of *wishesOf, w fleet.Wish) (a fleet.WishAnswer, atOnce bool) {
+	quick := w.Verb == fleet.WishWhere
+	if of.under[w.ID] || !quick && c.wishes.busy >= mostConsidered {
+		return a, false
+	}
+	at, pauses := now(), c.wishes.pauses(g.Job)
+	no := of.rate.TakeWish(at)
+	if no == "" {
+		no = pauses.Take(w.Verb, at)
+	}
+	if no != "" {
+		return fleet.WishAnswer{ID: w.ID, Code: fleet.WishBusy, Text: no}.Bounded(), true
+	}
+	if quick {
+		a, _ = c.considered(c.snap(), g.ID, w)
+		return c.keepAnswer(of, a), true
 	}
 	of.under[w.ID] = true
 	c.wishes.busy++
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), considerLimit)
-		defer cancel()
-		a, err := c.grant(ctx, g, w)
-		_ = c.do(ctx, func(context.Context) { // if it leads no longer, another one is asked
+		a, err := c.grant(g.ID, w)
+		// However long that took: what it held is given back. If this controller leads no longer, another one is asked.
+		_ = c.do(context.Background(), func(context.Context) {
 			c.wishes.busy--
 			delete(of.under, w.ID)
+			if err != nil || a.Code != fleet.WishDone {
+				pauses.Release(w.Verb, at)
+			}
 			if err == nil {
-				if a.Code == fleet.WishDone {
-					of.rate.NoteMade(w.Verb, now())
-				}
-				c.keepAnswer(g, of, a)
+				c.answerGuest(g.ID, []fleet.WishAnswer{c.keepAnswer(of, a)})
 			}
 		})
 	}()
+	return a, false
+}
+
+// considered is what the planner says of a wish. A bug in it costs the wish, not the controller.
+func (c *Controller) considered(s fleet.Snapshot, g fleet.GuestID, w fleet.Wish) (a fleet.WishAnswer, r *fleet.Request) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.Log.Error("the planner has a bug", "guest", g, "wish", w, "panic", p, "stack", string(debug.Stack()))
+			a, r = fleet.WishAnswer{ID: w.ID, Code: fleet.WishRefused, Text: fmt.Sprintf("the controller has a bug, its log has the details: %v", p)}, nil
+		}
+	}()
+	return c.Planner.Consider(s, g, w)
 }
 
 // grant finds an answer to a wish, and makes the request that it is. After an error the wish is considered again.
-func (c *Controller) grant(ctx context.Context, g fleet.GuestID, w fleet.Wish) (fleet.WishAnswer, error) {
+func (c *Controller) grant(g fleet.GuestID, w fleet.Wish) (fleet.WishAnswer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), considerLimit)
+	defer cancel()
 	s, err := c.Snapshot(ctx)
 	if err != nil {
 		return fleet.WishAnswer{}, err
 	}
-	a, r := c.Planner.Consider(s, g, w)
+	a, r := c.considered(s, g, w)
 	if r == nil {
 		return a, nil
 	}
@@ -149,11 +195,11 @@ func (c *Controller) grant(ctx context.Context, g fleet.GuestID, w fleet.Wish) (
 	return planner.Granted(w, answer, err), nil
 }
 
-// keepAnswer keeps an answer and gives it to the guest.
-func (c *Controller) keepAnswer(g fleet.GuestID, of *wishesOf, a fleet.WishAnswer) {
+// keepAnswer keeps an answer, for when it is asked again.
+func (c *Controller) keepAnswer(of *wishesOf, a fleet.WishAnswer) fleet.WishAnswer {
 	a = a.Bounded()
 	of.answers[a.ID] = keptAnswer{a, now()}
-	c.answerGuest(g, []fleet.WishAnswer{a})
+	return a
 }
 
 // answerGuest sends answers to the host where a guest is. If it has left from there meanwhile, it asks again.

@@ -21,8 +21,8 @@
 
 extern char *getenv(const char *) __attribute__((weak, visibility("default")));
 
-enum { READ = 0, CLOSE = 3, POLL = 7, SOCKET = 41, CONNECT = 42, SENDTO = 44, CLOCK_GETTIME = 228 };
-enum { AF_UNIX = 1, SOCK_STREAM_CLOEXEC = 1 | 02000000, MSG_NOSIGNAL = 0x4000, POLLIN = 1 };
+enum { READ = 0, CLOSE = 3, POLL = 7, SOCKET = 41, CONNECT = 42, SENDTO = 44, SETSOCKOPT = 54, CLOCK_GETTIME = 228 };
+enum { AF_UNIX = 1, SOCK_STREAM_CLOEXEC = 1 | 02000000, MSG_NOSIGNAL = 0x4000, POLLIN = 1, SOL_SOCKET = 1, SO_SNDTIMEO = 21 };
 enum { EINTR = 4, EAGAIN = 11 };
 enum { LINE = 512, REPLY = 8192, TEXT = 512, PATIENCE_MS = 10000, MARKS_MS = 20 };
 
@@ -140,8 +140,10 @@ static void clear(void *at, unsigned long n)
 		*c++ = 0;
 }
 
+/* Gives a descriptor, or -1: there is nobody, or -2: it takes too long. */
 static int dial(void)
 {
+	struct { long s, us; } patience = { PATIENCE_MS / 1000, 0 };
 	struct unix_address to;
 	struct line path = { to.path, 0, sizeof to.path };
 	const char *named = getenv ? getenv("PAGURUS_SOCKET") : 0;
@@ -152,13 +154,14 @@ static int dial(void)
 	fd = call(SOCKET, AF_UNIX, SOCK_STREAM_CLOEXEC, 0, 0, 0, 0);
 	if (fd < 0)
 		return -1;
+	call(SETSOCKOPT, fd, SOL_SOCKET, SO_SNDTIMEO, (long)&patience, sizeof patience, 0); /* of connect, too: unix(7) */
 	for (;;) {
 		long e = call(CONNECT, fd, (long)&to, sizeof to, 0, 0, 0);
 		if (e == 0)
 			return (int)fd;
 		if (e != -EINTR) {
 			call(CLOSE, fd, 0, 0, 0, 0, 0);
-			return -1;
+			return e == -EAGAIN ? -2 : -1;
 		}
 	}
 }
@@ -208,14 +211,14 @@ static int ask(struct line *request, char *reply)
 	char first[16];
 	text[0] = reply[0] = 0;
 	if (fd < 0)
-		return PAGURUS_NONE;
+		return fd == -2 ? PAGURUS_LATE : PAGURUS_NONE;
 	if (request->n >= LINE - 2) {
 		call(CLOSE, fd, 0, 0, 0, 0, 0);
 		return PAGURUS_INVALID;
 	}
 	add(request, "\n");
-	if (sent(fd, request->at, request->n))
-		n = receive(fd, reply);
+	sent(fd, request->at, request->n); /* who is too busy answers without reading it */
+	n = receive(fd, reply);
 	call(CLOSE, fd, 0, 0, 0, 0, 0);
 	if (n < 0)
 		return PAGURUS_LATE;
@@ -264,16 +267,17 @@ int pagurus_neighbours(struct pagurus_place *places, int most, int *count)
 	add(&line, "where");
 	if ((code = ask(&line, reply)) != PAGURUS_OK)
 		return code;
-	for (at = value(reply, "peer"); at && n < most; at = value(at, "peer"), n++) {
+	for (at = value(reply, "peer"); at; at = value(at, "peer"), n++) {
 		struct pagurus_place *p = places + n;
+		if (n >= most)
+			continue;
 		clear(p, sizeof *p);
 		copy(reply, "job", p->job, sizeof p->job);
 		at = word(at, p->guest, sizeof p->guest, 0);
 		at = word(at, p->host, sizeof p->host, 0);
 		at = word(at, p->site, sizeof p->site, 1);
 	}
-	n = (int)quantity(reply, "guests");
-	*count = n > 0 ? n - 1 : 0;
+	*count = n;
 	return code;
 }
 
@@ -319,17 +323,18 @@ int pagurus_checkpoint(void)
 }
 
 /* Marks come in loops: so many of them need not be told. */
-static volatile long marked_ms, mark_code = PAGURUS_NONE;
+static volatile long marked_ms, mark_code = PAGURUS_NONE, holds;
 
 int pagurus_cheap_now(void)
 {
-	long at = now_ms();
+	long at = now_ms(), held = holds;
 	ASKS;
 	if (marked_ms && at - marked_ms >= 0 && at - marked_ms < MARKS_MS)
 		return (int)mark_code;
 	add(&line, "cheap");
 	mark_code = ask(&line, reply);
-	marked_ms = at;
+	if (held == holds) /* else another thread's "not now" may be later, which the next one ends */
+		marked_ms = at;
 	return (int)mark_code;
 }
 
@@ -340,6 +345,7 @@ int pagurus_not_now(double seconds)
 		return PAGURUS_INVALID;
 	add(&line, "not-now ");
 	add_number(&line, seconds > 3600 ? 3600000L : (long)(seconds * 1000));
+	holds++;
 	marked_ms = 0; /* a cheap moment that follows ends it, and must be told */
 	return ask(&line, reply);
 }

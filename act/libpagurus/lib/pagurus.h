@@ -66,7 +66,7 @@ struct pagurus_price {
 /* Where am I? */
 int pagurus_where(struct pagurus_place *place);
 
-/* The other guests of the job: up to most of them, and in *count how many there are. */
+/* The other guests of the job: up to most of them, and in *count how many are known: of a very large job not all. */
 int pagurus_neighbours(struct pagurus_place *places, int most, int *count);
 
 /* What would a move cost now? what: PAGURUS_ME or PAGURUS_JOB. */
