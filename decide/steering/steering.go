@@ -144,8 +144,8 @@ type Pauses map[fleet.WishVerb]time.Time
 // pauses are between two of these.
 var pauses = map[fleet.WishVerb]time.Duration{fleet.WishMove: 5 * time.Second, fleet.WishCheckpoint: 20 * time.Second}
 
-// Take says why a wish is not considered now; empty: it is, and the pause begins.
-func (p Pauses) Take(verb fleet.WishVerb, at time.Time) string {
+// BeginPause says why a wish is not considered now; empty: it is, and the pause begins.
+func (p Pauses) BeginPause(verb fleet.WishVerb, at time.Time) string {
 	pause := pauses[verb]
 	if pause == 0 {
 		return ""
@@ -157,8 +157,8 @@ func (p Pauses) Take(verb fleet.WishVerb, at time.Time) string {
 	return ""
 }
 
-// Release ends the pause that a wish began, which was refused: only granted ones have to be apart.
-func (p Pauses) Release(verb fleet.WishVerb, at time.Time) {
+// EndPause ends the pause that a wish began, which was refused: only granted ones have to be apart.
+func (p Pauses) EndPause(verb fleet.WishVerb, at time.Time) {
 	if p[verb].Equal(at) {
 		delete(p, verb)
 	}

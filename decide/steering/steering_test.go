@@ -95,26 +95,26 @@ func TestProgramsThatAskOften(t *testing.T) {
 func TestPausesOfAJob(t *testing.T) {
 	p, at := Pauses{}, noon
 	for range 2 {
-		if no := p.Take(fleet.WishMove, at); no != "" {
+		if no := p.BeginPause(fleet.WishMove, at); no != "" {
 			t.Errorf("a move that was refused forbids others: %s", no)
 		}
-		if p.Take(fleet.WishMove, at.Add(time.Second)) == "" {
+		if p.BeginPause(fleet.WishMove, at.Add(time.Second)) == "" {
 			t.Error("a second one is taken while the first is considered")
 		}
-		p.Release(fleet.WishMove, at)
+		p.EndPause(fleet.WishMove, at)
 	}
-	if no := p.Take(fleet.WishMove, at); no != "" {
+	if no := p.BeginPause(fleet.WishMove, at); no != "" {
 		t.Error(no)
 	}
-	p.Release(fleet.WishMove, at.Add(-time.Second)) // another one's
-	if p.Take(fleet.WishMove, at.Add(time.Second)) == "" || p.Take(fleet.WishCheckpoint, at) != "" || p.Take(fleet.WishMove, at.Add(6*time.Second)) != "" {
+	p.EndPause(fleet.WishMove, at.Add(-time.Second)) // another one's
+	if p.BeginPause(fleet.WishMove, at.Add(time.Second)) == "" || p.BeginPause(fleet.WishCheckpoint, at) != "" || p.BeginPause(fleet.WishMove, at.Add(6*time.Second)) != "" {
 		t.Error("moves and checkpoints have no pauses of their own")
 	}
-	if p.Take(fleet.WishMove, at.Add(-time.Hour)) != "" {
+	if p.BeginPause(fleet.WishMove, at.Add(-time.Hour)) != "" {
 		t.Error("a clock that was set back forbids moves")
 	}
 	for range 100 {
-		if no := p.Take(fleet.WishWhere, at); no != "" {
+		if no := p.BeginPause(fleet.WishWhere, at); no != "" {
 			t.Error(no)
 		}
 	}

@@ -136,7 +136,7 @@ func (c *Controller) consider(g fleet.Guest, of *wishesOf, w fleet.Wish) (a flee
 	at, pauses := now(), c.wishes.pauses(g.Job)
 	no := of.rate.TakeWish(at)
 	if no == "" {
-		no = pauses.Take(w.Verb, at)
+		no = pauses.BeginPause(w.Verb, at)
 	}
 	if no != "" {
 		return fleet.WishAnswer{ID: w.ID, Code: fleet.WishBusy, Text: no}.Bounded(), true
@@ -154,7 +154,7 @@ func (c *Controller) consider(g fleet.Guest, of *wishesOf, w fleet.Wish) (a flee
 			c.wishes.busy--
 			delete(of.under, w.ID)
 			if err != nil || a.Code != fleet.WishDone {
-				pauses.Release(w.Verb, at)
+				pauses.EndPause(w.Verb, at)
 			}
 			if err == nil {
 				c.answerGuest(g.ID, []fleet.WishAnswer{c.keepAnswer(of, a)})
