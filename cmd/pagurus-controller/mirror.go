@@ -104,7 +104,7 @@ func (m *mirror) fetch(ctx context.Context, from controller.Other, img fleet.Ima
 		return err
 	}
 	if lacks := img.Bytes + m.reserve - free; lacks > 0 {
-		return fmt.Errorf("the disk has no room for its %d MiB beside what the store needs: free %d MiB there", img.Bytes>>20, lacks>>20+1)
+		return fmt.Errorf("the disk has no room for its %d MiB beside the %d MiB that the store needs: make room there", img.Bytes>>20, m.reserve>>20) // the same words each time
 	}
 	_, err = m.images.FetchingWith(func(ctx context.Context, d fleet.Digest, file string, w io.Writer) error {
 		return from.Client.FetchImageBetween(ctx, d, file, w)
