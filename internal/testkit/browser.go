@@ -23,6 +23,9 @@ const chromium = "chromium"
 // answerLimit is how long a browser on a busy machine may take for one question.
 const answerLimit = 2 * time.Minute
 
+// leaveLimit is how long its processes may take to end, once they are killed.
+const leaveLimit = 5 * time.Second
+
 // Browser is a real Chromium without a window, with one page open. It is driven by its debugging protocol over a pipe. What goes wrong in
 // the page, as an exception or something that its policy refuses, fails the test at its end.
 type Browser struct {
@@ -72,6 +75,7 @@ func Chromium(t *testing.T) *Browser {
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // with its children, which are its process group
 		_ = cmd.Wait()                                      // it was killed
+		emptied(cmd.Process.Pid)
 		ours.write.Close()
 		theirs.read.Close()
 		<-over
@@ -94,6 +98,13 @@ func Chromium(t *testing.T) *Browser {
 	}
 	b.Resize(1000, 640)
 	return b
+}
+
+// emptied waits until the processes of a group that was killed are gone: until then they may still write into the folder that is removed
+// next. Who leaves them unreaped has it wait in vain, so it gives up.
+func emptied(group int) {
+	for end := time.Now().Add(leaveLimit); time.Now().Before(end) && !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH); time.Sleep(10 * time.Millisecond) {
+	}
 }
 
 type ends struct{ read, write *os.File }
