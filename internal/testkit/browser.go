@@ -258,12 +258,24 @@ func (b *Browser) Until(limit time.Duration, expression string) {
 	}
 }
 
+// still is where the middle of an element is, as soon as that is the same in two frames: what moves would not be hit.
+const still = `(async (selector) => {
+	for (let was; ; ) {
+		const e = document.querySelector(selector);
+		e?.scrollIntoView({block: "center"});
+		const r = e?.getBoundingClientRect(), is = r && {x: r.left + r.width / 2, y: r.top + r.height / 2};
+		if (is && was && is.x === was.x && is.y === was.y) return is;
+		was = is;
+		await new Promise((go) => requestAnimationFrame(go));
+	}
+})(%q)`
+
 // Click presses the mouse on the element that a CSS selector finds, where it is: what is covered is not pressed.
 func (b *Browser) Click(selector string) {
 	b.t.Helper()
 	b.Until(answerLimit, fmt.Sprintf("document.querySelector(%q)", selector))
 	var at struct{ X, Y float64 }
-	b.Eval(fmt.Sprintf(`(() => { const e = document.querySelector(%q); e.scrollIntoView({block: "center"}); const r = e.getBoundingClientRect(); return {x: r.left + r.width / 2, y: r.top + r.height / 2}; })()`, selector), &at)
+	b.Eval(fmt.Sprintf(still, selector), &at)
 	for _, kind := range []string{"mouseMoved", "mousePressed", "mouseReleased"} {
 		b.ask("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1}, nil)
 	}
@@ -278,10 +290,14 @@ func (b *Browser) Type(text string) {
 // keys are those that Press knows, with their codes.
 var keys = map[string]int{"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
-// Press presses a key, as Enter or Tab.
+// Press presses a key, as Enter, Tab or Shift+Tab.
 func (b *Browser) Press(key string) {
 	b.t.Helper()
+	key, shift := strings.CutPrefix(key, "Shift+")
 	event := map[string]any{"key": key, "code": key, "windowsVirtualKeyCode": keys[key]}
+	if shift {
+		event["modifiers"] = 8 // as the protocol numbers them
+	}
 	if key == "Enter" {
 		event["text"] = "\r"
 	}
