@@ -78,6 +78,8 @@ async function start() {
 function stop() {
   watching?.abort();
   watching = undefined;
+  clearInterval(cut);
+  since = undefined;
   page?.unmount();
   page = undefined;
   model.ready = false;
