@@ -86,10 +86,14 @@ export const key = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), 
 const silence = 40_000; // the controller says every 15 seconds that it is there
 const share = 15; // milliseconds of reading at once: then what the person does has its turn
 
-// watch hears events until signal ends: heard(name, data) for each, line(state, why) when the connection comes or breaks. It connects
-// again by itself and goes on where it was.
+// watch hears events until signal ends: heard(name, data) for each, line(state, why) when all is known that the controller knows, and
+// when the connection breaks. It connects again by itself and goes on where it was.
 export async function watch(kinds, { heard, line, signal }) {
   let last = "", pause = 500;
+  const hears = (name, data) => {
+    heard(name, data);
+    if (name === "ready") line("live"); // before, what is shown may be from before the cut
+  };
   while (!signal.aborted) {
     const over = new AbortController();
     const stop = () => over.abort();
@@ -103,7 +107,6 @@ export async function watch(kinds, { heard, line, signal }) {
     try {
       lives();
       const answer = await ask("watchEvents", { query: { kinds }, headers: last ? { "Last-Event-ID": last } : {}, signal: over.signal });
-      line("live");
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
       for (;;) {
@@ -114,7 +117,7 @@ export async function watch(kinds, { heard, line, signal }) {
         rest += value;
         let from = 0, began = performance.now();
         for (let end; !signal.aborted && (end = rest.indexOf("\n\n", from)) >= 0; from = end + 2) {
-          last = take(rest.slice(from, end), heard) ?? last;
+          last = take(rest.slice(from, end), hears) ?? last;
           if (performance.now() - began > share) {
             await new Promise((go) => setTimeout(go));
             began = performance.now();
