@@ -125,9 +125,10 @@ export class ClusterPage {
     this.sum();
   }
 
-  // sum counts.
+  // sum counts: for the glance all hosts, whatever is searched for, and for sites those that are shown.
   sum() {
     const all = new Sum(), { model } = this;
+    for (const [id, h] of model.hosts) all.add(h, model.at.get(id)?.size ?? 0);
     for (const site of this.sites.values()) {
       const of = new Sum();
       for (const id of site.hosts) {
@@ -135,7 +136,6 @@ export class ClusterPage {
         if (h) of.add(h, model.at.get(id)?.size ?? 0);
       }
       site.head(of);
-      all.join(of);
     }
     const jobs = { running: 0, pending: 0, suspended: 0 };
     for (const j of model.jobs.values()) if (j.state in jobs) jobs[j.state]++;
@@ -233,7 +233,6 @@ class Sum {
     this.memory += h.memory;
     this.free += h.free ?? 0;
   }
-  join(s) { for (const k of Object.keys(s)) this[k] += s[k]; }
 }
 
 // Site is a section of the page.
