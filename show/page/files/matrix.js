@@ -12,24 +12,24 @@ export function matrix() {
   const canvas = el("canvas", { class: "matrix", role: "img" });
   return {
     fill(section, traces, traffic) {
-      const cells = traces.length ? ofRanks(traces) : ofGuests(traffic ?? []);
-      const n = 1 + cells.reduce((m, c) => Math.max(m, c.from, c.to), -1), what = traces.length ? "rank" : "guest";
+      const pairs = !traces.length, cells = pairs ? ofGuests(traffic ?? []) : ofRanks(traces);
+      const n = 1 + cells.reduce((m, c) => Math.max(m, c.from, c.to), -1), what = pairs ? "guest" : "rank";
       if (!cells.length) {
         show(section, el("h2", {}, "Communication"), el("p", { class: "none" }, "No messages are known."));
         return;
       }
       const top = cells.reduce((m, c) => Math.max(m, c.bytes), 1);
       if (n <= spelt) {
-        show(section, spelled(cells, n, what, top));
+        show(section, spelled(cells, n, what, top, pairs));
         return;
       }
       cells.sort((a, b) => b.bytes - a.bytes);
       const all = cells.reduce((s, c) => s + c.bytes, 0);
       show(section, el("h2", {}, "Communication"), el("div", { id: "matrix-picture" }),
-        table(`The largest of ${count(cells.length, "flow")}`, ["Sent by", "To", "Bytes", "Messages", "Of all"], cells.slice(0, flows).map((c) => ({ key: `${c.from}-${c.to}`, cells: [`${what} ${c.from}`, `${what} ${c.to}`, bytes(c.bytes), String(c.messages), `${(100 * c.bytes / (all || 1)).toFixed(1)} %`] })), ""));
+        table(`The largest of ${count(cells.length, pairs ? "pair" : "flow")}`, [...(pairs ? ["Between", "And"] : ["Sent by", "To"]), "Bytes", "Messages", "Of all"], cells.slice(0, flows).map((c) => ({ key: `${c.from}-${c.to}`, cells: [`${what} ${c.from}`, `${what} ${c.to}`, bytes(c.bytes), String(c.messages), `${(100 * c.bytes / (all || 1)).toFixed(1)} %`] })), ""));
       const place = section.querySelector("#matrix-picture");
       if (canvas.parentNode !== place) place.replaceChildren(canvas);
-      canvas.setAttribute("aria-label", `Bytes sent between ${n} ${what}s: the largest flows are listed below`);
+      canvas.setAttribute("aria-label", `Bytes sent between ${n} ${what}s: the largest ${pairs ? "pairs" : "flows"} are listed below`);
       paint(canvas, cells, Math.min(n, most), top);
     },
   };
@@ -41,18 +41,19 @@ function ofRanks(traces) {
   return out;
 }
 
-const ofGuests = (traffic) => traffic.flatMap((t) => [{ from: t.a, to: t.b, bytes: t.bytes, messages: t.messages }, { from: t.b, to: t.a, bytes: t.bytes, messages: t.messages }]);
+// ofGuests has a cell for each pair: what is known of guests is what both sent to each other together.
+const ofGuests = (traffic) => traffic.map((t) => ({ from: Math.min(t.a, t.b), to: Math.max(t.a, t.b), bytes: t.bytes, messages: t.messages }));
 
 // share is how strong a cell is: flows differ by orders of magnitude.
 const share = (n, top) => (n > 0 ? Math.max(0.08, Math.log2(1 + n) / Math.log2(1 + top)) : 0);
 
-function spelled(cells, n, what, top) {
+function spelled(cells, n, what, top, pairs) {
   const of = new Map(cells.map((c) => [`${c.from} ${c.to}`, c])), all = [...Array(n).keys()];
-  return [el("h2", {}, "Communication"), el("div", { class: "scroll" }, el("table", { class: "grid-table" }, el("caption", {}, `Bytes sent, and messages, from ${what} (row) to ${what} (column)`),
+  return [el("h2", {}, "Communication"), el("div", { class: "scroll" }, el("table", { class: "grid-table" }, el("caption", {}, pairs ? `Bytes sent, and messages, between ${what}s, both ways together` : `Bytes sent, and messages, from ${what} (row) to ${what} (column)`),
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, what), all.map((to) => el("th", { scope: "col" }, to)))),
     el("tbody", {}, all.map((from) => el("tr", {}, el("th", { scope: "row" }, from), all.map((to) => {
       const c = of.get(`${from} ${to}`);
-      return el("td", { "data-heat": c ? Math.ceil(8 * share(c.bytes, top)) : 0 }, c ? [bytes(c.bytes), el("br", {}), el("span", { class: "small" }, c.messages)] : "-");
+      return el("td", { "data-heat": c ? Math.ceil(8 * share(c.bytes, top)) : 0 }, c ? [bytes(c.bytes), el("br", {}), el("span", { class: "small" }, c.messages)] : pairs && to <= from ? "" : "-");
     }))))))];
 }
 
