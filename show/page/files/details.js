@@ -111,8 +111,9 @@ export class HostPage extends Details {
     if (!h) return;
     const [word, colour] = hostState(h);
     const here = [...(this.model.at.get(this.id) ?? [])].sort(byName).map((g) => this.model.guests.get(g)).filter(Boolean);
+    const drains = h.state === "draining", passes = h.forOwner || h.forHealth || h.forNotice; // such a drain ends by itself, a person's does not
     show(this.head, el("p", {}, el("span", { class: `badge ${colour}` }, word)),
-      el("p", { class: "actions" }, h.state === "draining" ? doing("undrain", this.id, "Let it run guests again…") : doing("drain", this.id, "Drain…")),
+      el("p", { class: "actions" }, drains ? doing("undrain", this.id, "Let it run guests again…") : "", !drains || passes ? doing("drain", this.id, "Drain…") : ""),
       facts([
         ["Site", h.site], ["Address", f.address], ["CPUs", `${h.cpus}, ${h.load.toFixed(2)} used by guests`], ["Memory", `${bytes(h.memory)}, ${bytes(h.free)} not promised to guests`],
         ["Kinds", Object.entries(f.abilities ?? {}).map(([k, a]) => (a.trouble ? `${k}: ${a.trouble}` : `${k}${a.accelerator ? "/" + a.accelerator : ""}`)).join(", ")],
