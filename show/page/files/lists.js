@@ -43,7 +43,7 @@ export class JobsPage {
 export function ownerWords(h) {
   const o = h.owner;
   if (!o) return "";
-  return `${o.state}${o.since && o.state !== "absent" ? ` for ${since(o.since)}` : ""}${o.why && o.state !== "absent" ? ` (${o.why})` : ""}; the owner's programs use ${(o.load ?? 0).toFixed(2)} CPUs`;
+  return `${o.state}${o.entered && o.state !== "absent" ? ` for ${since(o.entered)}` : ""}${o.why && o.state !== "absent" ? ` (${o.why})` : ""}; the owner's programs use ${(o.load ?? 0).toFixed(2)} CPUs`;
 }
 
 // policyWords says what a host's owner agreed to.
@@ -80,7 +80,7 @@ export class OwnersPage {
     show(this.list, table(count(all.length, "host"), columns, all.slice(0, most).map((h) => {
       const o = h.owner, n = this.model.at.get(h.id)?.size ?? 0, there = o && o.state !== "absent";
       return { key: h.id, cells: [
-        link("host", h.id), el("span", { class: `badge ${!o || o.state === "absent" ? "calm" : "warn"}` }, o?.state ?? "unknown"), there ? since(o.since) : "", there ? o.why : "", o ? (o.load ?? 0).toFixed(2) : "", String(n),
+        link("host", h.id), el("span", { class: `badge ${!o || o.state === "absent" ? "calm" : "warn"}` }, o?.state ?? "unknown"), there ? since(o.entered) : "", there ? o.why : "", o ? (o.load ?? 0).toFixed(2) : "", String(n),
         h.forOwner ? "guests leave" : there && n ? "guests get what CPU time the owner leaves" : there ? "it takes no guests" : "",
         policyWords(h.policy),
       ] };

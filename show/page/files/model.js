@@ -16,7 +16,7 @@ const thin = {
       id: h.id, state: h.state, site: f.site || h.credential?.site || "", cpus: f.capacity?.cpus ?? 0, memory: f.capacity?.memory_bytes ?? 0,
       free: h.free_memory_bytes, load: f.load_cpus ?? 0, connected: !!f.connected, silent: h.silent_ns, gone: h.gone, lost: h.lost,
       forOwner: h.for_owner, forHealth: h.for_health, forNotice: h.for_notice, guests: h.guest_ids?.length ?? 0, troubles: f.troubles?.length ?? 0,
-      owner: o?.state ? { state: o.state, since: o.since, why: o.why, load: o.load_cpus, present: o.present } : undefined,
+      owner: o?.state ? { state: o.state, entered: o.entered, why: o.why, load: o.load_cpus, present: o.present } : undefined,
       policy: h.policy?.owned || h.policy?.claimed || o ? h.policy : undefined,
     };
   },
