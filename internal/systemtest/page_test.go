@@ -147,8 +147,7 @@ func drains(t *testing.T, b *testkit.Browser, job string) {
 	b.Until(pageLimit, `location.hash === "#/host/host1"`)
 	b.Click(`button[data-do="drain"]`)
 	b.Until(pageLimit, fmt.Sprintf(`document.querySelector("#dialog-cost").innerText.includes(%q) && document.querySelector("#dialog-cost").innerText.includes("nine of ten")`, guest))
-	b.Press("Enter") // the focus is on the button that drains
-	b.Until(pageLimit, `!document.querySelector("dialog").open`)
+	agree(b)
 	b.Click(`nav a[href="#/"]`)
 	var seen []string
 	last := time.Now()
@@ -176,9 +175,17 @@ func drains(t *testing.T, b *testkit.Browser, job string) {
 	picture(t, b, "page-cluster")
 	b.Click(`.tile[data-host="host1"] .tile-name`)
 	b.Click(`button[data-do="undrain"]`)
-	b.Until(pageLimit, `document.querySelector("dialog").open`)
-	b.Press("Enter")
+	agree(b)
 	b.Until(pageLimit, `document.querySelector('button[data-do="drain"]')`)
+}
+
+// agree goes by the keyboard from the button that does nothing, which has the focus, to the one that acts, which has to wait for the cost.
+func agree(b *testkit.Browser) {
+	b.Until(pageLimit, `document.querySelector("dialog").open && document.activeElement.id === "dialog-no" && document.querySelector("#dialog-yes:enabled")`)
+	b.Press("Shift+Tab")
+	b.Until(pageLimit, `document.activeElement.id === "dialog-yes"`)
+	b.Press("Enter")
+	b.Until(pageLimit, `!document.querySelector("dialog").open`)
 }
 
 // predicted moves a guest back to host1, and compares what the page says of it with the command.
@@ -188,7 +195,7 @@ func predicted(t *testing.T, b *testkit.Browser, job string) {
 	b.Click(`button[data-do="migrate"]`)
 	b.Until(pageLimit, `document.activeElement.id === "to"`)
 	b.Type("host1")
-	b.Until(pageLimit, `document.querySelector("#dialog-cost td[data-column=To]")?.innerText === "host1"`)
+	b.Until(pageLimit, `document.querySelector("#dialog-yes:enabled") && document.querySelector("#to").value === "host1" && document.querySelector("#dialog-cost td[data-column=To]")?.innerText === "host1"`)
 	b.Eval(`document.querySelector("#news").replaceChildren()`, nil) // what was said before
 	b.Click("#dialog-yes")
 	b.Until(pageLimit, `document.querySelector("#news a")`)
@@ -248,7 +255,7 @@ func cancels(t *testing.T, b *testkit.Browser, job string) {
 	b.Until(pageLimit, `!document.querySelector("dialog").open`)
 	b.Click(`button[data-do="cancelJob"]`)
 	b.Until(pageLimit, `document.querySelector("dialog").open`)
-	b.Click("#dialog-yes")
+	b.Click("#dialog-yes:enabled")
 	b.Until(pageLimit, `document.querySelector("#main").innerText.includes("ended: cancelled")`)
 	var j fleet.Job
 	if asked(t, &j, "job", "show", job); j.State != fleet.JobEnded {

@@ -1,12 +1,15 @@
 package page
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
+	"pagurus/serve/wire"
 )
 
 // Limits of a page of many hosts, generous for a busy machine.
@@ -48,6 +51,7 @@ func TestLongManyHosts(t *testing.T) {
 	b.Type("host7777")
 	b.Until(changeLimit, `document.querySelectorAll(".tile").length === 1 && document.querySelector('.tile[data-host="host7777"] .shell')`)
 	t.Logf("found after %v", time.Since(begun))
+	b.Until(changeLimit, fmt.Sprintf(`document.querySelector("#glance").innerText.includes("%d/%d")`, hosts, hosts)) // it counts all, not those found
 	begun = time.Now()
 	w.change(func(s *fleet.Snapshot) {
 		g := s.Guests["j1g0"]
@@ -106,20 +110,102 @@ func TestLongScripts(t *testing.T) {
 	b.Until(changeLimit, `document.querySelector("dialog").open && document.querySelector("#dialog-cost").innerText.includes("Nothing would move")`)
 	b.Press("Escape")
 	b.Until(changeLimit, `!document.querySelector("dialog").open`)
-	if len(w.asked) > 0 {
-		t.Errorf("%v was asked", w.asked)
+	if asked := w.requests(); len(asked) > 0 {
+		t.Errorf("%v was asked", asked)
 	}
 	b.Click(`button[data-do="drain"]`)
+	b.Until(changeLimit, `document.activeElement.id === "dialog-no" && document.querySelector("#dialog-yes:enabled")`)
+	b.Press("Shift+Tab")
 	b.Until(changeLimit, `document.activeElement.id === "dialog-yes"`)
 	b.Press("Enter")
 	b.Until(changeLimit, `!document.querySelector("dialog").open && document.querySelector("#news").innerText.includes("drains")`)
-	w.mu.Lock()
-	if len(w.asked) != 1 || w.asked[0].Verb != fleet.Drain || w.asked[0].Host != "host1" || w.asked[0].ID == "" {
-		t.Errorf("%+v was asked", w.asked)
+	if asked := w.requests(); len(asked) != 1 || asked[0].Verb != fleet.Drain || asked[0].Host != "host1" || asked[0].ID == "" {
+		t.Errorf("%+v was asked", asked)
 	}
-	w.mu.Unlock()
 	var owned string
 	if b.Eval(`String(window.owned) + document.querySelectorAll("#main script, #main img").length + document.cookie + location.href.includes("token")`, &owned); owned != "undefined0false" {
 		t.Error(owned)
+	}
+}
+
+// TestLongQuestions: nothing is done before its cost is shown, another choice is another request, and how a request ended is said
+// whatever is open by then.
+func TestLongQuestions(t *testing.T) {
+	testkit.Root(t, "chromium")
+	w := newTown(t, crowd(4))
+	costs, answers := make(chan struct{}), make(chan error)
+	w.mu.Lock()
+	w.foresees = func(ctx context.Context) {
+		select {
+		case <-costs:
+		case <-ctx.Done():
+		}
+	}
+	w.answers = func(ctx context.Context) error {
+		select {
+		case err := <-answers:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	w.mu.Unlock()
+	refused := &wire.Error{Status: http.StatusConflict, Reason: "there is no room"}
+	b := logged(t, w)
+	b.Expects = "409"
+	b.Until(readyLimit, `document.querySelectorAll(".tile").length === 4`)
+	b.Eval(`location.hash = "#/guest/j1g0"`, nil)
+	asks := func(n int) {
+		t.Helper()
+		b.Click("#dialog-yes:enabled")
+		testkit.Until(t, changeLimit, "the request has come", func() bool { return len(w.requests()) == n })
+	}
+
+	b.Click(`button[data-do="migrate"]`)
+	b.Until(changeLimit, `document.activeElement.id === "to" && document.querySelector("#dialog-yes:disabled")`)
+	b.Press("Enter")
+	costs <- struct{}{}
+	b.Until(changeLimit, `document.querySelector("#dialog-yes:enabled") && document.querySelector("#dialog-cost").innerText.includes("Nothing would move")`)
+	b.Type("host3")
+	b.Until(changeLimit, `document.querySelector("#dialog-yes:disabled") && document.querySelector("#dialog-cost").innerText.includes("Asking")`)
+	costs <- struct{}{}
+	if asked := w.requests(); len(asked) > 0 {
+		t.Fatalf("%v was asked before its cost was known", asked)
+	}
+	asks(1)
+	answers <- refused
+	b.Until(changeLimit, `document.querySelector("dialog [role=alert]").innerText.includes("no room")`)
+	asks(2)
+	b.Click("#dialog-no")
+	b.Click(`button[data-do="migrate"]`)
+	b.Until(changeLimit, `document.querySelector("dialog").open && document.querySelector("#dialog-yes:disabled")`)
+	answers <- nil
+	b.Until(changeLimit, `document.querySelector("#news").innerText.includes("Nothing has to move") && document.querySelector("dialog").open`)
+	close(costs)
+	asks(3)
+	answers <- refused
+	b.Until(changeLimit, `document.querySelector("dialog [role=alert]").innerText.includes("no room")`)
+	b.Click("#to")
+	b.Type("host4")
+	asks(4)
+	b.Click("#dialog-no")
+	answers <- refused
+	b.Until(changeLimit, `document.querySelector("#news").innerText.includes("no room")`)
+	asked := w.requests()
+	if asked[0].ID != asked[1].ID || asked[0].To != "host3" || asked[1].To != "host3" {
+		t.Errorf("the same was asked twice as %+v", asked[:2])
+	}
+	if asked[2].To != "" || asked[3].To != "host4" || asked[2].ID == asked[1].ID || asked[3].ID == asked[2].ID {
+		t.Errorf("what was chosen anew is %+v", asked[2:])
+	}
+
+	b.Expects = "Failed to load resource"
+	w.end()
+	b.Until(changeLimit, `document.querySelector("#line").innerText.startsWith("not live")`)
+	b.Click("#leave")
+	b.Until(changeLimit, `document.querySelector("#token")`)
+	var line string
+	if b.Eval(`new Promise((go) => setTimeout(() => go(document.querySelector("#line").innerText), 1500))`, &line); line != "" {
+		t.Errorf("who has left is told %q", line)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +29,10 @@ type town struct {
 	snap    fleet.Snapshot
 	changed chan struct{}
 	asked   []fleet.Request
+
+	foresees func(context.Context)       // if set, what comes before a prediction
+	answers  func(context.Context) error // if set, what comes before an answer
+	end      func()
 }
 
 func newTown(t *testing.T, snap fleet.Snapshot) *town {
@@ -47,7 +52,8 @@ func newTown(t *testing.T, snap fleet.Snapshot) *town {
 			t.Error(err)
 		}
 	}()
-	t.Cleanup(func() { cancel(); <-over })
+	w.end = func() { cancel(); <-over }
+	t.Cleanup(w.end)
 	return w
 }
 
@@ -76,14 +82,31 @@ func (w *town) Bearer(_ context.Context, token, _ string) (wire.Peer, error) {
 	return wire.Peer{Token: "t1", Caller: fleet.Caller{UID: 1, User: "admin", Admin: true}}, nil
 }
 
-func (w *town) Ask(_ context.Context, q fleet.Request) (fleet.Answer, error) {
+func (w *town) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.asked = append(w.asked, q)
+	answers := w.answers
+	w.mu.Unlock()
+	if answers != nil {
+		return fleet.Answer{}, answers(ctx)
+	}
 	return fleet.Answer{}, nil
 }
 
-func (w *town) Predict(context.Context, fleet.Request) (fleet.Forecast, error) {
+// requests are those that were made so far.
+func (w *town) requests() []fleet.Request {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.asked)
+}
+
+func (w *town) Predict(ctx context.Context, _ fleet.Request) (fleet.Forecast, error) {
+	w.mu.Lock()
+	foresees := w.foresees
+	w.mu.Unlock()
+	if foresees != nil {
+		foresees(ctx)
+	}
 	return fleet.Forecast{}, nil
 }
 

@@ -21,41 +21,52 @@ export function tell(...words) {
 }
 
 // confirm opens a dialog: what it is about, what it costs, and two buttons. cost makes what is shown of the cost, of what was chosen;
-// act does it and gives what is told then.
+// act does it and gives what is told then. Nothing is done before its cost is shown, or that it is not known: the button waits for
+// that, and a key that is held, or pressed twice, does nothing.
 function confirm({ title, says, fields, cost, yes, danger, act }) {
   const said = el("div", { id: "dialog-cost", "aria-live": "polite" });
   const wrong = el("p", { role: "alert", class: "bad" });
-  const does = el("button", { type: "submit", class: danger ? "danger" : "main", id: "dialog-yes" }, yes);
-  const once = key();
-  let newest = 0;
+  const does = el("button", { type: "submit", class: danger ? "danger" : "main", id: "dialog-yes", disabled: true }, yes);
+  let once = key(), newest = 0, weighed = false, acts = false, later;
+  const allow = () => { does.disabled = !weighed || acts; };
   const weigh = async () => {
     const mine = ++newest;
-    if (!cost) return;
-    show(said, el("p", {}, "Asking what it would cost…"));
-    try {
-      const shown = await cost();
-      if (mine === newest) show(said, shown);
-    } catch (problem) {
-      if (mine === newest) show(said, el("p", { class: "note" }, problem.message));
-    }
+    if (cost) show(said, el("p", {}, "Asking what it would cost…"));
+    const shown = await Promise.resolve(cost?.()).catch((problem) => el("p", { class: "note" }, problem.message));
+    if (mine !== newest) return;
+    if (cost) show(said, shown);
+    weighed = true;
+    allow();
   };
-  let later;
-  const form = el("form", { method: "dialog", submit: async (e) => {
+  // changed: what is chosen now is another request, of which the cost is not known yet.
+  const changed = () => {
+    newest++;
+    once = key();
+    weighed = false;
+    allow();
+    clearTimeout(later);
+    later = setTimeout(weigh, 300);
+  };
+  const form = el("form", { method: "dialog", keydown: (e) => { if (e.key === "Enter" && e.repeat) e.preventDefault(); }, submit: async (e) => {
     e.preventDefault();
-    does.disabled = true;
+    if (does.disabled) return;
+    acts = true;
+    allow();
     show(wrong);
     try {
-      const told = await act(once);
-      dialog.close();
-      tell(told);
+      const done = await act(once);
+      if (dialog.firstChild === form) dialog.close(); // else it was left, and another one is open
+      tell(done);
     } catch (problem) {
-      show(wrong, problem.message);
-      does.disabled = false;
+      if (dialog.open && dialog.firstChild === form) show(wrong, problem.message);
+      else tell(problem.message);
     }
+    acts = false;
+    allow();
   } },
     el("h2", { id: "dialog-title" }, title), el("p", {}, says),
-    fields ? el("p", { input: () => { clearTimeout(later); later = setTimeout(weigh, 300); } }, fields) : "", said, wrong,
-    el("p", { class: "actions" }, does, " ", el("button", { type: "button", autofocus: danger, click: () => dialog.close() }, "Do nothing")));
+    fields ? el("p", { input: changed }, fields) : "", said, wrong,
+    el("p", { class: "actions" }, does, " ", el("button", { type: "button", autofocus: !fields, id: "dialog-no", click: () => dialog.close() }, "Do nothing")));
   dialog.replaceChildren(form);
   dialog.showModal();
   weigh();
@@ -65,7 +76,7 @@ const moved = (answer, otherwise) => [...((answer.moves ?? []).length ? ["Begun:
 
 function whereTo(model, not) {
   const hosts = [...model.hosts.values()].filter((h) => h.id !== not && h.connected && h.state === "up").map((h) => h.id).sort(byName).slice(0, offered);
-  const to = el("input", { id: "to", list: "hosts", autocomplete: "off", spellcheck: "false", placeholder: "the controller chooses" });
+  const to = el("input", { id: "to", list: "hosts", autofocus: true, autocomplete: "off", spellcheck: "false", placeholder: "the controller chooses" });
   return [to, [el("label", { for: "to" }, "To host "), to, el("datalist", { id: "hosts" }, hosts.map((h) => el("option", { value: h })))]];
 }
 
