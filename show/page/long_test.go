@@ -209,3 +209,24 @@ func TestLongQuestions(t *testing.T) {
 		t.Errorf("who has left is told %q", line)
 	}
 }
+
+// TestLongThings: what pages about a host, a job and owners say.
+func TestLongThings(t *testing.T) {
+	testkit.Root(t, "chromium")
+	s := crowd(4)
+	now := time.Now()
+	h := s.Hosts["host2"]
+	h.State, h.ForOwner, h.Facts.Owner = fleet.HostDraining, true, &fleet.Owner{Present: true, State: fleet.OwnerLeaving, Since: now.Add(-5 * time.Hour), Entered: now.Add(-90 * time.Minute)}
+	s.Hosts["host2"] = h
+	j := s.Jobs["j1"]
+	j.Traffic = []fleet.Traffic{{A: 0, B: 1, Messages: 7, Bytes: 3 << 20}}
+	s.Jobs["j1"] = j
+	b := logged(t, newTown(t, s))
+	b.Until(readyLimit, `document.querySelectorAll(".tile").length === 4`)
+	b.Eval(`location.hash = "#/host/host2"`, nil)
+	b.Until(changeLimit, `document.querySelector('button[data-do="undrain"]') && document.querySelector('button[data-do="drain"]') && document.querySelector("#main").innerText.includes("leaving for 1h30m")`)
+	b.Eval(`location.hash = "#/owners"`, nil)
+	b.Until(changeLimit, `document.querySelector("td[data-column=For]")?.innerText === "1h30m"`)
+	b.Eval(`location.hash = "#/job/j1"`, nil)
+	b.Until(changeLimit, `document.querySelector("#traffic caption")?.innerText.includes("between guests") && document.querySelector("#traffic").innerText.split("3 MiB").length === 2`)
+}
