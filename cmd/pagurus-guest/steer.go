@@ -23,9 +23,9 @@ const steerPath = runDir + "/job.sock"
 
 // What programs may do at once.
 const (
-	mostCallers   = 16 // that wait for answers; more are told to ask later
-	mostDisturbed = 64 // processes that said that moves should not begin
-	wishesAtOnce  = 5  // then one a second
+	mostCallers   = 256 // connections, of which few wait for answers (fleet.MostWishes); more wait until one ends
+	mostDisturbed = 64  // processes that said that moves should not begin
+	wishesAtOnce  = 5   // then one a second
 	callerLimit   = fleet.WishLimit + 2*time.Second
 )
 
@@ -147,25 +147,20 @@ func (s *steering) listen(path string) error {
 func (s *steering) serve(listener net.Listener) {
 	callers := make(chan struct{}, mostCallers)
 	for {
+		callers <- struct{}{} // nobody is refused whose line was not read: it may be a mark, which takes no time
 		conn, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
+			<-callers
 			time.Sleep(time.Second) // perhaps out of file descriptors, which passes
 			continue
 		}
-		select {
-		case callers <- struct{}{}:
-			go func() {
-				defer func() { <-callers }()
-				s.attend(conn)
-			}()
-		default:
-			_ = conn.SetDeadline(time.Now().Add(time.Second))
-			_, _ = conn.Write(steerReply(fleet.WishAnswer{Code: fleet.WishBusy, Text: "too many programs of this guest ask at once"}))
-			conn.Close()
-		}
+		go func() {
+			defer func() { <-callers }()
+			s.attend(conn)
+		}()
 	}
 }
 

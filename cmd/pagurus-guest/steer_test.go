@@ -16,12 +16,9 @@ import (
 // steered is a guest's socket for programs.
 func steered(t *testing.T) (*steering, func(line string) string) {
 	t.Helper()
-	s, at := newSteering(), filepath.Join(t.TempDir(), "s")
-	if err := s.listen(at); err != nil {
-		t.Fatal(err)
-	}
+	s, dial := steeredBy(t)
 	return s, func(line string) string {
-		conn, err := net.Dial("unix", at)
+		conn, err := dial()
 		if err != nil {
 			t.Error(err)
 			return ""
@@ -32,6 +29,16 @@ func steered(t *testing.T) (*steering, func(line string) string) {
 		_, _ = b.ReadFrom(conn)
 		return b.String()
 	}
+}
+
+// steeredBy is a guest's socket for programs, to which dial connects.
+func steeredBy(t *testing.T) (s *steering, dial func() (net.Conn, error)) {
+	t.Helper()
+	s, at := newSteering(), filepath.Join(t.TempDir(), "s")
+	if err := s.listen(at); err != nil {
+		t.Fatal(err)
+	}
+	return s, func() (net.Conn, error) { return net.Dial("unix", at) }
 }
 
 func TestProgramsAskAndTheHostAnswers(t *testing.T) {
@@ -82,6 +89,45 @@ func TestMarksAndRemarks(t *testing.T) {
 	}
 	call("pagurus1 not-now 4000000000")
 	if said, err = s.said(limited(t), said.Version); err != nil || said.Marks.NotFor > fleet.MostNotNow {
+		t.Errorf("%+v, %v", said, err)
+	}
+}
+
+// All ranks of a guest may mark at once, as after a barrier, while others have not said yet what they want.
+func TestManyProgramsMarkAtOnce(t *testing.T) {
+	s, dial := steeredBy(t)
+	begin := func(line string) net.Conn {
+		conn, err := dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = conn.Write([]byte(line))
+		return conn
+	}
+	done := func(conn net.Conn) {
+		t.Helper()
+		defer conn.Close()
+		var b bytes.Buffer
+		if _, _ = b.ReadFrom(conn); b.String() != "pagurus1 0 \n\n" {
+			t.Errorf("%q", b.String())
+		}
+	}
+	done(begin("pagurus1 not-now 30000\n"))
+	var all []net.Conn
+	for range mostCallers - 1 {
+		all = append(all, begin("pagurus1 ch"))
+	}
+	done(begin("pagurus1 cheap\n"))
+	for range 100 { // those beyond the bound wait for the others
+		all = append(all, begin("pagurus1 cheap\n"))
+	}
+	for _, conn := range all[:mostCallers-1] {
+		_, _ = conn.Write([]byte("eap\n"))
+	}
+	for _, conn := range all {
+		done(conn)
+	}
+	if said, err := s.said(limited(t), 0); err != nil || said.Marks.Cheaps != 100+mostCallers || said.Marks.NotFor != 0 {
 		t.Errorf("%+v, %v", said, err)
 	}
 }
