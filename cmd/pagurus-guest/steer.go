@@ -39,16 +39,33 @@ type steering struct {
 	waiting map[uint64]chan fleet.WishAnswer
 	marks   fleet.Marks // Cheaps
 	cheapAt time.Time
-	notNow  map[int32]time.Time // until when, by process
+	notNow  map[int32]disturbed // by process
 	remark  *fleet.Remark
 	saidAt  time.Time // the remark
 	tokens  float64
 	counted time.Time // the tokens
+	began   time.Time // from which uptime counts
 }
 
 func newSteering() *steering {
-	return &steering{waiting: map[uint64]chan fleet.WishAnswer{}, notNow: map[int32]time.Time{}, tokens: wishesAtOnce}
+	return &steering{waiting: map[uint64]chan fleet.WishAnswer{}, notNow: map[int32]disturbed{}, tokens: wishesAtOnce, began: time.Now()}
 }
+
+// disturbed is how long moves should not begin for a process. It counts by two clocks: the wall clock may be set back, and the other one
+// may stand still or jump back when a container moves.
+type disturbed struct {
+	at   time.Time     // of the wall clock
+	up   time.Duration // of the other one
+	most time.Duration
+}
+
+// left is how much of it is left, by the clock of which more has passed.
+func (d disturbed) left(now time.Time, up time.Duration) time.Duration {
+	return d.most - max(now.Sub(d.at), up-d.up)
+}
+
+// uptime is the clock that nobody sets.
+func (s *steering) uptime() time.Duration { return time.Since(s.began) }
 
 // Said returns what programs say and ask for, once that is another version than known.
 func (m *member) Said(ctx context.Context, known uint64) (fleet.Said, error) {
@@ -66,7 +83,7 @@ func (s *steering) said(ctx context.Context, known uint64) (fleet.Said, error) {
 		s.mu.Lock()
 		if s.version != known {
 			defer s.mu.Unlock()
-			return s.nowLocked(time.Now().Round(0)), nil
+			return s.nowLocked(time.Now().Round(0), s.uptime()), nil
 		}
 		if s.changed == nil {
 			s.changed = make(chan struct{})
@@ -82,13 +99,13 @@ func (s *steering) said(ctx context.Context, known uint64) (fleet.Said, error) {
 }
 
 // nowLocked is what is said now.
-func (s *steering) nowLocked(now time.Time) fleet.Said {
+func (s *steering) nowLocked(now time.Time, up time.Duration) fleet.Said {
 	out := fleet.Said{Version: s.version, Wishes: slices.Clone(s.wishes), Marks: s.marks}
 	if s.marks.Cheaps > 0 {
 		out.Marks.CheapAgo = max(0, now.Sub(s.cheapAt))
 	}
-	for _, until := range s.notNow {
-		out.Marks.NotFor = max(out.Marks.NotFor, until.Sub(now))
+	for _, d := range s.notNow {
+		out.Marks.NotFor = max(out.Marks.NotFor, d.left(now, up))
 	}
 	if s.remark != nil {
 		r := *s.remark
@@ -230,15 +247,16 @@ func (s *steering) obey(pid int32, line string) fleet.WishAnswer {
 
 // disturbLocked notes until when moves should not begin for a process.
 func (s *steering) disturbLocked(pid int32, d time.Duration, now time.Time) (no string) {
-	for of, until := range s.notNow {
-		if !until.After(now) {
+	up := s.uptime()
+	for of, one := range s.notNow {
+		if one.left(now, up) <= 0 {
 			delete(s.notNow, of)
 		}
 	}
 	if _, known := s.notNow[pid]; !known && len(s.notNow) >= mostDisturbed {
 		return fmt.Sprintf("%d processes of this guest have moves wait already", mostDisturbed)
 	}
-	s.notNow[pid] = now.Add(min(d, fleet.MostNotNow))
+	s.notNow[pid] = disturbed{now, up, min(d, fleet.MostNotNow)}
 	return ""
 }
 

@@ -132,6 +132,27 @@ func TestManyProgramsMarkAtOnce(t *testing.T) {
 	}
 }
 
+// Moves do not wait for longer than was said, whichever clock is set back or jumps.
+func TestClocksThatAreSet(t *testing.T) {
+	at := time.Now().Round(0)
+	d := disturbed{at, time.Hour, 30 * time.Second}
+	for _, c := range []struct {
+		what       string
+		wall, up   time.Duration // that passed
+		wantedLeft time.Duration
+	}{
+		{"at once", 0, 0, 30 * time.Second},
+		{"later", 10 * time.Second, 10 * time.Second, 20 * time.Second},
+		{"the wall clock is set back", -time.Hour, 31 * time.Second, -time.Second},
+		{"the other one jumps back", 31 * time.Second, -time.Hour, -time.Second},
+		{"the wall clock is set forward", time.Hour, time.Second, 30*time.Second - time.Hour},
+	} {
+		if left := d.left(at.Add(c.wall), time.Hour+c.up); left != c.wantedLeft {
+			t.Errorf("%s: %s are left", c.what, left)
+		}
+	}
+}
+
 func TestProgramsThatAskTooOftenAreTold(t *testing.T) {
 	s, call := steered(t)
 	replies := make(chan string, 30)
