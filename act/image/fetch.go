@@ -20,9 +20,9 @@ func Files() []string { return []string{LabelFile, KernelFile, ModulesFile, Root
 // existing ones.
 func (s *Store) FetchWith(fetch Fetch) { s.fetch = fetch }
 
-// FetchingWith is the same store, whose Ensure fetches by fetch.
+// FetchingWith is the same store, whose Ensure fetches by fetch what hosts need: it does not go like what a host has fetched for itself.
 func (s *Store) FetchingWith(fetch Fetch) *Store {
-	return &Store{dir: s.dir, fetch: fetch, room: s.room, reserve: s.reserve}
+	return &Store{dir: s.dir, fetch: fetch, keeps: true, room: s.room, reserve: s.reserve}
 }
 
 // FreeBytes is how much the disk has on which the images are.
@@ -75,7 +75,12 @@ func (s *Store) Ensure(ctx context.Context, d fleet.Digest) (folder string, err 
 	if err != nil {
 		return "", fmt.Errorf("fetch image %s: %w", short(d), err)
 	}
-	img.Name = "" // names belong to the building store
+	img.Name = "" // names belong to the building store; kept tells by it what was fetched
+	if s.keeps {
+		if err := markKept(files); err != nil {
+			return "", fmt.Errorf("fetch image %s: %w", short(d), err)
+		}
+	}
 	if err := s.publish(files, img, nil); err != nil {
 		return "", fmt.Errorf("fetch image %s: %w", short(d), err)
 	}

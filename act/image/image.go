@@ -30,6 +30,7 @@ const (
 	KernelFile  = "vmlinuz"      // what QEMU's -kernel takes
 	ModulesFile = "modules.cpio" // newc, the modules as plain .ko and OrderFile
 	LabelFile   = "image.json"   // fleet.Image
+	keptFile    = "kept"         // of what a controller here has for hosts, though it did not build it; empty
 )
 
 // ErrUnknown: no image has the name. Find, Remove and ShellCommand wrap it.
@@ -49,6 +50,7 @@ var ErrInUse = errors.New("image is in use")
 type Store struct {
 	dir     string
 	fetch   Fetch
+	keeps   bool  // what it fetches is for hosts, too, and stays until Prune
 	room    Room  // of what is fetched; nil: whatever fits on the disk
 	reserve int64 // bytes of the disk that fetching leaves free
 }
@@ -244,6 +246,9 @@ func (s *Store) roomFor(img fleet.Image, room Room) error {
 
 // rename makes img.Name refer to img. Call it only in exclusively.
 func (s *Store) rename(img fleet.Image) error {
+	if err := markKept(s.Folder(img.Digest)); err != nil && !errors.Is(err, fs.ErrNotExist) { // Remember: the files may be gone
+		return err
+	}
 	if err := writeLabel(s.namePath(img.Name), img); err != nil {
 		return err
 	}

@@ -13,7 +13,8 @@ import (
 	"pagurus/fleet"
 )
 
-// This file keeps what a host has fetched within bounds. Images that are named here were built here, and count there.
+// This file keeps what a host has fetched within bounds. A machine may be a controller as well, in the same store: what was built here, had a name
+// here, or was fetched for hosts counts there, and jobs on other hosts may need it when its name has gone to a later build.
 
 // keepUsed is how long an image that was asked for stays, though no process has it open yet.
 const keepUsed = 2 * time.Minute
@@ -22,7 +23,7 @@ const keepUsed = 2 * time.Minute
 // first of the user whose image it is, and of these the one that was used the longest ago.
 func (s *Store) BoundFetched(room Room, reserve int64) { s.room, s.reserve = room, reserve }
 
-// fetched is an image without a name here.
+// fetched is an image that this host has fetched for itself.
 type fetched struct {
 	fleet.Image // its Bytes include snapshots of booted guests
 	used        time.Time
@@ -34,7 +35,10 @@ func (s *Store) touch(d fleet.Digest) {
 	_ = os.Chtimes(s.Folder(d), now, now) // else it goes sooner
 }
 
-// kept lists what was fetched.
+// markKept notes that an image is not only what this host has fetched for itself.
+func markKept(folder string) error { return os.WriteFile(filepath.Join(folder, keptFile), nil, 0o644) }
+
+// kept lists what this host has fetched for itself.
 func (s *Store) kept() (out []fetched, err error) {
 	named, err := s.List()
 	if err != nil {
@@ -53,6 +57,9 @@ func (s *Store) kept() (out []fetched, err error) {
 		img, err := readLabel(filepath.Join(s.Folder(d), LabelFile))
 		if err != nil {
 			continue // it is being removed
+		}
+		if _, err := os.Stat(filepath.Join(s.Folder(d), keptFile)); err == nil || img.Name != "" {
+			continue // img.Name: it was built here
 		}
 		img.Digest, img.Bytes = d, sizeOf(s.Folder(d))
 		out = append(out, fetched{img, info.ModTime()})

@@ -123,6 +123,62 @@ func TestFetchedImagesAreBounded(t *testing.T) {
 	}
 }
 
+// On a machine that is controller and host, what jobs elsewhere may need stays when the host fetches: earlier builds of a name, and what was
+// fetched for other hosts. What the host had fetched for itself before it got a name here is kept with the name.
+func TestWhatAControllerHasStays(t *testing.T) {
+	from, s := openStore(t), openStore(t)
+	fetch := func(_ context.Context, d fleet.Digest, file string, w io.Writer) error {
+		b, err := os.ReadFile(filepath.Join(from.Folder(d), file))
+		if err == nil {
+			_, err = w.Write(b)
+		}
+		return err
+	}
+	s.FetchWith(fetch)
+	full := errors.New("no more than one")
+	s.BoundFetched(func(there []fleet.Image, _ fleet.Image) error {
+		if len(there) > 0 {
+			return full
+		}
+		return nil
+	}, 1)
+	ensure := func(s *Store, img fleet.Image) {
+		t.Helper()
+		if _, err := s.Ensure(t.Context(), img.Digest); err != nil {
+			t.Error(err)
+		}
+		at := time.Now().Add(-time.Hour)
+		if err := os.Chtimes(s.Folder(img.Digest), at, at); err != nil {
+			t.Error(err)
+		}
+	}
+	built := put(t, s, "built", "the first")
+	put(t, s, "built", "the second")
+	unbounded := &Store{dir: s.dir}
+	mirrored := put(t, from, "mirrored", "of another controller")
+	ensure(unbounded.FetchingWith(fetch), mirrored)
+	named := put(t, from, "named", "fetched, then named")
+	ensure(s, named)
+	if _, err := s.Supersede(named); err != nil {
+		t.Error(err)
+	}
+	put(t, s, "named", "in its place")
+	mine := put(t, from, "mine", "fetched")
+	ensure(s, mine)
+	ensure(s, put(t, from, "next", "fetched next"))
+	for what, img := range map[string]fleet.Image{"the earlier build": built, "the one of another controller": mirrored, "the one that had a name": named} {
+		if !s.Has(img.Digest) {
+			t.Errorf("%s is gone", what)
+		}
+	}
+	if s.Has(mine.Digest) {
+		t.Error("what was fetched before stays")
+	}
+	if err := s.Prune(unused); err != nil || s.Has(built.Digest) || s.Has(mirrored.Digest) {
+		t.Errorf("builds that nobody needs stay: %v", err)
+	}
+}
+
 // usedAt is when an image was used.
 func usedAt(t *testing.T, s *Store, d fleet.Digest) time.Time {
 	info, err := os.Stat(s.Folder(d))
