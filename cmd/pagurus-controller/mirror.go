@@ -77,7 +77,7 @@ func (m *mirror) takeImage(ctx context.Context, from controller.Other, img fleet
 	if err != nil {
 		return err
 	}
-	if reason := quota.RefusedImage(m.limits, there, img); reason != "" {
+	if reason := quota.RefusedCopy(m.limits, there, img); reason != "" {
 		return errors.New(reason)
 	}
 	if err := m.fetch(ctx, from, img); err != nil {

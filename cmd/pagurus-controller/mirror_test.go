@@ -179,7 +179,7 @@ func TestImagesOfOthersCount(t *testing.T) {
 		}
 		return img
 	}
-	large, small := label("large", 7, 60), label("small", 8, 40)
+	large, small := label("large", 7, 60), label("small", 8, 30)
 	var said strings.Builder
 	all[1].mirror.limits, all[1].mirror.log = fleet.ImageLimits{Each: 50 << 20}, slog.New(slog.NewTextHandler(&said, nil))
 	all[1].mirror.turn(t.Context())
@@ -187,4 +187,8 @@ func TestImagesOfOthersCount(t *testing.T) {
 	if all[1].images.Has(large.Digest) || !strings.Contains(said.String(), "each user may have 50 MiB; `pagurus image rm` removes some") {
 		t.Errorf("said: %s", said.String())
 	}
+	// These limits had room there for the large one and then the small one: what is left to others at the end is not left once more.
+	all[1].mirror.limits = fleet.ImageLimits{All: 95 << 20}
+	all[1].mirror.turn(t.Context())
+	all[1].has(t, large)
 }

@@ -37,12 +37,22 @@ func ImagesOf(all []fleet.Image) ImageUse {
 // RefusedImage says why there is no room for an image beside those that are there, where it replaces the one of its name; empty: there is.
 // An image of 0 bytes is not built yet, and is refused if not even a small one has room.
 func RefusedImage(l fleet.ImageLimits, there []fleet.Image, img fleet.Image) string {
+	return refusedImage(sharing{each: l.Each, all: l.All}, there, img)
+}
+
+// RefusedCopy says why there is no room for an image that another controller has accepted; empty: there is. In whatever order they come, what one
+// controller has accepted has room at each, by the same limits, where there is nothing else.
+func RefusedCopy(l fleet.ImageLimits, there []fleet.Image, img fleet.Image) string {
+	return refusedImage(sharing{each: l.Each, all: l.All, accepted: true}, there, img)
+}
+
+func refusedImage(s sharing, there []fleet.Image, img fleet.Image) string {
 	before := ImagesOf(there)
 	there = slices.DeleteFunc(slices.Clone(there), func(i fleet.Image) bool { return i.Name == img.Name })
 	if with := ImagesOf(append(slices.Clone(there), img)); img.Bytes > 0 && with.Bytes[img.UID] <= before.Bytes[img.UID] && with.All <= before.All {
 		return "" // also where a limit was lowered
 	}
-	const then = "; `pagurus image rm` removes some, and `pagurus quota` shows how much there is"
-	u := ImagesOf(there)
-	return refused(sharing{what: "images", then: then, each: l.Each, all: l.All, cluster: true}, u.Bytes, img.UID, img.Bytes)
+	s.what, s.cluster = "images", true
+	s.then = "; `pagurus image rm` removes some, and `pagurus quota` shows how much there is"
+	return refused(s, ImagesOf(there).Bytes, img.UID, img.Bytes)
 }

@@ -61,7 +61,8 @@ func TestImagesAreRefused(t *testing.T) {
 	}
 }
 
-// Whoever builds what: no user, and not all together, get beyond the limits, and what is removed makes room again.
+// Whoever builds what: no user, and not all together, get beyond the limits, and what is removed makes room again. What was accepted has room at
+// other controllers, too, in any order.
 func TestImagesAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := fleet.ImageLimits{Each: rapid.Int64Range(1, 100).Draw(t, "each"), All: rapid.Int64Range(1, 200).Draw(t, "all")}
@@ -86,6 +87,13 @@ func TestImagesAreBounded(t *testing.T) {
 			u := ImagesOf(list)
 			if u.All > l.All {
 				t.Fatalf("all have %d of %d", u.All, l.All)
+			}
+			var copies []fleet.Image
+			for _, i := range rapid.Permutation(list).Draw(t, "order") {
+				if why := RefusedCopy(l, copies, i); why != "" {
+					t.Fatalf("what was accepted is refused at another controller: %s", why)
+				}
+				copies = append(copies, i)
 			}
 			for uid, bytes := range u.Bytes {
 				if uid != 0 && bytes > l.Each {

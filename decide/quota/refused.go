@@ -12,6 +12,7 @@ type sharing struct {
 	then      string // what the user may do
 	each, all int64  // bytes; 0: no limit
 	cluster   bool   // what root has is the cluster's: only the limit of all holds for it
+	accepted  bool   // elsewhere: nothing is left to others once more, which would depend on who comes first
 }
 
 // refused says why a user may not add so many bytes, or more, to what users have; empty: the user may.
@@ -27,6 +28,9 @@ func refused(s sharing, has map[uint32]int64, uid uint32, more int64) string {
 		if s.all > 0 && k.All+max(more, 1) > s.all {
 			bound = All
 		}
+	}
+	if s.accepted && bound == Share {
+		bound = None
 	}
 	switch bound {
 	case None:
