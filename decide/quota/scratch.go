@@ -2,6 +2,7 @@ package quota
 
 import (
 	"fmt"
+	"maps"
 
 	"pagurus/fleet"
 )
@@ -33,6 +34,32 @@ func Allot(l fleet.ScratchLimits, guests []fleet.Scratch) map[fleet.GuestID]int6
 			more = min(more, left/users/count[g.UID])
 		}
 		out[g.Guest] = max(page, min(g.Most, (g.Used+max(more, 0))/page*page))
+	}
+	return out
+}
+
+// AllotRest is what guests get when some have kept larger bounds than Allot said, because they wrote meanwhile: what these have beyond it is taken off
+// what others of their users get, and what that does not make up for off what others get of all. So others go on. A guest's Bound is the present one.
+func AllotRest(l fleet.ScratchLimits, guests []fleet.Scratch, may map[fleet.GuestID]int64) map[fleet.GuestID]int64 {
+	beyond, rest, out := map[uint32]int64{}, int64(0), maps.Clone(may)
+	for _, g := range guests {
+		beyond[g.UID] += max(0, g.Bound-may[g.Guest])
+	}
+	take := func(g fleet.Scratch, most int64) (took int64) {
+		took = min(most, max(0, out[g.Guest]-g.Bound))
+		out[g.Guest] -= took
+		return took
+	}
+	for _, g := range guests {
+		beyond[g.UID] -= take(g, beyond[g.UID])
+	}
+	for _, bytes := range beyond {
+		rest += bytes
+	}
+	for _, g := range guests {
+		if l.All > 0 {
+			rest -= take(g, rest)
+		}
 	}
 	return out
 }

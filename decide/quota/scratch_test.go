@@ -46,6 +46,64 @@ func TestScratchIsBounded(t *testing.T) {
 	})
 }
 
+// A guest that could not be made to give up what it may no longer have does not keep others from what is left, and all stay within the limits.
+func TestScratchOfOthersGoesOn(t *testing.T) {
+	const mib = 1 << 20
+	guests := []fleet.Scratch{
+		{Guest: "j1g0", UID: 7, Used: 20 * mib, Bound: 50 * mib, Most: 400 * mib}, {Guest: "j1g1", UID: 7, Bound: 10 * mib, Most: 400 * mib},
+		{Guest: "j2g0", UID: 8, Bound: 10 * mib, Most: 400 * mib},
+	}
+	may := map[fleet.GuestID]int64{"j1g0": 30 * mib, "j1g1": 25 * mib, "j2g0": 60 * mib} // j1g0 has 20 MiB beyond it
+	for _, c := range []struct {
+		what string
+		l    fleet.ScratchLimits
+		want [3]int64
+	}{
+		{"of the user's others first, then of all others", fleet.ScratchLimits{Each: 200 * mib, All: 400 * mib}, [3]int64{30, 10, 55}},
+		{"of the user's alone", fleet.ScratchLimits{Each: 200 * mib}, [3]int64{30, 10, 60}},
+	} {
+		got := AllotRest(c.l, guests, may)
+		if got["j1g0"] != c.want[0]*mib || got["j1g1"] != c.want[1]*mib || got["j2g0"] != c.want[2]*mib {
+			t.Errorf("%s: %v", c.what, got)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		l := fleet.ScratchLimits{Each: page * rapid.Int64Range(0, 300).Draw(t, "each"), All: page * rapid.Int64Range(0, 600).Draw(t, "all")}
+		var guests []fleet.Scratch
+		for i := range rapid.IntRange(1, 6).Draw(t, "guests") {
+			g := fleet.Scratch{Guest: fleet.GuestID(fmt.Sprint("j1g", i)), UID: rapid.Uint32Range(0, 2).Draw(t, "uid"), Most: page * 400}
+			g.Used = page * rapid.Int64Range(0, 100).Draw(t, "used")
+			g.Bound = g.Used + page*rapid.Int64Range(1, 100).Draw(t, "more")
+			guests = append(guests, g)
+		}
+		may := Allot(l, guests)
+		for i, g := range guests {
+			if may[g.Guest] < g.Bound && rapid.Bool().Draw(t, "lowered") {
+				guests[i].Bound = may[g.Guest]
+			}
+		}
+		// What bounds exceed what they should be by is no more than what could not be taken.
+		got, all, gets := AllotRest(l, guests, may), map[uint32]int64{}, map[uint32]int64{}
+		sum, gains := int64(0), int64(0)
+		for _, g := range guests {
+			over, to := max(g.Bound, got[g.Guest])-may[g.Guest], got[g.Guest]-g.Bound
+			if got[g.Guest] > may[g.Guest] || to < 0 && got[g.Guest] != may[g.Guest] {
+				t.Fatalf("%+v gets %d, not %d", g, got[g.Guest], may[g.Guest])
+			}
+			all[g.UID], sum = all[g.UID]+over, sum+over
+			gets[g.UID], gains = gets[g.UID]+max(0, to), gains+max(0, to)
+		}
+		for uid, over := range all {
+			if over > 0 && gets[uid] > 0 {
+				t.Fatalf("user %d has %d too much, and gets %d", uid, over, gets[uid])
+			}
+		}
+		if l.All > 0 && sum > 0 && gains > 0 {
+			t.Fatalf("all have %d too much, and get %d", sum, gains)
+		}
+	})
+}
+
 // One user who writes all the time leaves the last eighth, and then is told what to remove; another user goes on.
 func TestWhoFillsTheirScratchIsTold(t *testing.T) {
 	const mib = 1 << 20

@@ -23,6 +23,9 @@ const filling = "scratch of guest "
 // scratchUnit is the least change of a bound that is worth a call of the kernel.
 const scratchUnit = 64 << 10
 
+// scratchSlack is what a guest gets at most beyond what it may, where it has written meanwhile: with nothing it would keep all that it had.
+var scratchSlack = []int64{0, 1 << 20, 16 << 20, 128 << 20}
+
 // boundScratch bounds guests' own files until ctx ends. Without limits it does so once: an earlier agent may have had some.
 func (a *Agent) boundScratch(ctx context.Context) {
 	for pause.For(ctx, scratchEvery) == nil {
@@ -45,18 +48,31 @@ func (a *Agent) allotScratch(kind fleet.Kind, d Scratcher) {
 		return
 	}
 	may := quota.Allot(a.Scratch, all)
-	taken := true
-	for _, g := range all {
-		if to := may[g.Guest]; to/scratchUnit < g.Bound/scratchUnit && d.BoundScratch(g.Guest, to) != nil {
-			taken = false // it has written meanwhile, or ends: the next turn knows
+	for i, g := range all {
+		if to := may[g.Guest]; to/scratchUnit < g.Bound/scratchUnit {
+			all[i].Bound = lowerScratch(d, g, to)
 		}
 	}
+	may = quota.AllotRest(a.Scratch, all, may)
 	for _, g := range all {
-		if to := may[g.Guest]; taken && to/scratchUnit > g.Bound/scratchUnit {
-			_ = d.BoundScratch(g.Guest, to) // the same
+		if to := may[g.Guest]; to/scratchUnit > g.Bound/scratchUnit {
+			_ = d.BoundScratch(g.Guest, to) // it ends: the next turn knows
 		}
 	}
 	a.sayFull(quota.ScratchSays(a.Scratch, all))
+}
+
+// lowerScratch lowers a guest's bound to what it may have, or to as little more as it can, and gives what the bound is then.
+func lowerScratch(d Scratcher, g fleet.Scratch, to int64) int64 {
+	for _, slack := range scratchSlack {
+		if to+slack >= g.Bound {
+			break
+		}
+		if d.BoundScratch(g.Guest, to+slack) == nil {
+			return to + slack
+		}
+	}
+	return g.Bound // it ends, or writes very fast: the next turn knows
 }
 
 // sayFull says which guests have filled what they may, and of no others that they have.

@@ -13,11 +13,16 @@ import (
 
 // memoryScratch are guests' own files, as numbers that are bounded like a file system.
 type memoryScratch struct {
-	all   []fleet.Scratch
-	calls []string // "j1g0 down" or "j1g0 up", in order
+	all    []fleet.Scratch
+	calls  []string // "j1g0 down" or "j1g0 up", in order
+	writes int64    // of the first one, after each look
 }
 
-func (m *memoryScratch) Scratch() ([]fleet.Scratch, error) { return slices.Clone(m.all), nil }
+func (m *memoryScratch) Scratch() ([]fleet.Scratch, error) {
+	all := slices.Clone(m.all)
+	m.all[0].Used = min(m.all[0].Bound, m.all[0].Used+m.writes)
+	return all, nil
+}
 
 func (m *memoryScratch) BoundScratch(g fleet.GuestID, bytes int64) error {
 	i := slices.IndexFunc(m.all, func(s fleet.Scratch) bool { return s.Guest == g })
@@ -70,5 +75,26 @@ func TestScratchIsAllotted(t *testing.T) {
 	a.allotScratch(fleet.Container, m)
 	if all := a.facts().Troubles; len(all) != 0 {
 		t.Errorf("of a guest that is gone it says %v", all)
+	}
+}
+
+// A guest that writes faster than its bound is lowered loses what it does not need, and others go on, within the limits.
+func TestAGuestThatWritesMeanwhile(t *testing.T) {
+	const mib = 1 << 20
+	for _, writes := range []int64{90 * mib, 500 * mib} { // it can be lowered, with some slack, or cannot
+		a := New(Config{Host: "host1", Run: t.TempDir(), Scratch: fleet.ScratchLimits{All: 1200 * mib}, Facts: func() fleet.Facts { return fleet.Facts{} }, Log: slog.New(slog.DiscardHandler)})
+		m := &memoryScratch{writes: writes, all: []fleet.Scratch{
+			{Guest: "j1g0", UID: 7, Used: 799 * mib, Bound: 1000 * mib, Most: 1024 * mib}, {Guest: "j2g0", UID: 8, Bound: mib, Most: 1024 * mib}, {Guest: "j3g0", UID: 9, Bound: mib, Most: 1024 * mib},
+		}}
+		a.allotScratch(fleet.Container, m)
+		if got := m.all[0].Bound; got >= 900*mib && writes < 100*mib {
+			t.Errorf("it writes %d MiB, and may have %d", writes>>20, got>>20)
+		}
+		if got := m.all[1].Bound + m.all[2].Bound; got < 100*mib {
+			t.Errorf("while one writes %d MiB others may have %d", writes>>20, got>>20)
+		}
+		if sum := m.all[0].Bound + m.all[1].Bound + m.all[2].Bound; sum > 1200*mib {
+			t.Errorf("while one writes %d MiB all may have %d", writes>>20, sum>>20)
+		}
 	}
 }
