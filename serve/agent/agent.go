@@ -98,7 +98,8 @@ type Agent struct {
 	journal journal
 	ctx     context.Context // of Run: everything the agent starts ends with it
 
-	applying sync.Mutex // held while the host is made to match wanted
+	applying  sync.Mutex // held while the host is made to match wanted
+	allotting sync.Mutex // held while guests' own files are bounded
 
 	mu         sync.Mutex
 	slots      map[fleet.GuestID]*guestSlot

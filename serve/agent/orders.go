@@ -363,6 +363,7 @@ func (a *Agent) activate(ctx context.Context, w *taskRun) (fleet.Report, error) 
 	a.mu.Lock()
 	w.slot.resumed = resumed
 	a.mu.Unlock()
+	a.boundNew(w) // not before: that would add to the downtime, and takes less than a millisecond
 	a.beginSettling(w)
 	a.runs.Go(func() { a.classify(w) }) // state from the source may have brought another share; not waited for
 	a.match(ctx)

@@ -40,8 +40,17 @@ func (a *Agent) boundScratch(ctx context.Context) {
 	}
 }
 
+// boundNew does so at once when a guest has been made, before its programs start, or has come: its file system has no bound of the host's yet.
+func (a *Agent) boundNew(w *taskRun) {
+	if s, can := w.driver.(Scratcher); can && a.Scratch != (fleet.ScratchLimits{}) {
+		a.allotScratch(w.task.Guest.Kind, s)
+	}
+}
+
 // allotScratch does so once for the guests of a driver. What one may no longer have is taken before another gets it, else both could.
 func (a *Agent) allotScratch(kind fleet.Kind, d Scratcher) {
+	a.allotting.Lock()
+	defer a.allotting.Unlock()
 	all, err := d.Scratch()
 	a.trouble("looking at the own files of guests of kind "+string(kind), err)
 	if err != nil {

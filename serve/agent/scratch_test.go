@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"pagurus/fleet"
 )
@@ -97,4 +100,44 @@ func TestAGuestThatWritesMeanwhile(t *testing.T) {
 			t.Errorf("while one writes %d MiB all may have %d", writes>>20, sum>>20)
 		}
 	}
+}
+
+func (d *memoryDriver) Scratch() (out []fleet.Scratch, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, g := range d.guests {
+		if g.run == fleet.Running {
+			out = append(out, fleet.Scratch{Guest: id, Bound: 1 << 30, Most: 1 << 30})
+		}
+	}
+	return out, nil
+}
+
+func (d *memoryDriver) BoundScratch(g fleet.GuestID, _ int64) error {
+	return d.call(context.Background(), "bound", g)
+}
+
+// A guest's own files are bounded before its order is done: no program of its job has started, or it has run here for no more than a moment.
+func TestScratchIsBoundedFromTheStart(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		time.Sleep(2 * scratchEvery) // without limits it is looked at once
+		synctest.Wait()
+		r.a.Scratch = fleet.ScratchLimits{All: 100 << 20}
+		follows := func(first string) {
+			t.Helper()
+			r.d.mu.Lock()
+			defer r.d.mu.Unlock()
+			if i := slices.Index(r.d.calls, first); i < 0 || len(r.d.calls) < i+2 || r.d.calls[i+1] != "bound j1g0" {
+				t.Errorf("it is not bounded after %s: %v", first, r.d.calls)
+			}
+			r.d.calls = nil
+		}
+		r.do(task(fleet.Start, 1))
+		follows("setup j1g0")
+		r.do(task(fleet.Stop, 1))
+		r.do(task(fleet.Receive, 2))
+		r.d.put("j1g0", fleet.Suspended)
+		r.do(task(fleet.Activate, 2))
+		follows("resume j1g0")
+	})
 }

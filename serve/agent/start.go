@@ -35,6 +35,9 @@ func (a *Agent) start(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	}
 	a.classify(w)
 	err := a.setUp(ctx, w)
+	if err == nil {
+		a.boundNew(w)
+	}
 	if err == nil || w.cancelled() {
 		return fleet.Report{}, err
 	}
