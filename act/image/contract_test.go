@@ -104,7 +104,7 @@ func TestABuiltImage(t *testing.T) {
 				names = append(names, rest)
 			}
 		}
-		if want := []string{LabelFile, ModulesFile, RootFile, KernelFile}; !slices.Equal(names, want) {
+		if want := []string{LabelFile, keptFile, ModulesFile, RootFile, KernelFile}; !slices.Equal(names, want) {
 			t.Errorf("files %v, want %v", names, want)
 		}
 		if img.MPI != "" || img.Kernel == "" || img.Bytes == 0 || img.Recipe != small("").Digest() {
