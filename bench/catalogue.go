@@ -30,6 +30,7 @@ var Catalogue = []Measurable{
 	{"stall-container", ByMake, "the same where guests are containers"},
 	{"disturbed", ByMake, "what ten moves cost LAMMPS"},
 	{"checkpoints", ByMake, "what a checkpoint every minute costs LAMMPS in containers"},
+	{"checkpoint-stop", ByMake, "how long a checkpoint stops a job of four ranks, of both kinds, and what it writes"},
 	{"predict", ByMake, "what was predicted of moves, beside what was so"},
 	{"owner", ByMake, "an owner's job and a parallel one, with the system and without"},
 	{"container-start", ByMake, "a warm run of containers to MPI_Init"},

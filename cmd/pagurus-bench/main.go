@@ -65,6 +65,7 @@ func (b *experiments) measures() map[string]func(context.Context) error {
 		"stall-container":    b.stallContainer,
 		"disturbed":          b.disturbed,
 		"checkpoints":        b.checkpoints,
+		"checkpoint-stop":    b.checkpointStop,
 		"predict":            b.predict,
 		"owner":              b.owners,
 		"container-start":    b.startContainers,
