@@ -53,6 +53,7 @@ func (a *Agent) arm(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	a.mu.Lock()
 	w.slot.staged = s
 	a.mu.Unlock()
+	a.keepListing(w, s)
 	return fleet.Report{}, nil
 }
 

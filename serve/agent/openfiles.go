@@ -14,10 +14,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"pagurus/fleet"
 	"pagurus/internal/note"
+	"pagurus/internal/pause"
 )
 
 // JobFiles reaches the files of jobs from this host.
@@ -66,6 +68,8 @@ const (
 	cutFilesName = "files.json"    // in a checkpoint's folder, beside what the driver has written
 	openLimit    = 5 * time.Second // for opening the directories, and again for writing what they have in memory only, while the guest runs
 	tellLimit    = 2 * time.Second // for a guest to tell, while it runs and others may be suspended
+	tellEvery    = 100 * time.Millisecond
+	toldLately   = 500 * time.Millisecond // what a guest has told counts for so long
 	measureLimit = 500 * time.Millisecond
 )
 
@@ -114,25 +118,66 @@ func (a *Agent) readyFiles(w *taskRun, s *staged) {
 	}
 }
 
-// listFiles asks a guest that is about to be cut which files are open.
+// listFiles asks a guest that is about to be cut which files are open, if it has not just told. One that takes long
+// to answer would keep the others of its job suspended: so an armed guest is asked again and again, see keepListing.
 func (a *Agent) listFiles(ctx context.Context, w *taskRun, s *staged) {
-	if s.opened == nil || w.link == nil || !w.task.Guest.Kind.Traits().MountsFiles {
+	a.mu.Lock()
+	lately := time.Since(s.told) < toldLately
+	a.mu.Unlock()
+	if lately || !tells(w, s) {
 		return
 	}
+	err := a.hearFiles(ctx, w, s)
+	if err == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var open fleet.OpenFiles
+	if s.open != nil { // what it told when it was armed is better than nothing
+		open = *s.open
+	}
+	open.Amiss = append(slices.Clip(open.Amiss), fmt.Sprintf("the guest does not tell which files are open for writing (%v): they may keep what is written to them after the checkpoint", err))
+	s.open = &open
+}
+
+// keepListing asks an armed guest which files are open until it is cut.
+func (a *Agent) keepListing(w *taskRun, s *staged) {
+	if !tells(w, s) {
+		return
+	}
+	armedStill := func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return w.slot.staged == s && s.Stage == armed
+	}
+	a.runs.Go(func() {
+		for pause.For(a.ctx, tellEvery) == nil && armedStill() {
+			_ = a.hearFiles(a.ctx, w, s) // it is asked once more if it has not told lately
+		}
+	})
+}
+
+// tells reports whether a guest itself tells which files are open, and somebody wants to know.
+func tells(w *taskRun, s *staged) bool {
+	return s.opened != nil && w.link != nil && w.task.Guest.Kind.Traits().MountsFiles
+}
+
+// hearFiles has a guest tell which files are open. What it says after its cut does not count.
+func (a *Agent) hearFiles(ctx context.Context, w *taskRun, s *staged) error {
 	ctx, cancel := context.WithTimeout(ctx, tellLimit)
 	defer cancel()
 	in, can := a.guestAgentOf(w.slot, w.link).(lister)
 	if !can {
-		return
+		return nil
 	}
 	open, err := in.OpenFiles(ctx)
-	if err != nil && s.open != nil { // what it told when it was armed is better than nothing
-		open = *s.open
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil && s.Stage == armed {
+		s.open, s.told = &open, time.Now()
 	}
-	if err != nil {
-		open.Amiss = append(open.Amiss, fmt.Sprintf("the guest does not tell which files are open for writing (%v): they may keep what is written to them after the checkpoint", err))
-	}
-	s.open = &open
+	return err
 }
 
 // seeFiles has the driver see which files are open in a guest, which is cut, or will be.

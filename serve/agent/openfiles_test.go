@@ -117,3 +117,39 @@ func TestFilesBelongToTheCut(t *testing.T) {
 		})
 	}
 }
+
+// slowToTell is a guest agent that takes its time to tell which files are open, as that of a guest whose processors are busy.
+type slowToTell struct {
+	memoryGuestAgent
+	takes time.Duration
+}
+
+func (in slowToTell) OpenFiles(ctx context.Context) (fleet.OpenFiles, error) {
+	time.Sleep(in.takes)
+	return in.memoryGuestAgent.OpenFiles(ctx)
+}
+
+// Others of the job are suspended while a guest is cut: so it has told before which files are open, and is not asked then.
+func TestTheCutDoesNotWaitForWhatIsOpen(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		const takes = 300 * time.Millisecond
+		r.a.Vaults.Files = &memoryFiles{d: r.d, bytes: 10}
+		r.a.GuestAgent = func(g fleet.GuestID, _ Linker) GuestAgent { return slowToTell{memoryGuestAgent{r.d, g}, takes} }
+		r.do(task(fleet.Start, 1))
+		r.do(task(fleet.Arm, 1))
+		time.Sleep(10 * takes) // other guests of the job are prepared
+		begun := time.Now()
+		r.do(task(fleet.Cut, 1))
+		if took := time.Since(begun); took >= takes {
+			t.Errorf("the cut took %s", took)
+		}
+		for _, verb := range []fleet.Verb{fleet.Continue, fleet.Save} {
+			r.do(task(verb, 1))
+		}
+		for part, noted := range r.vault.files {
+			if !strings.Contains(noted, "middle is written") {
+				t.Errorf("%v says %s", part, noted)
+			}
+		}
+	})
+}

@@ -44,6 +44,7 @@ type staged struct {
 
 	opened OpenedFiles      // from Arm until Continue
 	open   *fleet.OpenFiles // what the guest told before its cut
+	told   time.Time        // when it did
 }
 
 const (
