@@ -165,13 +165,29 @@ func (w *whole) noteCheckpoints(s fleet.Snapshot, t *tally) {
 
 // rolledBack reports whether a job may have been given up because its store was rolled back.
 func (w *whole) rolledBack(j fleet.Job) bool {
-	return slices.ContainsFunc(w.back, func(at time.Time) bool { return at.After(w.born[j.ID]) }) && strings.Contains(j.Cause, "restored from a backup")
+	return w.rollbacks(j) > 0 && strings.Contains(j.Cause, "restored from a backup")
+}
+
+// rollbacks is how often the store was rolled back since a job began.
+func (w *whole) rollbacks(j fleet.Job) (n int) {
+	for _, at := range w.back {
+		if at.After(w.born[j.ID]) {
+			n++
+		}
+	}
+	return n
+}
+
+// again is how often a job may have begun again: a store that was rolled back may have forgotten the last time, of
+// which the output tells.
+func (w *whole) again(j fleet.Job) int {
+	return max(j.Incarnation, w.runs[j.ID], j.Restarted) + w.rollbacks(j)
 }
 
 // judge compares a job's end with the one that it has to have. Empty: it is right.
 func (w *whole) judge(j fleet.Job, output string, t *tally) string {
 	want := w.right(j.Spec.Ranks)
-	got, right := pieces(want, output, j.Incarnation)
+	got, right := pieces(want, output, w.again(j))
 	switch {
 	case right && got == want && j.Result == fleet.JobFinished && j.Exit != nil && j.Exit.Code == 0:
 		t.Jobs++

@@ -90,7 +90,9 @@ func TestJobsOfHostsAreJudged(t *testing.T) {
 		"it noticed that a guest was killed": {ended(fleet.JobFinished, 255, ""), cut, false, "", tally{JobsDead: 1, Killed: 1}},
 		"failed after a rollback":            {ended(fleet.JobFailed, 1, "guest j1g0 ended"), cut, true, "good end", tally{Lost: 1}},
 		"given up after a rollback":          {ended(fleet.JobFailed, 1, "the cluster's state was restored from a backup of then, and no host runs it"), cut, true, "", tally{GivenUp: 1}},
-		"given up without a rollback":        {ended(fleet.JobFailed, 1, "the cluster's state was restored from a backup of then"), cut, false, "good end", tally{Lost: 1}},
+		"given up by a store that forgot that it had begun again": {ended(fleet.JobFailed, 1, "the cluster's state was restored from a backup of then"), cut + "\n" + cut, true, "", tally{GivenUp: 1}},
+		"begun again as nobody knows":                             {ended(fleet.JobFailed, 1, "the cluster's state was restored from a backup of then"), cut + "\n" + cut, false, "computed something wrong", tally{Wrong: 1}},
+		"given up without a rollback":                             {ended(fleet.JobFailed, 1, "the cluster's state was restored from a backup of then"), cut, false, "good end", tally{Lost: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newChecker()
