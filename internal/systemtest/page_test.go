@@ -99,7 +99,14 @@ func TestLongPage(t *testing.T) {
 	job := run("run", "--detach", "--kind", "container", "-n", "4", "--guests", "2", "--mem", "256M", "--on", "host1,host2", "--", "./witness", "900", "8", "20000", "stop")
 	evil := run("run", "--detach", "--kind", "container", "-n", "1", "--mem", "64M", "--on", "host3", "--", "sh", "-c", "sleep 900", evilName)
 	run("user", "add", "ada", "--admin", "--uid", "1000", "--gid", "1000")
-	token := run("token", "create", "--access", "--role", "admin", "--user", "ada")
+	var found struct {
+		Addresses []string
+		Token     string
+	}
+	if asked(t, &found, "page", "--role", "admin", "--user", "ada"); !slices.Contains(found.Addresses, pageURL) {
+		t.Errorf("the page is not at %q", found.Addresses)
+	}
+	token := found.Token
 
 	b := testkit.Chromium(t)
 	b.Expects = "401" // of the token that is none

@@ -1194,6 +1194,7 @@ Who = TypedDict('Who', {
     'gid': Required['int'],
     'guest': NotRequired['str'],
     'host': NotRequired['str'],
+    'pages': NotRequired['list[str]'],
     'uid': Required['int'],
     'user': NotRequired['str'],
 }, total=False)

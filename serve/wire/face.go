@@ -211,7 +211,9 @@ func (a *Acting) Body(w http.ResponseWriter, r *http.Request, most int64) ([]byt
 }
 
 // WhoAmI says as whom the controller knows the caller.
-func (a *Acting) WhoAmI(context.Context) (Who, error) { return Who{a.id.Caller, a.s.Cluster}, nil }
+func (a *Acting) WhoAmI(context.Context) (Who, error) {
+	return Who{a.id.Caller, a.s.Cluster, a.s.pages()}, nil
+}
 
 // Ask makes a request.
 func (a *Acting) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, error) {

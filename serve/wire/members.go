@@ -85,12 +85,13 @@ type renewing struct {
 // Who is how a caller is known, and to which cluster.
 type Who struct {
 	fleet.Caller
-	Cluster string `json:"cluster,omitempty"` // what people call it; empty: nothing
+	Cluster string   `json:"cluster,omitempty"` // what people call it; empty: nothing
+	Pages   []string `json:"pages,omitempty"`   // where a browser finds the controller's page; localhost: at any address of its machine
 }
 
 // whoAmI is how a caller is known.
 func (s *server) whoAmI(id Peer, w http.ResponseWriter, _ *http.Request) error {
-	return reply(w, Who{id.Caller, s.Cluster})
+	return reply(w, Who{id.Caller, s.Cluster, s.pages()})
 }
 
 // join is the only call for which nothing but a token is needed.

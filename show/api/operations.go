@@ -130,6 +130,7 @@ var Alone = map[string]string{
 	"join":            "it makes a key that stays on its machine",
 	"login":           "it makes a key that stays on its machine",
 	"top":             "it draws on a terminal; watchEvents shows the same to programs",
+	"page":            "it is for a person's browser; whoAmI says where the page is, createToken makes the token",
 
 	"owner status":  "an owner asks the agent of their own machine",
 	"owner history": "an owner asks the agent of their own machine",
@@ -137,6 +138,7 @@ var Alone = map[string]string{
 	"owner resume":  "an owner asks the agent of their own machine; releaseHost is for others",
 	"owner policy":  "an owner asks the agent of their own machine; setHostPolicy is for others",
 
+	"owner page":       "it is for the browser of one person, on their own machine",
 	"owner notify on":  "it is about the desktop of one person",
 	"owner notify off": "it is about the desktop of one person",
 }

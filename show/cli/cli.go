@@ -81,7 +81,7 @@ containers.`,
 		AddNoun(root, n)
 	}
 	AddGroup(root, "Jobs:", a.quotaCommand(), a.usageCommand())
-	AddGroup(root, "Jobs, guests, hosts and moves:", a.explainCommand(), a.topCommand())
+	AddGroup(root, "Jobs, guests, hosts and moves:", a.explainCommand(), a.topCommand(), a.pageCommand())
 	AddGroup(root, "Hosts:", a.sitesCommand(), a.healthCommand())
 	AddGroup(root, "Members:", a.auditCommand())
 	root.AddCommand(manCommand(root))

@@ -101,7 +101,7 @@ func (a *app) forPrograms(cmd *cobra.Command, t *fleet.JoinToken) error {
 	}
 	me, err := c.WhoAmI(cmd.Context())
 	if err == nil && me.User == "" {
-		err = usage(cmd, "you are not a user of the cluster, as whom programs could act: name one with --user, `pagurus user ls` lists them")
+		err = a.notAUser(cmd, me.Caller)
 	}
 	t.User = me.User
 	return err

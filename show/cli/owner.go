@@ -34,6 +34,7 @@ Without a verb it shows the status.`,
 		func() *cobra.Command { return a.ownerPolicyCommand(&socket) },
 		func() *cobra.Command { return a.ownerHistoryCommand(&socket) },
 		func() *cobra.Command { return a.ownerNotifyCommand(&socket) },
+		func() *cobra.Command { return a.ownerPageCommand(&socket) },
 	)}
 }
 

@@ -61,7 +61,7 @@ func (w *world) serve() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c := wire.ServeConfig{Listeners: []net.Listener{l}, Controller: w, Streams: w, Forecasts: w, Usage: used, Face: api.New(nil), Names: []string{"localhost"}, Machine: "machine", Log: slog.New(slog.DiscardHandler)}
+	c := wire.ServeConfig{Listeners: []net.Listener{l}, Controller: w, Streams: w, Forecasts: w, Usage: used, Face: api.New(nil), Page: http.NotFoundHandler(), Names: []string{"localhost"}, Machine: "machine", Log: slog.New(slog.DiscardHandler)}
 	if w.members != nil {
 		remote, err := wire.ListenTLS(orElse(w.addr, "127.0.0.1:0"), w.members.authority)
 		if err != nil {

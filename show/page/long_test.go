@@ -2,8 +2,10 @@ package page
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -229,4 +231,46 @@ func TestLongThings(t *testing.T) {
 	b.Until(changeLimit, `document.querySelector("td[data-column=For]")?.innerText === "1h30m"`)
 	b.Eval(`location.hash = "#/job/j1"`, nil)
 	b.Until(changeLimit, `document.querySelector("#traffic caption")?.innerText.includes("between guests") && document.querySelector("#traffic").innerText.split("3 MiB").length === 2`)
+}
+
+var update = flag.Bool("update", false, "take the picture of the owner's page in docs/figures again")
+
+// TestLongOwner: the owner opens the link, sees guests, needs the machine for an hour, and gives it back. The address has no secret after
+// that, and another tab is told to use another link.
+func TestLongOwner(t *testing.T) {
+	testkit.Root(t, "chromium")
+	d := newDesk(t)
+	b := testkit.Chromium(t)
+	b.Expects = "401" // of the tab that has no key
+	b.Visit(d.link)
+	b.Until(readyLimit, `document.querySelector("h1")?.innerText === "office3" && document.querySelector("#status").innerText.includes("Guest j7g1") && document.querySelector("#line").innerText === "live"`)
+	b.Click(`button[data-do="hour"]`)
+	b.Until(changeLimit, `document.querySelector("#status").innerText.includes("is yours for") && document.querySelector('button[data-do="resume"]')`)
+	if did := d.did(); len(did) != 1 || did[0].Verb != fleet.OwnerPause || did[0].For != time.Hour {
+		t.Errorf("%+v", did)
+	}
+	png := b.Picture()
+	if len(png) < 1000 {
+		t.Error("the picture is empty")
+	}
+	if *update {
+		if err := os.WriteFile("../../docs/figures/page-owner.png", png, 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+	b.Visit(d.url + "/") // the tab keeps its key
+	b.Until(readyLimit, `document.querySelector('button[data-do="resume"]')`)
+	b.Click(`button[data-do="resume"]`)
+	b.Until(changeLimit, `document.querySelector("#status").innerText.includes("You count as away")`)
+	if did := d.did(); len(did) != 1 || did[0].Verb != fleet.OwnerResume {
+		t.Errorf("%+v", did)
+	}
+	var said string
+	if b.Eval(`location.hash + document.cookie`, &said); said != "" {
+		t.Errorf("the address and cookies have %q", said)
+	}
+	b.Eval(`sessionStorage.clear()`, nil)
+	b.Visit(d.link)
+	b.Eval(`location.reload()`, nil)
+	b.Until(changeLimit, `document.querySelector("[role=alert]")?.innerText.includes("pagurus owner page")`)
 }

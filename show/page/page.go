@@ -1,6 +1,7 @@
 // Package page is the controller's page for people with a browser: the cluster at a glance, its jobs and moves, and what may be done
 // about them. It is files only, as they are in the sources: no step makes them, and they load nothing from elsewhere. What they show
-// and do they ask package api for, as their reader, by a token that the reader types.
+// and do they ask package api for, as their reader, by a token that the reader types. Of the same make is the page of a machine's
+// owner (owner.go), which a program of the owner's serves to that owner alone.
 //
 // Its tests compare the operations that the files name with those that there are, run them in a real Chromium (TestLong…), and
 // look at what browsers are told.
@@ -8,6 +9,7 @@ package page
 
 import (
 	"embed"
+	"fmt"
 	"io/fs"
 	"mime"
 	"net/http"
@@ -18,10 +20,10 @@ import (
 	"pagurus/serve/wire"
 )
 
-//go:embed files
+//go:embed files owner
 var embedded embed.FS
 
-// first is the file that / shows.
+// first is the file that / shows on the controller.
 const first = "index.html"
 
 // policy lets the page load nothing but the controller's own files, and talk to nobody else. No text can become code in it: markup and
@@ -35,21 +37,29 @@ type file struct {
 }
 
 // Page serves the files.
-type Page struct{ files map[string]file }
+type Page struct {
+	files map[string]file
+	first string // what / shows
+}
 
 // New makes one.
-func New() *Page {
-	p := &Page{files: map[string]file{}}
-	err := fs.WalkDir(embedded, ".", func(at string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+func New() *Page { return of(first, "files/*") }
+
+// of makes a page of the files that patterns name.
+func of(first string, patterns ...string) *Page {
+	p := &Page{files: map[string]file{}, first: first}
+	for _, pattern := range patterns {
+		found, err := fs.Glob(embedded, pattern)
+		if err != nil || len(found) == 0 {
+			panic(fmt.Sprintf("%s is not in the program: %v", pattern, err))
 		}
-		text, err := embedded.ReadFile(at)
-		p.files[path.Base(at)] = file{kindOf(at), text}
-		return err
-	})
-	if err != nil {
-		panic("the page's files are in the program: " + err.Error())
+		for _, at := range found {
+			text, err := embedded.ReadFile(at)
+			if err != nil {
+				panic("the page's files are in the program: " + err.Error())
+			}
+			p.files[path.Base(at)] = file{kindOf(at), text}
+		}
 	}
 	return p
 }
@@ -82,7 +92,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the page is only read: what it does it asks below "+wire.FacePath, http.StatusMethodNotAllowed)
 		return
 	}
-	name := first
+	name := p.first
 	if r.URL.Path != "/" {
 		name = strings.TrimPrefix(r.URL.Path, wire.PagePath)
 	}

@@ -19,13 +19,17 @@ import (
 	"pagurus/show/api"
 )
 
-// texts are the page's files.
-func texts(t *testing.T) map[string]string {
+// texts are the page's files, or those of patterns.
+func texts(t *testing.T, patterns ...string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	files, err := fs.Glob(embedded, "files/*")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
+	var files []string
+	for _, pattern := range append(patterns, "files/*") {
+		found, err := fs.Glob(embedded, pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatal(pattern, err)
+		}
+		files = append(files, found...)
 	}
 	for _, at := range files {
 		text, err := embedded.ReadFile(at)
@@ -81,7 +85,7 @@ func TestHeaders(t *testing.T) {
 
 // TestFiles: the files load only each other, and have nothing by which text could become markup or code, or a token be kept.
 func TestFiles(t *testing.T) {
-	all := texts(t)
+	all := texts(t, ownerFiles)
 	dangerous := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|setAttribute\("(on|style)|srcdoc|javascript:|localStorage|indexedDB|document\.cookie|postMessage|createContextualFragment|DOMParser`)
 	foreign := regexp.MustCompile(`(https?:)?//[a-z0-9-]+\.[a-z]+`)
 	loads := regexp.MustCompile(`(?:from|src=|href=|import\() ?"(/page/|\./)([^"]+)"`)
@@ -100,8 +104,10 @@ func TestFiles(t *testing.T) {
 			}
 		}
 	}
-	if html := all[first]; strings.Contains(html, "<style") || strings.Contains(html, " style=") || regexp.MustCompile(`<script>|<script [^>]*>[^<]|\son[a-z]+=`).MatchString(html) {
-		t.Errorf("%s has scripts or styles in it, which its policy refuses", first)
+	for name, html := range all {
+		if strings.HasSuffix(name, ".html") && (strings.Contains(html, "<style") || strings.Contains(html, " style=") || regexp.MustCompile(`<script>|<script [^>]*>[^<]|\son[a-z]+=`).MatchString(html)) {
+			t.Errorf("%s has scripts or styles in it, which its policy refuses", name)
+		}
 	}
 }
 

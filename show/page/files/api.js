@@ -61,7 +61,7 @@ async function ask(name, { path = {}, query, body, headers, signal } = {}) {
   try {
     answer = await fetch(prefix + where + (query ? "?" + new URLSearchParams(query) : ""), {
       method, headers: said, body: body === undefined ? undefined : JSON.stringify(body),
-      credentials: "omit", mode: "same-origin", redirect: "error", cache: "no-store", referrerPolicy: "no-referrer", signal,
+      credentials: "omit", mode: "same-origin", redirect: "error", cache: "no-store", referrerPolicy: "same-origin", signal, // with no-referrer Origin would be null, by which Firefox would be refused
     });
   } catch (cause) {
     if (signal?.aborted) throw cause;

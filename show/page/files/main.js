@@ -60,7 +60,7 @@ function login(why) {
     }
   } }, el("h1", {}, "Log in"),
     el("p", {}, el("label", { for: "token" }, "Token "), field, " ", el("button", { type: "submit", class: "main" }, "Log in")), wrong,
-    el("p", { class: "small" }, "Make one where pagurus works, with ", el("code", {}, "pagurus token create --access"), ". It acts as you, as a user; an administrator adds ", el("code", {}, "--role admin"), ". This tab keeps it until it is closed.")));
+    el("p", { class: "small" }, "Make one where pagurus works, with ", el("code", {}, "pagurus page"), ". It acts as you, as a user; an administrator adds ", el("code", {}, "--role admin"), ". This tab keeps it until it is closed.")));
   field.focus();
 }
 
