@@ -8,6 +8,7 @@ const (
 	SiteFlag  = "site"       // of an agent: its host's site
 	LeaseFlag = "lease"      // of an agent: for how long its guests may run on without the controller
 	UIDsFlag  = "guest-uids" // of an agent: the user IDs of its virtual machines
+	SmallFlag = "small"      // of an agent: containers only, in little memory
 
 	EncryptionFlag        = "encryption"         // of an agent and a controller: how traffic between hosts is protected
 	WireGuardPortFlag     = "wireguard-port"     // of an agent

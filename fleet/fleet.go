@@ -110,6 +110,7 @@ type Facts struct {
 	Topology    *Topology                `json:"topology,omitempty"`  // nil: not reported
 	Speed       *Speed                   `json:"speed,omitempty"`     // nil: not reported
 	Isolation   *Isolation               `json:"isolation,omitempty"` // nil: not reported
+	Boots       *BootIsolation           `json:"boots,omitempty"`     // nil: its kernel isolates no CPU from its start, and will not
 	WireGuard   *WireGuardFacts          `json:"wireguard,omitempty"` // nil: not reported
 	Health      *Health                  `json:"health,omitempty"`    // nil: not reported
 	Notices     *EndNotices              `json:"notices,omitempty"`   // nil: not reported, or nothing is known yet
@@ -117,6 +118,7 @@ type Facts struct {
 	Lease       Lease                    `json:"lease,omitzero"`      // that the agent asks for, and has
 	Vault       *VaultFacts              `json:"vault,omitempty"`     // nil: it has none
 	Power       *Power                   `json:"power,omitempty"`     // nil: not reported
+	Devices     []Device                 `json:"devices,omitempty"`   // that guests could have for themselves, and why not
 	Shared      []Directory              `json:"shared,omitempty"`    // directories that the host shares with others anyway, with their sources
 }
 

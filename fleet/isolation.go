@@ -139,3 +139,10 @@ type Isolation struct {
 	Trouble string   `json:"trouble,omitempty"` // why it differs from Wanted, for people; retried
 	Unable  string   `json:"unable,omitempty"`  // why this host cannot do it at all, for people
 }
+
+// BootIsolation says which CPUs a host's kernel isolates from its start.
+type BootIsolation struct {
+	Prepared CPUSet `json:"prepared,omitempty"` // from the next boot on, as `pagurus isolate --boot` has prepared it
+	Asked    CPUSet `json:"asked,omitempty"`    // nohz_full on the running kernel's command line
+	Tickless CPUSet `json:"tickless,omitempty"` // those whose timer tick the running kernel stops
+}

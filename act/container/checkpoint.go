@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"pagurus/act/container/criu"
 	"pagurus/act/container/memory"
 	"pagurus/act/container/port"
 	"pagurus/act/container/sandbox"
@@ -84,7 +85,7 @@ func (d *Driver) arm(ctx context.Context, g *guest, folder string) error {
 		return g.keepSaving(s)
 	}
 	s.free() // of an earlier checkpoint
-	if why := d.unsavable(); why != "" {
+	if why := unsavable(d.ability); why != "" {
 		return errors.New(why)
 	}
 	if err := clearFolder(folder); err != nil { // before anything is changed
@@ -116,9 +117,9 @@ func (s *saving) cause(err error) error {
 	return err
 }
 
-// unsavable returns why no guest's checkpoint can be made here, or "".
-func (d *Driver) unsavable() string {
-	if !d.ability.Written {
+// unsavable returns why no guest's checkpoint can be made with a kernel of this ability, or "".
+func unsavable(can criu.Ability) string {
+	if !can.Written {
 		return memory.ErrUnsupported.Error()
 	}
 	return ""

@@ -227,14 +227,21 @@ func (d *Driver) Close() error {
 
 // Abilities returns what the driver can do on this host.
 func (d *Driver) Abilities() fleet.Abilities {
-	why := d.unable()
-	a := fleet.Abilities{
-		Live: true, Checkpoint: true, Version: d.criu.Version, CPU: d.visible.Registers(), Processor: strings.Join(d.visible.Flags, " "),
-		PostCopy: why == "", NoPostCopy: why,
-	}
-	a.NoCheckpoint = d.unsavable()
-	a.Checkpoint = a.NoCheckpoint == ""
-	if !d.ability.Written {
+	a := abilities(d.ability)
+	a.Version, a.CPU, a.Processor = d.criu.Version, d.visible.Registers(), strings.Join(d.visible.Flags, " ")
+	return a
+}
+
+// AtBest returns what the driver can do on a host that has everything.
+func AtBest() fleet.Abilities {
+	return abilities(criu.Ability{Lazy: true, Faults: true, Written: true})
+}
+
+// abilities are what can be done with a kernel and a CRIU of this ability.
+func abilities(can criu.Ability) fleet.Abilities {
+	a := fleet.Abilities{Live: true, NoPostCopy: unable(can), NoCheckpoint: unsavable(can)}
+	a.PostCopy, a.Checkpoint = a.NoPostCopy == "", a.NoCheckpoint == ""
+	if !can.Written {
 		a.NoRounds = memory.ErrUnsupported.Error()
 	}
 	return a

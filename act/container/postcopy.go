@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"pagurus/act/container/criu"
 	"pagurus/act/container/memory"
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/transfer"
@@ -26,14 +27,14 @@ const (
 	verdictFile = "fetched"     // page proxy: whether all memory has arrived; also written after pre-copy
 )
 
-// unable returns why post-copy is impossible on this host, or "" if it is possible.
-func (d *Driver) unable() string {
+// unable returns why post-copy is impossible with a kernel and a CRIU of this ability, or "" if it is possible.
+func unable(can criu.Ability) string {
 	switch {
-	case !d.ability.Faults:
+	case !can.Faults:
 		return "the kernel has no userfaultfd"
-	case !d.ability.Written:
+	case !can.Written:
 		return memory.ErrUnsupported.Error()
-	case !d.ability.Lazy:
+	case !can.Lazy:
 		return "CRIU cannot restore processes before their memory has come"
 	}
 	return ""

@@ -216,12 +216,24 @@ func (d *Driver) Close() error {
 }
 
 // Abilities returns what the driver can do on this host.
-func (d *Driver) Abilities() fleet.Abilities {
-	can := d.able()
+func (d *Driver) Abilities() fleet.Abilities { return abilities(d.able(), d.packs, d.vhost) }
+
+// AtBest returns what the driver can do with an accelerator on a host that has everything.
+func AtBest(accelerator string) fleet.Abilities {
+	const packing, vhost = true, true
+	return abilities(Ability{Accelerator: accelerator, Version: newestTried, Saves: true}, packing, vhost)
+}
+
+// newestTried is the newest QEMU with which guests were moved.
+const newestTried = "10.0"
+
+// abilities are what can be done with a QEMU of this ability: packing: it sends memory compressed; vhost:
+// the kernel has vhost-net.
+func abilities(can Ability, packing, vhost bool) fleet.Abilities {
 	return postCopy(can, fleet.Abilities{
 		Live: true, Accelerator: can.Accelerator, Version: can.Version, CPU: seenCPU(can), Emulated: can.Trouble,
 		Checkpoint: can.Saves, NoCheckpoint: can.NoSaving,
-		Compress: d.packs, VhostNet: d.vhost && can.Accelerator == Hardware,
+		Compress: packing, VhostNet: vhost && can.Accelerator == Hardware,
 	})
 }
 

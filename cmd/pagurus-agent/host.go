@@ -103,6 +103,7 @@ type host struct {
 	fence        *fence.Fence
 	log          *slog.Logger
 	made         numa.Reader
+	devices      machine.DeviceReader
 	power        *machine.PowerMeter
 
 	calls func() netip.Addr // from where the controller is called; nil: the address is fixed
@@ -169,6 +170,17 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 		h.containerErr = err.Error()
 		log.Warn("no containers here", "cause", err)
 	}
+	h.openMachines(ctx, guest, address, log)
+	return h, nil
+}
+
+// openMachines opens the driver of virtual machines. After an error, or if the agent shall be small, there is none.
+func (h *host) openMachines(ctx context.Context, guest string, address netip.Addr, log *slog.Logger) {
+	f := h.flags
+	if f.Small {
+		h.vmErr = "its agent runs containers only: " + fleet.SmallFlag + " = true"
+		return
+	}
 	vm, err := qemu.Open(ctx, qemu.Config{
 		Run: f.RunDir, UIDs: f.UIDs, Shim: shim.Program(), GuestAgent: guest, Address: address, Accelerator: f.Accelerator, Cgroups: h.groups, OOMKills: h.groups.OOMKills,
 		Snapshots: f.Snapshots, MaxBandwidth: f.Bandwidth,
@@ -177,10 +189,9 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if err != nil {
 		h.vmErr = err.Error()
 		log.Warn("no vm guests here", "cause", err)
-		return h, nil
+		return
 	}
 	h.vm = vm
-	return h, nil
 }
 
 // usable are the CPUs that guests may use now: those that this process may use, and the
@@ -405,7 +416,7 @@ func (h *host) facts() fleet.Facts {
 		Version: version, Protocol: fleet.Protocol(), Machine: h.machine.ID, Address: h.address().String(), Boot: machine.Boot(), Site: h.flags.Site,
 		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.Memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.vmErr}, fleet.Container: {Trouble: h.containerErr}},
-		Topology:  h.made.Last(), Speed: h.speed, WireGuard: h.guard.facts(), Internet: h.gates.Outlet(), Power: h.power.Power(),
+		Topology:  h.made.Last(), Speed: h.speed, WireGuard: h.guard.facts(), Internet: h.gates.Outlet(), Power: h.power.Power(), Boots: isolate.Boot{}.State(), Devices: h.devices.Last(),
 	}
 	var troubles []string
 	f.Shared, troubles = h.common.last()
@@ -420,15 +431,20 @@ func (h *host) facts() fleet.Facts {
 		f.Abilities[fleet.VM] = h.vm.Abilities()
 	}
 	if h.container != nil {
-		able := h.container.Abilities()
+		able := withFiles(h.container.Abilities(), h.noClient)
 		able.Processor = h.processor
-		able.Files, able.NoFiles = h.noClient == "", h.noClient
 		f.Abilities[fleet.Container] = able
 	}
 	if f.Capacity.MemoryBytes == 0 {
 		f.Capacity.MemoryBytes = h.machine.MemoryBytes - min(memoryReserve, h.machine.MemoryBytes/2)
 	}
 	return f
+}
+
+// withFiles adds whether guests have files of other machines, which their host mounts; noClient: why it cannot.
+func withFiles(a fleet.Abilities, noClient string) fleet.Abilities {
+	a.Files, a.NoFiles = noClient == "", noClient
+	return a
 }
 
 // kept are the files in a host's run folder that the next agent needs.

@@ -49,6 +49,13 @@ AuditRecord = TypedDict('AuditRecord', {
 }, total=False)
 AuditRecord.__doc__ = 'AuditRecord is something that somebody asked the controller for, and what came of it.'
 
+BootIsolation = TypedDict('BootIsolation', {
+    'asked': NotRequired['str'],
+    'prepared': NotRequired['str'],
+    'tickless': NotRequired['str'],
+}, total=False)
+BootIsolation.__doc__ = "BootIsolation says which CPUs a host's kernel isolates from its start."
+
 Cache = TypedDict('Cache', {
     'clean_bytes': Required['int'],
     'free_bytes': Required['int'],
@@ -187,6 +194,20 @@ Credential = TypedDict('Credential', {
 }, total=False)
 Credential.__doc__ = "Credential is a host's proof of who it is. The zero value is that of a host whose agent uses the controller's UNIX socket."
 
+Device = TypedDict('Device', {
+    'address': Required['str'],
+    'driver': NotRequired['str'],
+    'functions': NotRequired['int'],
+    'group': NotRequired['str'],
+    'id': Required['str'],
+    'interface': NotRequired['str'],
+    'kind': Required['str'],
+    'most': NotRequired['int'],
+    'of': NotRequired['str'],
+    'trouble': NotRequired['str'],
+}, total=False)
+Device.__doc__ = 'Device is a PCI function of a host that could be given to one guest alone.'
+
 Directory = TypedDict('Directory', {
     'path': Required['str'],
     'read_only': NotRequired['bool'],
@@ -240,10 +261,12 @@ Facts = TypedDict('Facts', {
     'abilities': NotRequired['dict[str, Abilities]'],
     'address': NotRequired['str'],
     'boot': NotRequired['str'],
+    'boots': NotRequired['BootIsolation'],
     'capacity': Required['Resources'],
     'connected': Required['bool'],
     'copies': NotRequired['dict[str, Progress]'],
     'cpu_limit': NotRequired['float'],
+    'devices': NotRequired['list[Device]'],
     'from': NotRequired['str'],
     'guests': NotRequired['dict[str, GuestFacts]'],
     'health': NotRequired['Health'],
@@ -353,6 +376,14 @@ GuestFacts = TypedDict('GuestFacts', {
     'suspended': NotRequired['bool'],
 }, total=False)
 GuestFacts.__doc__ = 'GuestFacts is what an agent measures of one guest.'
+
+GuestKind = TypedDict('GuestKind', {
+    'accelerator': NotRequired['str'],
+    'can': Required['list[KindAbility]'],
+    'hosts': Required['list[str]'],
+    'kind': Required['str'],
+}, total=False)
+GuestKind.__doc__ = 'GuestKind is a kind of guest, as some hosts run it: with one accelerator, if there are several.'
 
 Head = TypedDict('Head', {
     'address': NotRequired['str'],
@@ -617,6 +648,13 @@ JoinTokenAsked = TypedDict('JoinTokenAsked', {
     'uses': NotRequired['int'],
 }, total=False)
 JoinTokenAsked.__doc__ = 'JoinToken lets somebody into the cluster. The controller never stores its secret.'
+
+KindAbility = TypedDict('KindAbility', {
+    'hosts': Required['list[str]'],
+    'name': Required['str'],
+    'why': NotRequired['list[str]'],
+}, total=False)
+KindAbility.__doc__ = 'KindAbility is something that guests of a kind can do on some hosts.'
 
 Layout = TypedDict('Layout', {
     'nodes': NotRequired['list[LayoutNode]'],
@@ -1324,6 +1362,10 @@ class Operations:
         """List the jobs. Like `pagurus job ls`."""
         return cast('list[Job]', self._call('GET', f'/jobs', _texts({}), None, None))
 
+    def list_kinds(self) -> list[GuestKind]:
+        """Show what each kind of guest can do, and on which hosts. Like `pagurus kinds`."""
+        return cast('list[GuestKind]', self._call('GET', f'/kinds', _texts({}), None, None))
+
     def list_moves(self) -> list[Move]:
         """List the moves, under way and past. Like `pagurus move ls`."""
         return cast('list[Move]', self._call('GET', f'/moves', _texts({}), None, None))
@@ -1554,6 +1596,10 @@ class AsyncOperations:
     async def list_jobs(self) -> list[Job]:
         """List the jobs. Like `pagurus job ls`."""
         return cast('list[Job]', await self._call('GET', f'/jobs', _texts({}), None, None))
+
+    async def list_kinds(self) -> list[GuestKind]:
+        """Show what each kind of guest can do, and on which hosts. Like `pagurus kinds`."""
+        return cast('list[GuestKind]', await self._call('GET', f'/kinds', _texts({}), None, None))
 
     async def list_moves(self) -> list[Move]:
         """List the moves, under way and past. Like `pagurus move ls`."""

@@ -57,6 +57,7 @@ var reads = slices.Concat([]Operation{
 	list("listUsers", "/users", "user ls", "List the users", func(c view.Cluster) []fleet.User { return c.Users }),
 	list("listTokens", "/tokens", "token ls", "List the join tokens", func(c view.Cluster) []fleet.JoinToken { return c.Tokens }),
 	list("listSites", "/sites", "sites", "Show how sites reach each other: directly or relayed, how fast, how much", view.Cluster.SitePaths),
+	list("listKinds", "/kinds", "kinds", "Show what each kind of guest can do, and on which hosts", view.Cluster.Kinds),
 	list("listHealth", "/health", "health", "Show hosts with signs of failing, and what was done about it", view.Cluster.Unwell),
 	one("showHostPolicy", "/hosts/{host}/policy", func(c view.Cluster, id string) (fleet.OwnerPolicy, bool) {
 		h, there := c.Host(fleet.HostID(id))

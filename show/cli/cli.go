@@ -82,7 +82,7 @@ containers.`,
 	}
 	AddGroup(root, "Jobs:", a.quotaCommand(), a.usageCommand())
 	AddGroup(root, "Jobs, guests, hosts and moves:", a.explainCommand(), a.topCommand(), a.pageCommand())
-	AddGroup(root, "Hosts:", a.sitesCommand(), a.healthCommand())
+	AddGroup(root, "Hosts:", a.kindsCommand(), a.sitesCommand(), a.healthCommand())
 	AddGroup(root, "Members:", a.auditCommand())
 	root.AddCommand(manCommand(root))
 	return root

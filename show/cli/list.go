@@ -128,6 +128,19 @@ func (a *app) draw(text string) error {
 	return err
 }
 
+// kindsCommand shows what the kinds of guest can do.
+func (a *app) kindsCommand() *cobra.Command {
+	return a.list(&cobra.Command{
+		Use:   "kinds",
+		Short: api.Summary("listKinds"),
+		Long: `Kinds shows what each kind of guest can do on the hosts of this cluster: a virtual machine
+by KVM, an emulated one, a container. "2 of 3" is said of what only some hosts can, and below
+the table is why the others cannot. docs/hypervisors.md has the same table for hosts that
+have everything.`,
+		Example: "  pagurus kinds\n  pagurus kinds --json | jq '.[].can[] | select(.why) | {name, why}'",
+	}, listing{view.Cluster.KindTable, func(c view.Cluster) any { return c.Kinds() }})
+}
+
 // sitesCommand shows the paths between sites.
 func (a *app) sitesCommand() *cobra.Command {
 	return a.list(&cobra.Command{
