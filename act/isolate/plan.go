@@ -37,7 +37,7 @@ func plan(w world, isolated fleet.CPUSet, r remarks) (todo []change) {
 		r.add("the cpuset controller is not mounted", "other people's processes")
 	}
 	if ticks := isolated.Minus(w.tickless); len(ticks) > 0 {
-		r.add("only nohz_full= on the kernel's command line stops it", "the timer tick of CPUs "+ticks.String())
+		r.add("only nohz_full= on the kernel's command line stops it; `pagurus isolate --boot`, on the machine itself, prepares that", "the timer tick of CPUs "+ticks.String())
 	}
 	if slices.ContainsFunc(w.processes, func(p process) bool { return strings.HasSuffix(p.name, "(irqbalance)") }) {
 		r.add("it may take interrupts back; stop it, or give it IRQBALANCE_BANNED_CPULIST="+isolated.String(), "irqbalance")

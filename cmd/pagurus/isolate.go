@@ -36,6 +36,7 @@ type asking struct {
 // isolateCommand makes the command `pagurus isolate`.
 func isolateCommand(out io.Writer, say func(string)) *cobra.Command {
 	var cores string
+	var boot booting
 	cmd := &cobra.Command{
 		Use:   "isolate HOST [on|off]",
 		Short: api.Summary("isolateCPUs"),
@@ -46,12 +47,22 @@ back, even if an agent was killed halfway. The setting survives restarts of the 
 and the host.
 
 The settings are those of the whole machine. So it is refused where a host is only a
-part of a machine: in a lab, or if the agent runs in a container.`,
+part of a machine: in a lab, or if the agent runs in a container.
+
+What only a kernel's command line can do is prepared with --boot, on the machine itself and
+by root: from its next boot on the kernel stops the timer tick of these CPUs and keeps its
+callbacks and interrupts off them. It says what it will change; --dry-run changes nothing.`,
 		Example: `  pagurus isolate host1 on                 # all cores but the first
   pagurus isolate host1 on --cores 2-15
   pagurus isolate host1                    # the state, and what was left alone
-  pagurus isolate host1 off`,
+  pagurus isolate host1 off
+  pagurus isolate --boot --dry-run         # what would change on this machine
+  sudo pagurus isolate --boot --cores 2-15
+  sudo pagurus isolate --boot --undo`,
 		Args: func(cmd *cobra.Command, args []string) error {
+			if boot.on || boot.undo || boot.dry || boot.domain {
+				return boot.check(cmd, args)
+			}
 			if len(args) < 1 || len(args) > 2 || len(args) == 2 && args[1] != "on" && args[1] != "off" {
 				return fmt.Errorf("name one host, and on or off, as in `pagurus isolate host1 on`; see `%s --help`", cmd.CommandPath())
 			}
@@ -59,6 +70,11 @@ part of a machine: in a lab, or if the agent runs in a container.`,
 		},
 		ValidArgsFunction: completeIsolate,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if boot.on {
+				boot.json, _ = cmd.Flags().GetBool("json")
+				boot.out, boot.say = out, say
+				return boot.run(cmd.Context(), cores)
+			}
 			q, err := isolateWish(cmd, args, cores)
 			if err != nil {
 				return err
@@ -73,6 +89,7 @@ part of a machine: in a lab, or if the agent runs in a container.`,
 		},
 	}
 	cmd.Flags().StringVar(&cores, fleet.CoresFlag, "", "CPUs for guests, as the kernel numbers them: 2-15 or 1,4-7 (default: all but the first core)")
+	boot.add(cmd.Flags())
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"pagurus/fleet"
@@ -9,7 +10,25 @@ import (
 
 // IsolationText says in lines which CPUs of a host are isolated; nothing if none were
 // requested.
-func IsolationText(h fleet.Host) (lines []string) {
+func IsolationText(h fleet.Host) []string {
+	return append(bootText(h), isolationText(h)...)
+}
+
+// bootText says which CPUs a host's kernel isolates from its start.
+func bootText(h fleet.Host) []string {
+	b := h.Facts.Boots
+	switch {
+	case b == nil:
+		return nil
+	case len(b.Prepared) > 0 && !slices.Equal(b.Prepared, b.Asked):
+		return []string{fmt.Sprintf("%s isolates CPUs %s from its next boot on", h.ID, b.Prepared)}
+	case !slices.Equal(b.Asked, b.Tickless):
+		return []string{fmt.Sprintf("%s was booted to isolate CPUs %s, but its kernel stops the timer tick of %s", h.ID, b.Asked, orElse(b.Tickless.String(), "none"))}
+	}
+	return []string{fmt.Sprintf("%s was booted to isolate CPUs %s", h.ID, b.Tickless)}
+}
+
+func isolationText(h fleet.Host) (lines []string) {
 	q := h.Facts.Isolation
 	switch {
 	case q == nil && len(h.IsolatedCPUs) == 0:

@@ -23,6 +23,9 @@ func TestWhatIsIsolatedIsSaid(t *testing.T) {
 		{fleet.Host{ID: "h", IsolatedCPUs: two, Facts: fleet.Facts{Isolation: &fleet.Isolation{CPUs: two, Changed: 7, Left: []string{"a: b", "c: d"}}}},
 			"CPUs 2-3 of h are isolated: 7 settings differ until `pagurus isolate h off`\nleft alone: a: b\nleft alone: c: d",
 			"off`; `pagurus isolate h` lists what was left alone"},
+		{fleet.Host{ID: "h", Facts: fleet.Facts{Boots: &fleet.BootIsolation{Prepared: two}}}, "h isolates CPUs 2-3 from its next boot on", "next boot"},
+		{fleet.Host{ID: "h", Facts: fleet.Facts{Boots: &fleet.BootIsolation{Prepared: two, Asked: two, Tickless: two}}}, "h was booted to isolate CPUs 2-3", "was booted"},
+		{fleet.Host{ID: "h", Facts: fleet.Facts{Boots: &fleet.BootIsolation{Asked: two}}}, "its kernel stops the timer tick of none", "of none"},
 	} {
 		lines := strings.Join(IsolationText(c.h), "\n")
 		if !strings.Contains(lines, c.lines) || c.lines == "" && lines != "" {
