@@ -1,0 +1,148 @@
+package machine
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// vfio is the kernel's driver of devices that are given to guests.
+const vfio = "vfio-pci"
+
+// The classes of PCI functions that matter here, as the first byte of the kernel's number.
+const (
+	classNetwork     = 0x02
+	classDisplay     = 0x03
+	classBridge      = 0x06
+	classAccelerator = 0x12
+)
+
+// devicesStay is how long a list of devices is kept: they come and go rarely, and the bus may have hundreds.
+const devicesStay = 30 * time.Second
+
+// DeviceReader reads this machine's devices at intervals. Its zero value is ready.
+type DeviceReader struct {
+	mu   sync.Mutex
+	last []fleet.Device
+	at   time.Time
+}
+
+// Last are the devices that a guest could have for itself, of the last half minute, and why it could not have them as they
+// are.
+func (r *DeviceReader) Last() []fleet.Device {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.at.IsZero() || time.Since(r.at) > devicesStay {
+		r.at, r.last = time.Now(), devicesIn("/sys")
+	}
+	return r.last
+}
+
+// devicesIn lists the devices below a place where the kernel's tree of devices is mounted.
+func devicesIn(sys string) (out []fleet.Device) {
+	all, _ := filepath.Glob(filepath.Join(sys, "bus/pci/devices/*")) // the pattern is well formed; without a bus there are none
+	functions := make([]function, 0, len(all))
+	for _, path := range all {
+		functions = append(functions, readFunction(path))
+	}
+	for _, f := range functions {
+		kind := f.kind()
+		if kind == "" {
+			continue
+		}
+		out = append(out, fleet.Device{
+			Address: f.address, Kind: kind, ID: f.id, Driver: f.driver, Interface: f.face, Of: f.card, Functions: f.has, Most: f.most, Group: f.group,
+			Trouble: f.trouble(functions),
+		})
+	}
+	return out
+}
+
+// function is a function on the PCI bus.
+type function struct {
+	address, id, driver, face, card, group string
+	class, has, most                       int
+}
+
+func readFunction(path string) function {
+	number := func(name string) int {
+		n, err := strconv.ParseInt(readWord(path, name), 0, 32)
+		if err != nil {
+			return 0
+		}
+		return int(n)
+	}
+	link := func(name string) string {
+		to, err := os.Readlink(filepath.Join(path, name))
+		if err != nil {
+			return ""
+		}
+		return filepath.Base(to)
+	}
+	f := function{address: filepath.Base(path), driver: link("driver"), card: link("physfn"), group: link("iommu_group"), has: number("sriov_numvfs"), most: number("sriov_totalvfs"), class: number("class") >> 16}
+	f.id = strings.TrimPrefix(readWord(path, "vendor"), "0x") + ":" + strings.TrimPrefix(readWord(path, "device"), "0x")
+	if faces, err := os.ReadDir(filepath.Join(path, "net")); err == nil && len(faces) > 0 {
+		f.face = faces[0].Name()
+	}
+	return f
+}
+
+func readWord(folder, name string) string {
+	text, err := os.ReadFile(filepath.Join(folder, name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// kind says what the function is for; empty: it is not listed. Virtio's devices are this machine's own, if it is a virtual
+// one.
+func (f function) kind() fleet.DeviceKind {
+	const virtio = "1af4:"
+	switch {
+	case strings.HasPrefix(f.id, virtio) && f.driver != vfio:
+	case f.class == classNetwork:
+		return fleet.NetDevice
+	case f.class == classDisplay, f.class == classAccelerator:
+		return fleet.GPUDevice
+	case f.driver == vfio:
+		return fleet.OtherDevice
+	}
+	return ""
+}
+
+// trouble says why no guest could have the function as it is; empty: one could.
+func (f function) trouble(all []function) string {
+	switch with := f.companions(all); {
+	case f.has > 0:
+		return fmt.Sprintf("it is the card of %d virtual functions", f.has)
+	case f.group == "":
+		return "it is in no IOMMU group: switch the IOMMU on in the firmware, and with intel_iommu=on on the kernel's command line"
+	case len(with) > 0:
+		return fmt.Sprintf("it shares IOMMU group %s with %s, and a guest gets all of a group or nothing", f.group, strings.Join(with, ", "))
+	case f.driver == "":
+		return fmt.Sprintf("no driver has it: bind it with `driverctl set-override %s %s`", f.address, vfio)
+	case f.driver != vfio:
+		return fmt.Sprintf("the host uses it, with the driver %s: take it away with `driverctl set-override %s %s`", f.driver, f.address, vfio)
+	}
+	return ""
+}
+
+// companions are the other functions of the IOMMU group that are no bridges and that the host may use: those also bound to
+// vfio-pci would have to go to the same guest.
+func (f function) companions(all []function) (out []string) {
+	for _, o := range all {
+		if o.group == f.group && o.address != f.address && o.class != classBridge {
+			out = append(out, o.address)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
