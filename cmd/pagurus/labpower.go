@@ -120,6 +120,9 @@ func (l lab) raiseHost(ctx context.Context, n int) error {
 	return l.awaitWhole(ctx)
 }
 
+// leastPower is the memory with which an installed machine may be tried.
+const leastPower = 64 << 20
+
 // machineVerb is a command about one machine.
 type machineVerb struct {
 	use, short, example string
@@ -138,25 +141,7 @@ func machineCommands(std streams) []*cobra.Command {
 		flags.BoolVar(&control, controlFlag, false, "only its connection to the controller; of the controller's machine: everybody's")
 	}
 	all := []machineVerb{
-		{use: "power HOST off|on", short: "Cut a host's power, or switch it on", args: 1, anywhere: true,
-			long: `A machine without power loses what it has not written to its disk. ` + "`lab power\nHOST on`" + ` starts it again, and returns when the machine can be asked.
-
-Where hosts are namespaces, the host's network is cut and all its processes are ended. It keeps
-what they have written.`,
-			example: "  sudo pagurus lab power host2 off\n  sudo pagurus lab power host2 on",
-			do: func(ctx context.Context, l lab, n int, args []string) (string, error) {
-				switch {
-				case args[0] == "off" && l.Machines == nil:
-					return fmt.Sprintf("%s is off", hostName(n)), l.dropHost(ctx, n)
-				case args[0] == "off":
-					return fmt.Sprintf("%s is off", hostName(n)), l.power(n).Stop(0)
-				case args[0] == "on" && l.Machines == nil:
-					return fmt.Sprintf("%s has started", hostName(n)), l.raiseHost(ctx, n)
-				case args[0] == "on":
-					return l.powerOn(ctx, n)
-				}
-				return "", fmt.Errorf("power is on or off, not %q", args[0])
-			}},
+		powerVerb(),
 		{use: "cut HOST", short: "Cut a machine off the network", flags: onControl,
 			long:    "Nothing passes between the machine and others, and no side is told. `pagurus lab exec` still\nreaches it. `pagurus lab mend` ends it.",
 			example: "  sudo pagurus lab cut host2\n  sudo pagurus lab cut host2 --control",
@@ -199,6 +184,39 @@ what they have written.`,
 		commands = append(commands, v.command(std))
 	}
 	return commands
+}
+
+// powerVerb cuts the power, and switches it on.
+func powerVerb() machineVerb {
+	memory := int64(0)
+	onMemory := func(flags *pflag.FlagSet) {
+		cli.Size(flags, &memory, machineMemFlag, "with on: the machine's memory until it is off again (default: what the lab's machines have)")
+	}
+	return machineVerb{use: "power HOST off|on", short: "Cut a host's power, or switch it on", args: 1, anywhere: true, flags: onMemory,
+		long: `A machine without power loses what it has not written to its disk. ` + "`lab power\nHOST on`" + ` starts it again, and returns when the machine can be asked.
+
+Where hosts are namespaces, the host's network is cut and all its processes are ended. It keeps
+what they have written.`,
+		example: "  sudo pagurus lab power host2 off\n  sudo pagurus lab power host2 on\n  sudo pagurus lab power host3 on --machine-mem 128M",
+		do: func(ctx context.Context, l lab, n int, args []string) (string, error) {
+			switch {
+			case memory != 0 && (args[0] != "on" || l.Machines == nil || memory < leastPower):
+				return "", fmt.Errorf("--%s is for machines that are switched on, %s or more", machineMemFlag, view.Bytes(leastPower))
+			case memory != 0:
+				with := *l.Machines
+				with.MemoryBytes, l.Machines = memory, &with
+				return l.powerOn(ctx, n)
+			case args[0] == "off" && l.Machines == nil:
+				return fmt.Sprintf("%s is off", hostName(n)), l.dropHost(ctx, n)
+			case args[0] == "off":
+				return fmt.Sprintf("%s is off", hostName(n)), l.power(n).Stop(0)
+			case args[0] == "on" && l.Machines == nil:
+				return fmt.Sprintf("%s has started", hostName(n)), l.raiseHost(ctx, n)
+			case args[0] == "on":
+				return l.powerOn(ctx, n)
+			}
+			return "", fmt.Errorf("power is on or off, not %q", args[0])
+		}}
 }
 
 func (v machineVerb) command(std streams) *cobra.Command {

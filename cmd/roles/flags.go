@@ -67,6 +67,7 @@ type Agent struct {
 	Slice       time.Duration
 	Bandwidth   int64  // bytes a second of each leaving guest; 0: no limit
 	Memory      int64  // for guests; 0: the machine's less its reserve
+	Small       bool   // containers only, in little memory
 	Metrics     string // TCP address for monitoring; empty: none
 	Verbose     bool
 	Lease       time.Duration // for which guests run on without the controller; 0: for ever
@@ -125,6 +126,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.OwnerCPU, ownerCPUFlag, string(owner.Machine), "which CPU use counts as the owner's: machine (all but Pagurus's), network (of processes in this network namespace) or cgroup:PATH")
 	flags.StringSliceVar(&f.Owners, "owners", nil, "users of this machine who are its owners, like ada or 1000: they may use pagurus owner (default: root alone)")
 	cli.Size(flags, &f.Memory, "memory", "memory for guests (default: all but 1 GiB, or half of it if that is less)")
+	flags.BoolVar(&f.Small, fleet.SmallFlag, false, "run containers only, and take little memory: for machines of some hundred MiB")
 	f.Lease = fleet.UsualLease
 	AddLease(flags, &f.Lease)
 	flags.StringSliceVar(&f.Shared, sharedFlag, nil, "directories that hosts share anyway, like /home,/scratch: containers see them directly where another host has the same ones")
