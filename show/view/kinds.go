@@ -19,8 +19,8 @@ type GuestKind struct {
 // KindAbility is something that guests of a kind can do on some hosts.
 type KindAbility struct {
 	Name  string         `json:"name"`
-	Hosts []fleet.HostID `json:"hosts"`           // of the kind's, those that can
-	Why   []string       `json:"why,omitempty"`   // what the others say, for people, without repetition
+	Hosts []fleet.HostID `json:"hosts"`         // of the kind's, those that can
+	Why   []string       `json:"why,omitempty"` // what the others say, for people, without repetition
 }
 
 // answer says whether guests of a kind can do something on a host.
