@@ -35,9 +35,10 @@ var may = map[string][]string{
 	"sim":                    {"fleet", "decide", "sim", "bench/stats", "internal/note"},
 	"bench":                  {"fleet", "serve/wire", "bench", "internal/note", "internal/pause"},
 	"show":                   {"fleet", "serve/wire", "show", "internal/pause"},
-	"cmd":                    {"fleet", "decide", "act", "serve", "sim", "bench", "show", "internal/fault", "internal/note", "internal/pause", "internal/thread", shared},
+	"cmd":                    {"fleet", "decide", "act", "serve", "sim", "bench", "show", "internal/chromium", "internal/fault", "internal/note", "internal/pause", "internal/thread", shared},
 	"cmd/pagurus-guest":      {"fleet", "act/guestlink", "act/guestnet", "act/host/written", "act/libpagurus", "act/numa", "act/ranks", "internal/note"},
 	"internal":               {"fleet"},
+	"internal/testkit":       {"fleet", "internal/chromium"},
 	"internal/testkit/ours":  {"internal/testkit"},
 }
 

@@ -19,6 +19,9 @@ import (
 // same host name replaces it.
 const probeLimit = 2 * time.Second
 
+// fewHosts are told at once of each that attaches; more of them with the next tick.
+const fewHosts = 200
+
 // host is a host with a connected agent.
 type host struct {
 	session *wire.HostSession
@@ -125,6 +128,10 @@ func (c *Controller) join(ctx context.Context, by wire.Peer, hello wire.Hello, s
 	c.sendToHost(hello.Host, wire.Down{Wanted: &h.wanted})
 	c.sendPending(hello.Host)
 	c.renewLease(ctx, hello.Host, hello.Facts.Lease)
+	if len(c.hosts) > fewHosts { // thousands come back when a controller begins: the others, and watchers, hear of all at once
+		c.stale, c.changed = true, true
+		return nil, nil
+	}
 	c.sendWanted() // other hosts may need its address
 	c.publish()
 	return nil, nil

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"net"
 	"net/http"
 	"strings"
@@ -255,23 +256,22 @@ func (a *Acting) Snapshot(ctx context.Context) (fleet.Snapshot, error) {
 	return access.Visible(snap, a.id.Caller), err
 }
 
-// Watch gives what the caller may see of the cluster now and after changes, until ctx ends. A slow reader gets only the
-// newest.
-func (a *Acting) Watch(ctx context.Context) (<-chan fleet.Snapshot, error) {
+// Watch gives what the caller may see of the cluster now and after changes, until ctx or the server ends. Whoever takes long over one
+// gets the newest next: none waits in between.
+func (a *Acting) Watch(ctx context.Context) (iter.Seq[fleet.Snapshot], error) {
 	if err := a.may(access.ReadCluster); err != nil {
 		return nil, err
 	}
-	out := make(chan fleet.Snapshot)
-	go func() {
-		defer close(out)
+	return func(yield func(fleet.Snapshot) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(a.s.ctx, cancel)()
 		for snap := range a.s.Controller.Watch(ctx) {
-			select {
-			case out <- access.Visible(snap, a.id.Caller):
-			case <-ctx.Done():
+			if ctx.Err() != nil || !yield(access.Visible(snap, a.id.Caller)) {
+				return
 			}
 		}
-	}()
-	return out, nil
+	}, nil
 }
 
 // Explain says why something is as it is.
@@ -403,6 +403,17 @@ func sendProblem(w http.ResponseWriter, r *http.Request, status int, reason stri
 	}
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(problem{http.StatusText(status), status, reason})
+}
+
+// TakesGzip reports whether a client reads compressed answers.
+func TakesGzip(r *http.Request) bool {
+	for _, one := range strings.Split(r.Header.Get("Accept-Encoding"), ",") {
+		name, weight, weighed := strings.Cut(strings.ReplaceAll(one, " ", ""), ";")
+		if strings.EqualFold(name, "gzip") {
+			return !weighed || strings.Trim(strings.TrimPrefix(weight, "q="), "0.") != ""
+		}
+	}
+	return false
 }
 
 // harmless has browsers take an answer as what it says that it is, and nowhere keep it: what jobs are called is other

@@ -77,7 +77,7 @@ func TestRefused(t *testing.T) {
 			}
 		}
 	}
-	for _, q := range w.asked {
+	for _, q := range w.Asked() {
 		if q.Host != "host9" {
 			t.Errorf("%+v was asked", q)
 		}
@@ -96,13 +96,14 @@ func TestAsked(t *testing.T) {
 	}
 	w.asks("PUT", Prefix+"/users/grace", `{"role":"user","uid":1001,"gid":100,"since":"0001-01-01T00:00:00Z"}`, asAdmin)
 	w.asks("DELETE", Prefix+"/tokens/0a0b", "", asAdmin)
-	if q := w.asked[0]; len(w.asked) != 3 || q.Verb != fleet.Drain || q.Host != "host1" || q.Limits.BytesPerSecond != 7 || q.ID != "once" || q.By.User != "admin" {
-		t.Errorf("%+v", w.asked)
+	asked := w.Asked()
+	if q := asked[0]; len(asked) != 3 || q.Verb != fleet.Drain || q.Host != "host1" || q.Limits.BytesPerSecond != 7 || q.ID != "once" || q.By.User != "admin" {
+		t.Errorf("%+v", asked)
 	}
-	if q := w.asked[1]; q.Verb != fleet.SetUser || q.User.ID != "grace" || q.User.UID != 1001 {
+	if q := asked[1]; q.Verb != fleet.SetUser || q.User.ID != "grace" || q.User.UID != 1001 {
 		t.Errorf("%+v", q)
 	}
-	if q := w.asked[2]; q.Verb != fleet.DropToken || q.Token.ID != "0a0b" {
+	if q := asked[2]; q.Verb != fleet.DropToken || q.Token.ID != "0a0b" {
 		t.Errorf("%+v", q)
 	}
 }
@@ -111,7 +112,7 @@ func TestAsked(t *testing.T) {
 func TestScripts(t *testing.T) {
 	w := newTown(t)
 	const script = "</script><script>alert(1)</script>\r\nevent: gone\r\ndata: {}\r\n\r\n\u2028"
-	w.change(func(s *fleet.Snapshot) {
+	w.Change(func(s *fleet.Snapshot) {
 		s.Jobs["j1"] = fleet.Job{ID: "j1", State: fleet.JobRunning, Spec: fleet.JobSpec{Args: []string{script}, UID: 1000}}
 	})
 	status, h, body := w.asks("GET", Prefix+"/jobs", "", "Authorization: Bearer ada")

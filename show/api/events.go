@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -23,18 +22,20 @@ const (
 )
 
 // watchEvents sends what a caller may see as server-sent events: each thing when it changes, as the lists have it, with its
-// kind as the event's name. What was removed is an event "gone" with its kind and ID.
+// kind as the event's name. What was removed is an event "gone" with its kind and ID. That a host was heard again is no change.
 //
 // A stream begins with "reset", which says that what the client knew no longer counts, then has everything, and then "ready".
 // A client that was cut off says in Last-Event-ID what it has, and gets what changed since, and not all; if that is
 // not known any more, after a change of the leader for example, it gets a reset. A client that reads slowly gets the newest of each
 // thing, and never what is in between: nothing waits for it.
+//
+// In brief, hosts and guests are as in view.HostGlance and view.GuestGlance, and an event "rows" has many things: lists by kind.
 func watchEvents(c *call) error {
-	kinds, err := chosenKinds(c.r.URL.Query().Get("kinds"))
+	wanted, err := chosenKinds(c.r.URL.Query().Get("kinds"))
 	if err != nil {
 		return err
 	}
-	f, leave, err := c.p.feeds.join(c.by)
+	f, leave, err := c.p.feeds.join(sharing{c.by, &c.p.readings}, c.r.URL.Query().Get("brief") == "true")
 	if err != nil {
 		return err
 	}
@@ -48,8 +49,15 @@ func watchEvents(c *call) error {
 	case <-first.Done():
 		return &wire.Error{Status: wire.NotLeading, Reason: "the controller does not know its state yet: try again in a few seconds"}
 	}
+	w := &watcher{call: c, feed: f, kinds: wanted, out: http.NewResponseController(c.w), packs: wire.TakesGzip(c.r)}
 	c.w.Header().Set("Content-Type", "text/event-stream")
-	w := &watcher{call: c, feed: f, kinds: kinds, out: http.NewResponseController(c.w)}
+	c.w.Header().Set("Vary", "Accept-Encoding")
+	if w.packs {
+		c.w.Header().Set("Content-Encoding", "gzip")
+		if _, err := c.w.Write(gzipHeader); err != nil {
+			return nil // the client is gone
+		}
+	}
 	w.at = f.resumed(c.r.Header.Get("Last-Event-ID"))
 	w.followFeed()
 	return nil
@@ -59,10 +67,11 @@ func watchEvents(c *call) error {
 type watcher struct {
 	*call
 	feed  *feed
-	kinds []string
+	kinds kinds
 	out   *http.ResponseController
-	at    int64 // the number of the last change that was sent; before: reset first
-	floor int64 // of the feed at the last reset
+	packs bool
+	at    int64 // the number of the last change that was sent; before: a beginning first
+	floor int64 // of the feed at the last beginning
 	ready bool
 }
 
@@ -74,7 +83,7 @@ func (w *watcher) followFeed() {
 	alive, still := time.NewTicker(aliveEvery), time.NewTicker(stillEvery)
 	defer alive.Stop()
 	defer still.Stop()
-	if !w.write([]byte(fmt.Sprintf("retry: %d\n\n", againAfter))) {
+	if !w.say([]byte(fmt.Sprintf("retry: %d\n\n", againAfter))) {
 		return
 	}
 	for {
@@ -85,7 +94,7 @@ func (w *watcher) followFeed() {
 		select {
 		case <-changed:
 		case <-alive.C:
-			if !w.write(w.feed.mark("", w.at)) {
+			if !w.say(w.feed.mark("", w.at)) {
 				return
 			}
 		case <-still.C:
@@ -106,33 +115,56 @@ func (w *watcher) followFeed() {
 func (w *watcher) catchUp() (changed <-chan struct{}, ok bool) {
 	for {
 		news := w.feed.since(w.at, w.floor, w.kinds)
-		if news.reset {
-			w.at, w.floor, w.ready = 0, news.floor, false
-			if !w.write(w.feed.mark("reset", 0)) {
+		switch {
+		case news.reset:
+			if !w.begin() {
 				return nil, false
 			}
-			continue
-		}
-		for _, frame := range news.frames {
-			if _, err := w.w.Write(frame); err != nil {
+		case news.piece != nil:
+			if !w.write(news.piece) {
 				return nil, false
 			}
-		}
-		w.at = news.upTo
-		if news.more {
-			continue
-		}
-		if !w.ready {
+			w.at = news.piece.upTo
+		case !w.ready:
 			w.ready = true
-			return news.changed, w.write(w.feed.mark("ready", w.at))
+			return news.changed, w.say(w.feed.mark("ready", w.at))
+		default:
+			return news.changed, w.out.Flush() == nil
 		}
-		return news.changed, len(news.frames) == 0 || w.out.Flush() == nil
 	}
 }
 
-// write sends something at once.
-func (w *watcher) write(b []byte) bool {
-	if _, err := w.w.Write(b); err != nil {
+// begin writes everything.
+func (w *watcher) begin() bool {
+	if !w.say(w.feed.mark("reset", 0)) {
+		return false
+	}
+	b := w.feed.begin(w.kinds)
+	for _, p := range b.pieces {
+		if !w.write(p) {
+			return false
+		}
+	}
+	w.at, w.floor, w.ready = b.upTo, b.floor, false
+	return true
+}
+
+// write sends a piece, with what follows it.
+func (w *watcher) write(p *piece) bool {
+	text := p.plain
+	if w.packs && len(text) > 0 {
+		text = p.pack()
+	}
+	_, err := w.w.Write(text)
+	return err == nil
+}
+
+// say sends something at once.
+func (w *watcher) say(text []byte) bool {
+	if w.packs {
+		text = deflate(text)
+	}
+	if _, err := w.w.Write(text); err != nil {
 		return false
 	}
 	return w.out.Flush() == nil
@@ -143,26 +175,18 @@ var Kinds = []string{"job", "guest", "host", "move", "checkpoint", "policy"}
 
 func kindList() string { return strings.Join(Kinds, ", ") }
 
-// chosenKinds reads a list of kinds; nil: all.
-func chosenKinds(text string) ([]string, error) {
+// chosenKinds reads a list of kinds; an empty one: all.
+func chosenKinds(text string) (kinds, error) {
 	if text == "" {
-		return nil, nil
+		return kinds{all: true}, nil
 	}
-	kinds := strings.Split(text, ",")
-	for _, kind := range kinds {
+	some := strings.Split(text, ",")
+	for _, kind := range some {
 		if !slices.Contains(Kinds, kind) {
-			return nil, wrong("kinds has %q; there are %s", kind, kindList())
+			return kinds{}, wrong("kinds has %q; there are %s", kind, kindList())
 		}
 	}
-	return kinds, nil
-}
-
-// sorted orders IDs, so that a stream is the same each time.
-func sorted(all map[thing][]byte) []thing {
-	out := make([]thing, 0, len(all))
-	for t := range all {
-		out = append(out, t)
-	}
-	slices.SortFunc(out, func(a, b thing) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id)) })
-	return out
+	slices.Sort(some)
+	some = slices.Compact(some)
+	return kinds{some: some, text: strings.Join(some, ",")}, nil
 }

@@ -1,8 +1,13 @@
 package api
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime"
 	"strings"
@@ -11,6 +16,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/show/view"
 )
 
 // TestEvents: a stream has everything, then what changes; one that was cut goes on where it was.
@@ -21,13 +27,13 @@ func TestEvents(t *testing.T) {
 	if len(all) != 5 || all[0].name != "reset" || idOf(t, all[1]) != "host1" || all[1].name != "host" || idOf(t, all[2]) != "host2" || all[3].name != "policy" {
 		t.Fatalf("%+v", all)
 	}
-	w.change(func(s *fleet.Snapshot) { s.Jobs["j1"] = fleet.Job{ID: "j1", State: fleet.JobRunning} })
+	w.Change(func(s *fleet.Snapshot) { s.Jobs["j1"] = fleet.Job{ID: "j1", State: fleet.JobRunning} })
 	last, _ := s.next()
 	if last.name != "job" || idOf(t, last) != "j1" {
 		t.Fatalf("%+v", last)
 	}
 	s.stop()
-	w.change(func(s *fleet.Snapshot) {
+	w.Change(func(s *fleet.Snapshot) {
 		delete(s.Jobs, "j1")
 		s.Jobs["j2"] = fleet.Job{ID: "j2", State: fleet.JobRunning}
 		h := s.Hosts["host2"]
@@ -60,9 +66,7 @@ func TestWatcherRemoved(t *testing.T) {
 	w := newTown(t)
 	s := w.watches("", "grace", "")
 	s.until("ready")
-	w.mu.Lock()
-	w.removed["grace"] = true
-	w.mu.Unlock()
+	w.members.Remove("grace")
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -109,7 +113,7 @@ func TestManyWatchers(t *testing.T) {
 	began.Wait()
 	before := runtime.NumGoroutine()
 	for i := range 100 {
-		w.change(func(s *fleet.Snapshot) {
+		w.Change(func(s *fleet.Snapshot) {
 			s.Jobs["j1"] = fleet.Job{ID: "j1", State: fleet.JobRunning, Cause: fmt.Sprintf("round %d", i)}
 		})
 	}
@@ -124,33 +128,128 @@ func TestManyWatchers(t *testing.T) {
 // TestFeed: a feed forgets what is superseded and what went long ago, and whoever may have missed something is reset.
 func TestFeed(t *testing.T) {
 	const most = 100
-	f := newFeed()
+	f := newFeed(false)
 	f.most = most
-	now := map[thing][]byte{}
 	for i := range 3 * most {
-		now = map[thing][]byte{{"job", fmt.Sprint("j", i)}: []byte("{}"), {"host", "h"}: fmt.Appendf(nil, "%d", i)}
-		f.takeRows(now)
+		f.take([]change{{thing{"host", "h"}, fmt.Appendf(nil, "%d", i)}, {thing{"job", fmt.Sprint("j", i)}, []byte("{}")}, {of: thing{"job", fmt.Sprint("j", i-1)}}})
 	}
-	if len(f.objects) > most+len(now)+1 || len(f.log) > oldEntries*(len(f.objects)+feedsMost)+4 {
+	if len(f.objects) > most+4 || len(f.log) > oldEntries*(len(f.objects)+feedsMost)+4 {
 		t.Errorf("%d objects and %d entries are kept", len(f.objects), len(f.log))
 	}
 	if f.resumed(f.epoch+"-1") != before || f.resumed(fmt.Sprintf("%s-%d", f.epoch, f.last)) != f.last || f.resumed(fmt.Sprintf("%s-%d", f.epoch, f.last+1)) != before {
 		t.Error("a place is taken for another")
 	}
-	// A watcher that knows nothing gets what is there, though it changed before the floor.
-	w := &watcher{feed: f}
-	at, seen := int64(0), 0
-	for floor := f.floor; ; {
-		n := w.feed.since(at, floor, []string{"host"})
-		if n.reset {
-			t.Fatal("reset again")
+	// A watcher that knows nothing gets what is there, though it changed before the floor, and is not reset again.
+	hosts, err := chosenKinds("host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := f.begin(hosts)
+	if text := string(b.pieces[0].plain); len(b.pieces) != 1 || strings.Count(text, "data: ") != 1 || !strings.Contains(text, "data: 299") {
+		t.Errorf("the beginning is %q", text)
+	}
+	if n := f.since(b.upTo, b.floor, hosts); n.reset || n.piece != nil {
+		t.Errorf("after the beginning: %+v", n)
+	}
+}
+
+// TestSlowWatchers: what is kept for watchers does not grow with those who are behind, each at a place of its own; a beginning that is
+// not old is given again, and who gets it misses nothing.
+func TestSlowWatchers(t *testing.T) {
+	f := newFeed(true)
+	all, _ := chosenKinds("")
+	var many []change
+	for i := range 5000 {
+		many = append(many, change{thing{"host", fmt.Sprint("h", i)}, fmt.Appendf(nil, `{"id":"h%d","state":"up"}`, i)})
+	}
+	f.take(many)
+	first := f.begin(all)
+	for round := range 900 {
+		f.take([]change{{thing{"host", "h7"}, fmt.Appendf(nil, `{"id":"h7","round":%d}`, round)}})
+		for behind := range 200 {
+			if n := f.since(f.last-int64(behind)-1, 0, all); n.piece == nil {
+				t.Fatal("there is nothing after an earlier place")
+			}
 		}
-		seen += len(n.frames)
-		if at = n.upTo; !n.more {
-			break
+		if len(f.shared.pieces) > sharedMost {
+			t.Fatalf("%d pieces are kept", len(f.shared.pieces))
 		}
 	}
-	if seen != 1 {
-		t.Errorf("%d events about one host", seen)
+	if f.begin(all) != first {
+		t.Error("a beginning was written again after a few changes")
+	}
+	n := f.since(first.upTo, first.floor, all)
+	if text := string(n.piece.plain); !strings.Contains(text, `"host":[{"id":"h7","round":899}]`) || n.piece.upTo != f.last {
+		t.Errorf("after the beginning comes %s", text)
+	}
+	for i := range many {
+		many[i].row = fmt.Appendf(nil, `{"id":"h%d","state":"draining"}`, i)
+	}
+	f.take(many)
+	if f.begin(all) == first || len(f.shared.beginnings) != 1 {
+		t.Error("a beginning was not written again after many changes")
+	}
+}
+
+// TestBrief: in brief, and compressed, watchers are told the same of hosts and guests, without what an agent says each second.
+func TestBrief(t *testing.T) {
+	w := newTown(t)
+	w.Change(func(s *fleet.Snapshot) {
+		s.Guests = map[fleet.GuestID]fleet.Guest{"j1g0": {ID: "j1g0", Job: "j1", Home: "host1", State: fleet.GuestRunning, Need: fleet.Resources{CPUs: 1, MemoryBytes: 1 << 30}}}
+		h := s.Hosts["host1"]
+		h.Facts.Capacity, h.Facts.LoadCPUs = fleet.Resources{CPUs: 8, MemoryBytes: 4 << 30}, 1
+		s.Hosts["host1"] = h
+	})
+	s := w.watches("?brief=true", "admin", "") // the client asks for gzip by itself, and unpacks it
+	all := s.until("ready")
+	if len(all) != 3 || all[0].name != "reset" || all[1].name != "rows" {
+		t.Fatalf("%+v", all)
+	}
+	var rows struct {
+		Host  []view.HostGlance
+		Guest []view.GuestGlance
+	}
+	if err := json.Unmarshal([]byte(all[1].data), &rows); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows.Host) != 2 || rows.Host[0].ID != "host1" || rows.Host[0].FreeBytes != 3<<30 || rows.Host[0].LoadCPUs != 1 || len(rows.Guest) != 1 || rows.Guest[0].Home != "host1" {
+		t.Errorf("%+v", rows)
+	}
+	hear := func(load float64, state fleet.HostState) {
+		w.Change(func(s *fleet.Snapshot) {
+			h := s.Hosts["host1"]
+			h.Facts.LoadCPUs, h.Facts.SeenAt, h.State = load, time.Now(), state
+			s.Hosts["host1"] = h
+		})
+	}
+	hear(1.2, fleet.HostUp) // is near enough
+	time.Sleep(2 * feedEvery)
+	hear(1.3, fleet.HostDraining)
+	if e, _ := s.next(); !strings.Contains(e.data, "draining") || !strings.Contains(e.data, `"load_cpus":1,`) {
+		t.Errorf("%+v", e)
+	}
+	hear(2, fleet.HostDraining)
+	if e, _ := s.next(); !strings.Contains(e.data, `"load_cpus":2,`) {
+		t.Errorf("%+v", e)
+	}
+	w.Change(func(s *fleet.Snapshot) { s.Guests = map[fleet.GuestID]fleet.Guest{} })
+	if e, _ := s.next(); !strings.Contains(e.data, `"gone":[{"kind":"guest","id":"j1g0"}]`) {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestDeflate: blocks that were compressed alone, or not at all, follow each other in one stream.
+func TestDeflate(t *testing.T) {
+	parts := []string{"id: 1\n\n", strings.Repeat("many hosts ", 20_000), "", strings.Repeat("x", packLeast-1), strings.Repeat("more ", 9000)}
+	stream := bytes.Clone(gzipHeader)
+	for _, p := range parts {
+		stream = append(stream, deflate([]byte(p))...)
+	}
+	r, err := gzip.NewReader(bytes.NewReader(stream))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(r); !errors.Is(err, io.ErrUnexpectedEOF) || string(got) != strings.Join(parts, "") {
+		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }

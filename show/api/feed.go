@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"sort"
@@ -29,18 +30,21 @@ const (
 	oldEntries = 4                      // the log is written again when it is so many times longer than it has to be
 )
 
+// audience are watchers who are sent the same.
+type audience struct {
+	fleet.Caller
+	brief bool
+}
+
 // feeds are what watchers are sent, once for all who see the same: 1,000 watchers cost one look at the cluster, and a write each.
 type feeds struct {
 	mu sync.Mutex
-	by map[fleet.Caller]*feed
+	by map[audience]*feed
 }
 
 // join finds the feed of a caller, or begins one.
-func (all *feeds) join(by *wire.Acting) (f *feed, leave func(), err error) {
-	who := by.Caller()
-	if who.Admin {
-		who = fleet.Caller{Admin: true} // they all see everything
-	}
+func (all *feeds) join(by sharing, brief bool) (f *feed, leave func(), err error) {
+	who := audience{sees(by.Caller()), brief}
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	f = all.by[who]
@@ -61,11 +65,13 @@ func (all *feeds) join(by *wire.Acting) (f *feed, leave func(), err error) {
 			cancel()
 			return nil, nil, err
 		}
-		context.AfterFunc(ctx, func() { all.drop(who, f) })
-		f = newFeed()
+		f = newFeed(brief)
+		begun := f
+		context.AfterFunc(ctx, func() { all.drop(who, begun) })
 		f.cancel = cancel
+		f.read = func(s fleet.Snapshot) view.Cluster { return by.readings.read(who.Caller, s) }
 		if all.by == nil {
-			all.by = map[fleet.Caller]*feed{}
+			all.by = map[audience]*feed{}
 		}
 		all.by[who] = f
 		go f.run(ctx, snaps, by.Over())
@@ -94,7 +100,7 @@ func (all *feeds) leave(f *feed) {
 }
 
 // drop forgets a feed that has ended.
-func (all *feeds) drop(who fleet.Caller, f *feed) {
+func (all *feeds) drop(who audience, f *feed) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if all.by[who] == f {
@@ -102,14 +108,10 @@ func (all *feeds) drop(who fleet.Caller, f *feed) {
 	}
 }
 
-// thing is what an event is about.
-type thing struct{ kind, id string }
-
-// object is the newest event about a thing.
+// object is the newest row of a thing.
 type object struct {
-	at    int64  // the number of the change
-	data  []byte // JSON; nil: it is gone
-	frame []byte // as it is sent
+	at  int64  // the number of the change
+	row []byte // JSON; nil: it is gone
 }
 
 // entry says that a change was about a thing. Only if the thing has not changed since it counts.
@@ -118,10 +120,13 @@ type entry struct {
 	of thing
 }
 
-// feed has the newest event about each thing, and the order in which they changed. A watcher is a place in that order: what is
+// feed has the newest row of each thing, and the order in which they changed. A watcher is a place in that order: what is
 // kept does not grow with watchers that read slowly, and one that was cut off goes on at its place.
 type feed struct {
 	epoch  string // a place counts in one feed only
+	brief  bool   // it has things at a glance, and many in one event
+	looks  *looks // of run alone
+	read   func(fleet.Snapshot) view.Cluster
 	filled chan struct{}
 	over   chan struct{}
 	cancel func()
@@ -132,113 +137,74 @@ type feed struct {
 	mu      sync.RWMutex
 	last    int64 // the number of the last change
 	floor   int64 // who has less than this may have missed that something went
-	objects map[thing]*object
+	objects map[thing]object
 	log     []entry // by number
-	gone    int     // objects without data
+	gone    int     // objects without a row
 	most    int     // of them
 	changed chan struct{}
+
+	shared shared // what was written for watchers
 }
 
-func newFeed() *feed {
-	return &feed{epoch: rand.Text(), filled: make(chan struct{}), over: make(chan struct{}), changed: make(chan struct{}), most: goneMost, objects: map[thing]*object{}}
+func newFeed(brief bool) *feed {
+	return &feed{
+		epoch: rand.Text(), brief: brief, looks: newLooks(brief), filled: make(chan struct{}), over: make(chan struct{}), changed: make(chan struct{}),
+		most: goneMost, objects: map[thing]object{}, shared: shared{pieces: map[place]*piece{}, beginnings: map[string]*beginning{}},
+	}
 }
 
 // run takes snapshots until ctx or the server ends.
-func (f *feed) run(ctx context.Context, snaps <-chan fleet.Snapshot, over <-chan struct{}) {
+func (f *feed) run(ctx context.Context, snaps iter.Seq[fleet.Snapshot], over <-chan struct{}) {
 	defer close(f.over)
 	defer f.cancel()
 	first := true
-	for {
+	for s := range snaps {
+		began := time.Now()
+		f.take(f.looks.changes(s, f.read))
+		if first {
+			close(f.filled)
+			first = false
+		}
+		rest := time.NewTimer(max(feedEvery, feedShare*time.Since(began)))
 		select {
-		case s, more := <-snaps:
-			if !more {
-				return
-			}
-			began := time.Now()
-			f.takeRows(rows(view.Read(s)))
-			if first {
-				close(f.filled)
-				first = false
-			}
-			rest := time.NewTimer(max(feedEvery, feedShare*time.Since(began)))
-			select {
-			case <-rest.C:
-			case <-over:
-				rest.Stop()
-				return
-			}
+		case <-rest.C:
 		case <-over:
+			rest.Stop()
+			return
+		case <-ctx.Done():
+			rest.Stop()
 			return
 		}
 	}
 }
 
-// rows is everything that is watched, as the lists have it.
-func rows(c view.Cluster) map[thing][]byte {
-	out := make(map[thing][]byte, len(c.Jobs)+len(c.Guests)+len(c.Hosts)+len(c.Moves)+len(c.Checkpoints)+1)
-	add := func(kind, id string, row any) {
-		if text, err := json.Marshal(row); err == nil { // all rows can be, as the lists' test shows
-			out[thing{kind, id}] = text
-		}
-	}
-	for _, row := range c.Jobs {
-		add("job", string(row.ID), row)
-	}
-	for _, row := range c.Guests {
-		add("guest", string(row.ID), row)
-	}
-	for _, row := range c.Hosts {
-		add("host", string(row.ID), row)
-	}
-	for _, row := range c.Moves {
-		add("move", string(row.ID), row)
-	}
-	for _, row := range c.Checkpoints {
-		add("checkpoint", string(row.ID), row)
-	}
-	if p, there := policy(c.Rules, ""); there {
-		add("policy", "", p)
-	}
-	return out
-}
-
-// takeRows compares with what was, and numbers what changed.
-func (f *feed) takeRows(now map[thing][]byte) {
+// take numbers changes.
+func (f *feed) take(changes []change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before := f.last
-	for _, t := range sorted(now) {
-		old := f.objects[t]
-		if old != nil && bytes.Equal(old.data, now[t]) {
+	for _, c := range changes {
+		old, had := f.objects[c.of]
+		if had && bytes.Equal(old.row, c.row) {
 			continue
 		}
-		if old != nil && old.data == nil {
+		if had && old.row == nil {
 			f.gone--
 		}
-		f.put(t, t.kind, now[t], now[t])
-	}
-	for t, old := range f.objects {
-		if _, there := now[t]; !there && old.data != nil {
+		if c.row == nil {
 			f.gone++
-			text, _ := json.Marshal(struct { // strings can always be encoded
-				Kind string `json:"kind"`
-				ID   string `json:"id"`
-			}{t.kind, t.id})
-			f.put(t, "gone", text, nil)
 		}
+		f.last++
+		f.objects[c.of] = object{f.last, c.row}
+		f.log = append(f.log, entry{f.last, c.of})
 	}
 	if f.last == before {
 		return
 	}
 	f.tidy()
+	f.shared.forget()
 	close(f.changed)
 	f.changed = make(chan struct{})
-}
-
-func (f *feed) put(t thing, event string, text, data []byte) {
-	f.last++
-	f.objects[t] = &object{at: f.last, data: data, frame: fmt.Appendf(nil, "id: %s-%d\nevent: %s\ndata: %s\n\n", f.epoch, f.last, event, text)}
-	f.log = append(f.log, entry{f.last, t})
 }
 
 // tidy forgets what was removed long ago, and entries that no longer count.
@@ -248,10 +214,10 @@ func (f *feed) tidy() {
 	}
 	kept := f.log[:0:0]
 	for _, e := range f.log {
-		o := f.objects[e.of]
+		o, known := f.objects[e.of]
 		switch {
-		case o == nil || o.at != e.at:
-		case o.data == nil && f.gone > f.most/2:
+		case !known || o.at != e.at:
+		case o.row == nil && f.gone > f.most/2:
 			f.gone--
 			f.floor = e.at
 			delete(f.objects, e.of)
@@ -276,37 +242,40 @@ func (f *feed) resumed(said string) int64 {
 
 // news is what follows a place.
 type news struct {
-	frames  [][]byte
-	upTo    int64
-	more    bool // it is not all
-	reset   bool // the place is too old, or none
-	floor   int64
+	piece   *piece // nil: nothing
+	reset   bool   // the place is too old, or none: a beginning comes first
 	changed <-chan struct{}
 }
 
-// since gives some of what follows a place, of some kinds. floor is what the feed's was when the watcher was reset: what went
+// since gives some of what follows a place, of some kinds. floor is what the feed's was at the watcher's beginning: what went
 // before that it never had.
-func (f *feed) since(at, floor int64, kinds []string) news {
+func (f *feed) since(at, floor int64, of kinds) news {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	if at == before || at < f.floor && floor < f.floor {
-		return news{reset: true, floor: f.floor}
+		return news{reset: true}
 	}
-	n := news{upTo: f.last, changed: f.changed}
-	size := 0
+	if at == f.last {
+		return news{changed: f.changed}
+	}
+	return news{piece: f.shared.piece(place{at, of.text}, func() *piece { return f.write(at, of, false) }), changed: f.changed}
+}
+
+// write writes some of what follows a place. Watchers must be locked out of changes.
+func (f *feed) write(at int64, of kinds, first bool) *piece {
+	s := scribe{feed: f}
 	for i := sort.Search(len(f.log), func(i int) bool { return f.log[i].at > at }); i < len(f.log); i++ {
 		e := f.log[i]
-		o := f.objects[e.of]
-		if o == nil || o.at != e.at || kinds != nil && !slices.Contains(kinds, e.of.kind) || at == 0 && o.data == nil {
+		o, known := f.objects[e.of]
+		if !known || o.at != e.at || !of.has(e.of.kind) || first && o.row == nil {
 			continue
 		}
-		if size += len(o.frame); size > pieceBytes && len(n.frames) > 0 {
-			n.upTo, n.more = e.at-1, true
-			return n
+		if s.size > 0 && s.size+len(o.row) > pieceBytes {
+			return &piece{plain: s.text(), upTo: e.at - 1, more: true}
 		}
-		n.frames = append(n.frames, o.frame)
+		s.add(e, o)
 	}
-	return n
+	return &piece{plain: s.text(), upTo: f.last}
 }
 
 // mark is an event about the stream itself; an empty one only says what the client has.
@@ -315,4 +284,22 @@ func (f *feed) mark(event string, at int64) []byte {
 		return fmt.Appendf(nil, "id: %s-%d\n\n", f.epoch, max(at, 0))
 	}
 	return fmt.Appendf(nil, "id: %s-%d\nevent: %s\ndata: {}\n\n", f.epoch, max(at, 0), event)
+}
+
+// kinds are the kinds of things that a watcher wants.
+type kinds struct {
+	all  bool
+	some []string // in order
+	text string   // of some
+}
+
+func (k kinds) has(kind string) bool { return k.all || slices.Contains(k.some, kind) }
+
+// goneRow is what is told of a thing that was removed.
+func goneRow(of thing) []byte {
+	text, _ := json.Marshal(struct { // strings can always be encoded
+		Kind string `json:"kind"`
+		ID   string `json:"id"`
+	}{of.kind, of.id})
+	return text
 }

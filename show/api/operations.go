@@ -32,6 +32,7 @@ var Operations = slices.Concat(reads, orders, []Operation{
 	{ID: "watchEvents", Method: http.MethodGet, Path: "/events", Summary: "Watch jobs, guests, hosts, moves and checkpoints",
 		Media: "text/event-stream", raw: watchEvents, Query: []Parameter{
 			{"kinds", "string", "only these, with commas between: " + kindList()},
+			{"brief", "boolean", "hosts and guests with what a picture of a large cluster needs, and many things in one event"},
 		}},
 })
 
@@ -182,11 +183,11 @@ func reading[T any](id, path, command, summary string, read func(context.Context
 // list is an operation that lists what the command of the same name does.
 func list[T any](id, path, command, summary string, rows func(view.Cluster) []T) Operation {
 	return reading(id, path, command, summary, func(ctx context.Context, c Cluster, _ Asked) ([]T, error) {
-		s, err := c.Snapshot(ctx)
+		all, err := read(ctx, c)
 		if err != nil {
 			return nil, err
 		}
-		return rows(view.Read(s)), nil
+		return rows(all), nil
 	})
 }
 
@@ -194,11 +195,11 @@ func list[T any](id, path, command, summary string, rows func(view.Cluster) []T)
 func one[T any](id, path string, find func(view.Cluster, string) (T, bool)) Operation {
 	name := parameters(path)[0]
 	return reading(id, path, "", "Show one "+name, func(ctx context.Context, c Cluster, q Asked) (out T, err error) {
-		s, err := c.Snapshot(ctx)
+		all, err := read(ctx, c)
 		if err != nil {
 			return out, err
 		}
-		out, there := find(view.Read(s), q.Path[name])
+		out, there := find(all, q.Path[name])
 		if !there {
 			return out, missing(name, q.Path[name])
 		}
@@ -223,7 +224,7 @@ func filtered[T any](o Operation, name, says string, keep func(T, string) bool) 
 	o.do = func(ctx context.Context, c Cluster, q Asked) (any, error) {
 		rows, err := all(ctx, c, q)
 		if only := q.Query.Get(name); err == nil && only != "" {
-			return slices.DeleteFunc(rows.([]T), func(row T) bool { return !keep(row, only) }), nil
+			return slices.DeleteFunc(slices.Clone(rows.([]T)), func(row T) bool { return !keep(row, only) }), nil
 		}
 		return rows, err
 	}
@@ -246,11 +247,10 @@ func policy(r fleet.Rules, name string) (view.Policy, bool) {
 
 // showJob is a job with everything known of it.
 func showJob(ctx context.Context, c Cluster, q Asked) (out view.JobDetail, err error) {
-	s, err := c.Snapshot(ctx)
+	all, err := read(ctx, c)
 	if err != nil {
 		return out, err
 	}
-	all := view.Read(s)
 	job, there := all.Job(fleet.JobID(q.Path["job"]))
 	if !there {
 		return out, missing("job", q.Path["job"])
@@ -270,11 +270,11 @@ func explaining() (out []Operation) {
 		name := "explain" + string(kind[0]-'a'+'A') + kind[1:]
 		out = append(out, reading(name, "/"+kind+"s/{"+kind+"}/explanation", kind+" explain", "Explain why something is where it is, and its state", func(ctx context.Context, c Cluster, q Asked) (out wire.Explanation, err error) {
 			id := q.Path[kind]
-			s, err := c.Snapshot(ctx)
+			all, err := read(ctx, c)
 			if err != nil {
 				return out, err
 			}
-			all, there, about := view.Read(s), false, wire.About{}
+			there, about := false, wire.About{}
 			switch kind {
 			case "guest":
 				about.Guest = fleet.GuestID(id)

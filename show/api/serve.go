@@ -37,6 +37,7 @@ type API struct {
 	authority []byte // certificate, PEM
 	mux       *http.ServeMux
 	feeds     feeds
+	readings  readings
 }
 
 // New makes one. authority is the certificate, PEM, by which the controller is known.
@@ -134,7 +135,7 @@ func (c *call) serve(o Operation) error {
 		}
 		q.Request.ID = fleet.RequestID(c.r.Header.Get("Idempotency-Key"))
 	}
-	out, err := o.do(c.r.Context(), c.by, q)
+	out, err := o.do(c.r.Context(), sharing{c.by, &c.p.readings}, q)
 	if err != nil {
 		return err
 	}
@@ -341,7 +342,7 @@ func waitForJob(c *call) error {
 			break
 		}
 	}
-	job, there := view.Read(last).Job(id)
+	job, there := view.ReadWork(last).Job(id)
 	switch {
 	case last.At.IsZero():
 		return &wire.Error{Status: wire.NotLeading, Reason: "the controller does not know its state yet: try again in a few seconds"}

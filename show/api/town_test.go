@@ -3,149 +3,48 @@ package api
 import (
 	"bufio"
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"io"
-	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"pagurus/fleet"
-	"pagurus/serve/identity"
 	"pagurus/serve/wire"
+	"pagurus/show/scripted"
 )
 
 // town is a scripted controller behind a real server. Callers show the tokens "admin", "ada" and "grace".
 type town struct {
-	t    *testing.T
-	addr string
-	stop func()
-
-	mu      sync.Mutex
-	snap    fleet.Snapshot
-	changed chan struct{}
-	asked   []fleet.Request
-	removed map[string]bool // tokens
+	*scripted.Controller
+	t       *testing.T
+	addr    string
+	members *scripted.Bearers
 }
 
 func newTown(t *testing.T) *town {
 	t.Helper()
-	w := &town{t: t, snap: fleet.NewSnapshot(), changed: make(chan struct{}), removed: map[string]bool{}}
-	w.snap.At = time.Now()
+	snap := fleet.NewSnapshot()
 	for _, id := range []fleet.HostID{"host1", "host2"} {
-		w.snap.Hosts[id] = fleet.Host{ID: id, State: fleet.HostUp, Facts: fleet.Facts{SeenAt: w.snap.At, Connected: true}}
+		snap.Hosts[id] = fleet.Host{ID: id, State: fleet.HostUp, Facts: fleet.Facts{SeenAt: time.Now(), Connected: true}}
 	}
 	l, err := wire.ListenFace("127.0.0.1:0", nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.addr = l.Addr().String()
-	ctx, cancel := context.WithCancel(context.Background())
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		c := wire.ServeConfig{Faces: []net.Listener{l}, Face: New([]byte("the certificate")), Names: []string{"localhost"}, Members: w, Controller: w, Machine: "machine", Log: slog.New(slog.DiscardHandler)}
-		if err := wire.Serve(ctx, c); err != nil {
-			t.Error(err)
+	w := &town{scripted.New(t, snap), t, l.Addr().String(), scripted.NewBearers(map[string]fleet.Caller{
+		"admin": {UID: 1, User: "admin", Admin: true}, "ada": {UID: 1000, User: "ada"}, "grace": {UID: 1001, User: "grace"},
+	})}
+	w.Answers(func(_ context.Context, q fleet.Request) (fleet.Answer, error) {
+		if q.Host == "host9" {
+			return fleet.Answer{}, &wire.Error{Status: http.StatusUnprocessableEntity, Reason: "there is no host <b>host9</b>: `pagurus host ls` lists them"}
 		}
-	}()
-	w.stop = func() { cancel(); <-over }
-	t.Cleanup(w.stop)
+		return fleet.Answer{Moves: []fleet.MoveID{"m1"}}, nil
+	})
+	t.Cleanup(w.Serve(wire.ServeConfig{Faces: []net.Listener{l}, Face: New([]byte("the certificate")), Members: w.members}))
 	return w
-}
-
-// change changes the cluster.
-func (w *town) change(do func(*fleet.Snapshot)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := w.snap
-	s.Hosts, s.Jobs = maps.Clone(s.Hosts), maps.Clone(s.Jobs)
-	do(&s)
-	w.snap = s
-	close(w.changed)
-	w.changed = make(chan struct{})
-}
-
-func (w *town) now() (fleet.Snapshot, <-chan struct{}) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.snap, w.changed
-}
-
-func (w *town) Ask(_ context.Context, q fleet.Request) (fleet.Answer, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.asked = append(w.asked, q)
-	if q.Host == "host9" {
-		return fleet.Answer{}, &wire.Error{Status: http.StatusUnprocessableEntity, Reason: "there is no host <b>host9</b>: `pagurus host ls` lists them"}
-	}
-	return fleet.Answer{Moves: []fleet.MoveID{"m1"}}, nil
-}
-
-func (w *town) Snapshot(context.Context) (fleet.Snapshot, error) { s, _ := w.now(); return s, nil }
-
-func (w *town) Watch(ctx context.Context) <-chan fleet.Snapshot {
-	out := make(chan fleet.Snapshot)
-	go func() {
-		defer close(out)
-		for {
-			s, changed := w.now()
-			select {
-			case out <- s:
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out
-}
-
-func (w *town) Explain(context.Context, wire.About) ([]string, error) {
-	return []string{"because"}, nil
-}
-
-func (w *town) Trace(context.Context, fleet.Caller, fleet.JobID) ([]fleet.Trace, error) {
-	return nil, nil
-}
-
-func (w *town) Attach(context.Context, wire.Peer, wire.Hello, *wire.HostSession) error { return nil }
-
-func (w *town) ImageFile(fleet.Digest, string) (string, error) { return "", nil }
-
-func (w *town) Bearer(_ context.Context, token, _ string) (wire.Peer, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	ids := map[string]uint32{"admin": 1, "ada": 1000, "grace": 1001}
-	if ids[token] == 0 || w.removed[token] {
-		return wire.Peer{}, &wire.Error{Status: http.StatusUnauthorized, Reason: "this cluster does not know the token"}
-	}
-	return wire.Peer{Token: "t1", Caller: fleet.Caller{UID: ids[token], User: fleet.UserID(token), Admin: token == "admin"}}, nil
-}
-
-func (w *town) Identify(context.Context, *x509.Certificate, string) (wire.Peer, error) {
-	return wire.Peer{}, &wire.Error{Status: http.StatusUnauthorized, Reason: "nobody has a certificate here"}
-}
-
-func (w *town) Local(p wire.Peer) wire.Peer { return p }
-
-func (w *town) Join(context.Context, identity.Token, wire.Joining, bool) (wire.Joined, error) {
-	return wire.Joined{}, nil
-}
-
-func (w *town) NotLetIn(context.Context, identity.Token, wire.Joining) error { return nil }
-
-func (w *town) Renew(context.Context, wire.Peer, []byte) (wire.Renewed, error) {
-	return wire.Renewed{}, nil
 }
 
 // asks makes a request with headers as "Name: value" and gives status, headers and body.

@@ -45,8 +45,8 @@ func (w *world) byHTTP(method, path, body string) (int, string) {
 // peopled has one of each thing, and time stands still.
 func peopled(t *testing.T) *world {
 	w := newWorld(t)
-	w.answer = func(fleet.Request) (fleet.Answer, error) { return fleet.Answer{Notes: []string{"<noted>"}}, nil }
-	w.change(func(s *fleet.Snapshot) {
+	w.answers(func(fleet.Request) (fleet.Answer, error) { return fleet.Answer{Notes: []string{"<noted>"}}, nil })
+	w.Change(func(s *fleet.Snapshot) {
 		s.Jobs["j1"] = fleet.Job{ID: "j1", State: fleet.JobEnded, Spec: fleet.JobSpec{Args: []string{"<script>"}, Trace: true}}
 		s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", Job: "j1", Home: "host1", State: fleet.GuestRunning}
 		s.Moves["m1"] = fleet.Move{ID: "m1", Migrations: []fleet.MigrationID{"m1a"}}
@@ -117,14 +117,10 @@ func TestSameRequests(t *testing.T) {
 		{"forget host1", "DELETE", "/hosts/host1", ""}, {"host claim host1", "POST", "/hosts/host1/claim", ""}, {"host release host1", "POST", "/hosts/host1/release", ""},
 		{"token rm t1", "DELETE", "/tokens/t1", ""}, {"user rm ada", "DELETE", "/users/ada", ""}, {"policy set evacuate", "PUT", "/policy", `{"vacate":"evacuate"}`},
 	} {
-		w.mu.Lock()
-		w.asked = nil
-		w.mu.Unlock()
+		w.Forget()
 		got := w.pagurus("", strings.Fields(c.command)...)
 		status, answer := w.byHTTP(c.method, c.path, c.body)
-		w.mu.Lock()
-		asked := w.asked
-		w.mu.Unlock()
+		asked := w.Asked()
 		if len(asked) != 2 || got.code != 0 || status != http.StatusOK {
 			t.Errorf("%s: %+v; %d, %s%s", c.command, asked, status, answer, got.err)
 			continue
@@ -134,7 +130,7 @@ func TestSameRequests(t *testing.T) {
 			t.Errorf("%s asks\n%+v\nand %s\n%+v", c.command, asked[0], c.path, asked[1])
 		}
 	}
-	w.answer = nil // refuses
+	w.answers(nil) // refuses
 	got := w.pagurus("", "drain", "host1")
 	status, answer := w.byHTTP("POST", "/hosts/host1/drain", "")
 	var p struct{ Detail string }

@@ -15,11 +15,11 @@ import (
 
 // runs makes the world run every submitted job by script.
 func (w *world) runs(script func(job fleet.JobID)) {
-	w.answer = func(r fleet.Request) (fleet.Answer, error) {
+	w.answers(func(r fleet.Request) (fleet.Answer, error) {
 		const job = fleet.JobID("j1")
 		switch r.Verb {
 		case fleet.Submit:
-			w.change(func(s *fleet.Snapshot) {
+			w.Change(func(s *fleet.Snapshot) {
 				s.Jobs[job] = fleet.Job{ID: job, Spec: *r.Spec, State: fleet.JobRunning, Submitted: time.Now()}
 			})
 			go script(job)
@@ -28,12 +28,12 @@ func (w *world) runs(script func(job fleet.JobID)) {
 			go w.ends(r.Job, fleet.Job{Result: fleet.JobCancelled, Cause: "by request"})
 		}
 		return fleet.Answer{}, nil
-	}
+	})
 }
 
 // ends ends a job with how's result, cause and exit, and its streams.
 func (w *world) ends(job fleet.JobID, how fleet.Job) {
-	w.change(func(s *fleet.Snapshot) {
+	w.Change(func(s *fleet.Snapshot) {
 		j := s.Jobs[job]
 		j.State, j.Result, j.Cause, j.Exit, j.Ended = fleet.JobEnded, how.Result, how.Cause, how.Exit, time.Now()
 		s.Jobs[job] = j
@@ -60,7 +60,7 @@ func TestRunCarriesStreamsAndExit(t *testing.T) {
 	if got.out != "one\x00\xff\ntwo"+input || got.err != "oops\n" || got.code != 7 {
 		t.Errorf("got %q, %q, %d", got.out, got.err, got.code)
 	}
-	spec := w.asked[0].Spec
+	spec := w.Asked()[0].Spec
 	dir, _ := filepath.EvalSymlinks(".")
 	dir, _ = filepath.Abs(dir)
 	if strings.Join(spec.Args, " ") != "./a.out -n --help" || spec.Dir != dir || spec.Export != dir || spec.Machine != "machine" {
@@ -81,7 +81,7 @@ func TestRunSaysWhyItFailed(t *testing.T) {
 	if got.code != 125 || !strings.Contains(got.err, "pagurus: j1: guest j1g0 ended by itself") || !strings.Contains(got.err, "host2 was left out") {
 		t.Errorf("got %+v", got)
 	}
-	w.answer = nil
+	w.answers(nil)
 	if got := w.pagurus("", "run", "-n", "1", "true"); got.code != 125 || got.err != "pagurus: there is no room; try fewer guests\n" {
 		t.Errorf("got %+v", got)
 	}
@@ -116,7 +116,7 @@ func TestInterruptCancels(t *testing.T) {
 	if got := w.pagurus("", "run", "-n", "1", "sleep", "100"); got.code != 130 {
 		t.Errorf("got %+v", got)
 	}
-	if last := w.asked[len(w.asked)-1]; last.Verb != fleet.Cancel || last.Job != "j1" {
+	if last := w.Asked()[len(w.Asked())-1]; last.Verb != fleet.Cancel || last.Job != "j1" {
 		t.Errorf("asked for %+v", last)
 	}
 }
@@ -135,7 +135,7 @@ func TestDetachClosesInput(t *testing.T) {
 
 func TestWaitAndLogs(t *testing.T) {
 	w := newWorld(t)
-	w.change(func(s *fleet.Snapshot) {
+	w.Change(func(s *fleet.Snapshot) {
 		s.Jobs["j1"] = fleet.Job{ID: "j1", State: fleet.JobRunning}
 		s.Jobs["j2"] = fleet.Job{ID: "j2", State: fleet.JobRunning}
 	})
@@ -162,15 +162,15 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	w := newWorld(t)
 	w.runs(func(job fleet.JobID) { w.says(job, fleet.Stdout, "some output\n", false) })
 	t.Chdir(t.TempDir())
-	if got := w.pagurusInto(full{}, "", "run", "-n", "1", "true"); got.code != 125 || w.asked[len(w.asked)-1].Verb != fleet.Cancel {
-		t.Errorf("run: %+v, asked for %+v", got, w.asked)
+	if got := w.pagurusInto(full{}, "", "run", "-n", "1", "true"); got.code != 125 || w.Asked()[len(w.Asked())-1].Verb != fleet.Cancel {
+		t.Errorf("run: %+v, asked for %+v", got, w.Asked())
 	}
 	w = newWorld(t)
 	w.runs(func(fleet.JobID) {})
-	w.change(func(s *fleet.Snapshot) { s.Jobs["j1"] = fleet.Job{ID: "j1", State: fleet.JobRunning} })
+	w.Change(func(s *fleet.Snapshot) { s.Jobs["j1"] = fleet.Job{ID: "j1", State: fleet.JobRunning} })
 	w.says("j1", fleet.Stdout, "some output\n", false)
-	if got := w.pagurusInto(full{}, "", "logs", "-f", "j1"); got.code != 1 || !strings.Contains(got.err, "no space left") || len(w.asked) != 0 {
-		t.Errorf("logs -f: %+v, asked for %+v", got, w.asked)
+	if got := w.pagurusInto(full{}, "", "logs", "-f", "j1"); got.code != 1 || !strings.Contains(got.err, "no space left") || len(w.Asked()) != 0 {
+		t.Errorf("logs -f: %+v, asked for %+v", got, w.Asked())
 	}
 }
 
@@ -202,16 +202,16 @@ func TestMigrateWaits(t *testing.T) {
 		{fleet.Lost, "", 1, "j1g0 is lost"},
 	} {
 		w := newWorld(t)
-		w.answer = func(fleet.Request) (fleet.Answer, error) {
-			w.change(func(s *fleet.Snapshot) { move(s, fleet.Preparing, "") })
+		w.answers(func(fleet.Request) (fleet.Answer, error) {
+			w.Change(func(s *fleet.Snapshot) { move(s, fleet.Preparing, "") })
 			return fleet.Answer{Moves: []fleet.MoveID{"m1"}}, nil
-		}
+		})
 		if got := w.pagurus("", "migrate", "j1g0", "--to", "host2"); got.out != "m1\n" || got.code != 0 {
 			t.Errorf("without --wait: %+v", got)
 		}
 		b := w.beginCommand("migrate", "j1g0", "--to", "host2", "--wait")
 		b.shows("preparing")
-		w.change(func(s *fleet.Snapshot) { move(s, c.phase, c.cause) })
+		w.Change(func(s *fleet.Snapshot) { move(s, c.phase, c.cause) })
 		if code := <-b.code; code != c.code || !strings.Contains(b.out.String()+b.err.String(), c.says) {
 			t.Errorf("%s: %d, %q, %q", c.phase, code, b.out.String(), b.err.String())
 		}
@@ -221,14 +221,14 @@ func TestMigrateWaits(t *testing.T) {
 // Ctrl-C ends the wait and not the move, and a message says so.
 func TestInterruptLeavesTheMoveAlone(t *testing.T) {
 	w := newWorld(t)
-	w.answer = func(fleet.Request) (fleet.Answer, error) {
-		w.change(func(s *fleet.Snapshot) {
+	w.answers(func(fleet.Request) (fleet.Answer, error) {
+		w.Change(func(s *fleet.Snapshot) {
 			s.Hosts["host1"] = fleet.Host{ID: "host1", State: fleet.HostDraining}
 			s.Moves["m1"] = fleet.Move{ID: "m1", Migrations: []fleet.MigrationID{"m1.g"}}
 			s.Migrations["m1.g"] = fleet.Migration{ID: "m1.g", Move: "m1", Guest: "j1g0", Job: "j1", From: "host1", To: "host2", Phase: fleet.Copying}
 		})
 		return fleet.Answer{Moves: []fleet.MoveID{"m1"}}, nil
-	}
+	})
 	for _, c := range []struct {
 		args []string
 		says string
@@ -236,7 +236,7 @@ func TestInterruptLeavesTheMoveAlone(t *testing.T) {
 		{[]string{"migrate", "j1g0", "--to", "host2", "--wait"}, "`pagurus move cancel m1` cancels it"},
 		{[]string{"drain", "host1", "--wait"}, "`pagurus undrain host1` cancels it"},
 	} {
-		asked := len(w.asked)
+		asked := len(w.Asked())
 		b := w.beginCommand(c.args...)
 		b.shows("copying") // before this the signal is not caught
 		if e := syscall.Kill(os.Getpid(), syscall.SIGINT); e != nil {
@@ -245,47 +245,47 @@ func TestInterruptLeavesTheMoveAlone(t *testing.T) {
 		if got := <-b.code; got != 130 || !strings.Contains(b.err.String(), c.says) {
 			t.Errorf("%v: %d, %q", c.args, got, b.err.String())
 		}
-		if len(w.asked) != asked+1 {
-			t.Errorf("it asked for %+v", w.asked[asked:])
+		if len(w.Asked()) != asked+1 {
+			t.Errorf("it asked for %+v", w.Asked()[asked:])
 		}
 	}
 }
 
 func TestDrainAsksForLimits(t *testing.T) {
 	w := newWorld(t)
-	w.answer = func(fleet.Request) (fleet.Answer, error) { return fleet.Answer{}, nil }
+	w.answers(func(fleet.Request) (fleet.Answer, error) { return fleet.Answer{}, nil })
 	got := w.pagurus("", "drain", "host1", "--bandwidth", "200M/s", "--page-cache", "drop", "--compress", "off")
 	want := fleet.Limits{BytesPerSecond: 200 << 20, PageCache: fleet.DropCache, Compress: fleet.CompressOff}
-	if r := w.asked[0]; got.code != 0 || r.Verb != fleet.Drain || r.Host != "host1" || r.Limits != want {
+	if r := w.Asked()[0]; got.code != 0 || r.Verb != fleet.Drain || r.Host != "host1" || r.Limits != want {
 		t.Errorf("got %+v, asked for %+v", got, r)
 	}
 }
 
 func TestMigrateAsksForAGang(t *testing.T) {
 	w := newWorld(t)
-	w.answer = func(fleet.Request) (fleet.Answer, error) {
+	w.answers(func(fleet.Request) (fleet.Answer, error) {
 		return fleet.Answer{Moves: []fleet.MoveID{"m1"}, Notes: []string{"guest j1g2 is already on host2 and stays there"}}, nil
-	}
+	})
 	got := w.pagurus("", "migrate", "j1g0", "j1g1", "j1g2", "--to", "host2", "--bandwidth", "200M/s", "--max-downtime", "30ms", "--deadline", "10s")
 	if got.out != "m1\n" || !strings.Contains(got.err, "stays there") || got.code != 0 {
 		t.Errorf("got %+v", got)
 	}
-	r := w.asked[0]
+	r := w.Asked()[0]
 	if len(r.Guests) != 3 || r.To != "host2" || r.Limits != (fleet.Limits{BytesPerSecond: 200 << 20, Downtime: 30 * time.Millisecond, Deadline: 10 * time.Second}) {
 		t.Errorf("asked for %+v", r)
 	}
 	w.pagurus("", "migrate", "--job", "j1", "--mode", "stop-and-copy")
-	if r := w.asked[1]; r.Job != "j1" || len(r.Guests) != 0 || r.Limits != (fleet.Limits{Mode: fleet.StopAndCopy}) {
+	if r := w.Asked()[1]; r.Job != "j1" || len(r.Guests) != 0 || r.Limits != (fleet.Limits{Mode: fleet.StopAndCopy}) {
 		t.Errorf("asked for %+v", r)
 	}
-	if got := w.pagurus("", "moves", "cancel", "m1"); got.out != "m1\n" || got.code != 0 || w.asked[2].Verb != fleet.CancelMove || w.asked[2].Move != "m1" {
-		t.Errorf("got %+v, asked for %+v", got, w.asked[2])
+	if got := w.pagurus("", "moves", "cancel", "m1"); got.out != "m1\n" || got.code != 0 || w.Asked()[2].Verb != fleet.CancelMove || w.Asked()[2].Move != "m1" {
+		t.Errorf("got %+v, asked for %+v", got, w.Asked()[2])
 	}
 }
 
 func TestMovesShow(t *testing.T) {
 	w := newWorld(t)
-	w.change(func(s *fleet.Snapshot) { move(s, fleet.Finished, "") })
+	w.Change(func(s *fleet.Snapshot) { move(s, fleet.Finished, "") })
 	if got := w.pagurus("", "moves", "show", "m1"); !strings.Contains(got.out, "m1: 1 guest, because: asked for") || !strings.Contains(got.out, "PREPARING") || got.code != 0 {
 		t.Errorf("got %+v", got)
 	}
@@ -300,18 +300,18 @@ func TestMovesShow(t *testing.T) {
 
 func TestDrainSaysWhoStays(t *testing.T) {
 	w := newWorld(t)
-	w.change(func(s *fleet.Snapshot) {
+	w.Change(func(s *fleet.Snapshot) {
 		s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", State: fleet.GuestRunning, Home: "host1"}
 	})
-	w.answer = func(fleet.Request) (fleet.Answer, error) {
-		w.change(func(s *fleet.Snapshot) {
+	w.answers(func(fleet.Request) (fleet.Answer, error) {
+		w.Change(func(s *fleet.Snapshot) {
 			h := s.Hosts["host1"]
 			h.State = fleet.HostDraining
 			s.Hosts["host1"] = h
 		})
-		time.AfterFunc(50*time.Millisecond, func() { w.change(func(*fleet.Snapshot) { w.ahead += 2 * stuckAfter }) })
+		time.AfterFunc(50*time.Millisecond, func() { w.Ahead(2 * stuckAfter) })
 		return fleet.Answer{Notes: []string{"j1g0 has nowhere to go"}}, nil
-	}
+	})
 	got := w.pagurus("", "drain", "host1", "--wait")
 	for _, want := range []string{"pagurus: j1g0 has nowhere to go", "host1 still has j1g0", "because of j1g0", "undrain host1"} {
 		if !strings.Contains(got.err, want) {
@@ -321,7 +321,7 @@ func TestDrainSaysWhoStays(t *testing.T) {
 	if got.code != 1 {
 		t.Errorf("exit %d", got.code)
 	}
-	w.change(func(s *fleet.Snapshot) { delete(s.Guests, "j1g0") })
+	w.Change(func(s *fleet.Snapshot) { delete(s.Guests, "j1g0") })
 	if got := w.pagurus("", "drain", "host1", "--wait"); got.code != 0 {
 		t.Errorf("an empty host: %+v", got)
 	}
@@ -331,15 +331,15 @@ func TestDrainSaysWhoStays(t *testing.T) {
 func TestDrainWaitsForWhoLeavesLater(t *testing.T) {
 	for what, later := range map[string]func(w *world, g *fleet.Guest){
 		"starts":         func(_ *world, g *fleet.Guest) { g.State = fleet.GuestStarting },
-		"is tried again": func(w *world, g *fleet.Guest) { g.RetryAt = time.Now().Add(w.ahead + time.Minute) },
+		"is tried again": func(w *world, g *fleet.Guest) { g.RetryAt = w.Clock().Add(time.Minute) },
 	} {
 		w := newWorld(t)
-		w.change(func(s *fleet.Snapshot) {
+		w.Change(func(s *fleet.Snapshot) {
 			s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", State: fleet.GuestRunning, Home: "host1"}
 			s.Hosts["host1"] = fleet.Host{ID: "host1", State: fleet.HostDraining}
 		})
-		w.answer = func(fleet.Request) (fleet.Answer, error) { return fleet.Answer{}, nil }
-		w.change(func(s *fleet.Snapshot) {
+		w.answers(func(fleet.Request) (fleet.Answer, error) { return fleet.Answer{}, nil })
+		w.Change(func(s *fleet.Snapshot) {
 			g := s.Guests["j1g0"]
 			later(w, &g)
 			s.Guests["j1g0"] = g
@@ -347,13 +347,13 @@ func TestDrainWaitsForWhoLeavesLater(t *testing.T) {
 		b := w.beginCommand("drain", "host1", "--wait")
 		for range 3 { // longer than it waits for stuck guests
 			time.Sleep(50 * time.Millisecond)
-			w.change(func(*fleet.Snapshot) { w.ahead += 2 * stuckAfter })
+			w.Ahead(2 * stuckAfter)
 		}
 		select {
 		case code := <-b.code:
 			t.Errorf("%s: it gave up: %d, %q", what, code, b.err.String())
 		case <-time.After(100 * time.Millisecond):
-			w.change(func(s *fleet.Snapshot) { delete(s.Guests, "j1g0") })
+			w.Change(func(s *fleet.Snapshot) { delete(s.Guests, "j1g0") })
 			if code := <-b.code; code != 0 {
 				t.Errorf("%s: when it has left: %d, %q", what, code, b.err.String())
 			}
@@ -363,16 +363,16 @@ func TestDrainWaitsForWhoLeavesLater(t *testing.T) {
 
 func TestDrainPrintsItsMovesAsJSON(t *testing.T) {
 	w := newWorld(t)
-	w.answer = func(fleet.Request) (fleet.Answer, error) {
-		w.change(func(s *fleet.Snapshot) {
+	w.answers(func(fleet.Request) (fleet.Answer, error) {
+		w.Change(func(s *fleet.Snapshot) {
 			h := s.Hosts["host1"]
 			h.State = fleet.HostDraining
 			s.Hosts["host1"] = h
 			move(s, fleet.Copying, "")
 		})
-		time.AfterFunc(100*time.Millisecond, func() { w.change(func(s *fleet.Snapshot) { move(s, fleet.Finished, "") }) })
+		time.AfterFunc(100*time.Millisecond, func() { w.Change(func(s *fleet.Snapshot) { move(s, fleet.Finished, "") }) })
 		return fleet.Answer{Moves: []fleet.MoveID{"m1"}}, nil
-	}
+	})
 	var m view.Move
 	if got := w.pagurus("", "drain", "host1", "--wait", "--json"); json.Unmarshal([]byte(got.out), &m) != nil || m.ID != "m1" || got.code != 0 {
 		t.Errorf("%+v", got)
@@ -393,7 +393,7 @@ func TestTables(t *testing.T) {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}
-	w.change(func(s *fleet.Snapshot) { move(s, fleet.Finished, "") })
+	w.Change(func(s *fleet.Snapshot) { move(s, fleet.Finished, "") })
 	for id, want := range map[string]string{"host1": "because of host1", "m1": "m1: 1 guest, because: asked for"} {
 		if got := w.pagurus("", "explain", id); !strings.HasPrefix(got.out, want) {
 			t.Errorf("explain %s: %+v", id, got)

@@ -57,7 +57,7 @@ func TestRunWithMoreDirectories(t *testing.T) {
 	if got := w.pagurus("", "run", "-n", "1", "--files", data+":ro", "--", "true"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
-	if spec := w.asked[0].Spec; len(spec.Files) != 1 || spec.Files[0] != (fleet.Directory{Path: data, ReadOnly: true}) {
+	if spec := w.Asked()[0].Spec; len(spec.Files) != 1 || spec.Files[0] != (fleet.Directory{Path: data, ReadOnly: true}) {
 		t.Errorf("asked for %+v", spec)
 	}
 	deep := filepath.Join(data, "deep")
@@ -73,11 +73,11 @@ func TestRunWithMoreDirectories(t *testing.T) {
 		for _, name := range names {
 			args = append(args, "--files", name)
 		}
-		if got := w.pagurus("", append(args, "--", "true")...); got.code != exitOwn || !strings.Contains(got.err, says) || len(w.asked) != 1 {
+		if got := w.pagurus("", append(args, "--", "true")...); got.code != exitOwn || !strings.Contains(got.err, says) || len(w.Asked()) != 1 {
 			t.Errorf("%v: %+v, want %s", names, got, says)
 		}
 	}
-	if got := w.pagurus("", "run", "-n", "1", "--files", filepath.Join(data, "none"), "--", "true"); got.code != exitOwn || !strings.Contains(got.err, "no such directory") || len(w.asked) != 1 {
-		t.Errorf("%+v, %d requests", got, len(w.asked))
+	if got := w.pagurus("", "run", "-n", "1", "--files", filepath.Join(data, "none"), "--", "true"); got.code != exitOwn || !strings.Contains(got.err, "no such directory") || len(w.Asked()) != 1 {
+		t.Errorf("%+v, %d requests", got, len(w.Asked()))
 	}
 }

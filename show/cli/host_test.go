@@ -13,11 +13,11 @@ import (
 func TestHostPolicy(t *testing.T) {
 	w := newWorld(t)
 	var asked []fleet.Request
-	w.answer = func(r fleet.Request) (fleet.Answer, error) {
+	w.answers(func(r fleet.Request) (fleet.Answer, error) {
 		asked = append(asked, r)
 		return fleet.Answer{}, nil
-	}
-	w.change(func(s *fleet.Snapshot) {
+	})
+	w.Change(func(s *fleet.Snapshot) {
 		h := s.Hosts["host1"]
 		h.ID, h.Policy = "host1", fleet.OwnerPolicy{Owned: true, Preset: "condor", Claimed: true}
 		s.Hosts["host1"] = h

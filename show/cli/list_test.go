@@ -14,7 +14,7 @@ import (
 // instead of failing.
 func TestEveryListIsJSONToo(t *testing.T) {
 	w := newWorld(t)
-	w.answer = func(fleet.Request) (fleet.Answer, error) { return fleet.Answer{}, nil }
+	w.answers(func(fleet.Request) (fleet.Answer, error) { return fleet.Answer{}, nil })
 	var lists []string
 	root := Root(Options{Args: []string{}})
 	for _, noun := range root.Commands() {
@@ -32,7 +32,7 @@ func TestEveryListIsJSONToo(t *testing.T) {
 			t.Errorf("%s: %+v", list, got)
 		}
 	}
-	w.change(func(s *fleet.Snapshot) {
+	w.Change(func(s *fleet.Snapshot) {
 		s.Jobs["j1"] = fleet.Job{ID: "j1", State: fleet.JobEnded, Spec: fleet.JobSpec{Args: []string{"true"}}}
 		s.Moves["m1"] = fleet.Move{ID: "m1", Migrations: []fleet.MigrationID{}}
 	})

@@ -11,11 +11,11 @@ import (
 func TestPolicy(t *testing.T) {
 	w := newWorld(t)
 	var asked []fleet.Request
-	w.answer = func(r fleet.Request) (fleet.Answer, error) {
+	w.answers(func(r fleet.Request) (fleet.Answer, error) {
 		asked = append(asked, r)
-		w.change(func(s *fleet.Snapshot) { s.Cluster.Rules = *r.Rules })
+		w.Change(func(s *fleet.Snapshot) { s.Cluster.Rules = *r.Rules })
 		return fleet.Answer{}, nil
-	}
+	})
 	if ls, alone := w.pagurus("", "policy", "ls"), w.pagurus("", "policies"); ls != alone {
 		t.Errorf("alone: %+v, ls: %+v", alone, ls)
 	}

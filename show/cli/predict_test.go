@@ -11,11 +11,10 @@ import (
 	"pagurus/serve/wire"
 )
 
-var _ wire.Forecasts = (*world)(nil)
-
-func (w *world) Predict(_ context.Context, r fleet.Request) (fleet.Forecast, error) {
+// foresee makes a prediction, and notes for what.
+func (w *world) foresee(_ context.Context, r fleet.Request) (fleet.Forecast, error) {
 	w.mu.Lock()
-	w.asked = append(w.asked, r)
+	w.predicted = append(w.predicted, r)
 	w.mu.Unlock()
 	if r.Guest == "none" {
 		return fleet.Forecast{}, &wire.Error{Status: http.StatusUnprocessableEntity, Reason: "there is no guest none"}
@@ -34,10 +33,6 @@ func (w *world) Predict(_ context.Context, r fleet.Request) (fleet.Forecast, err
 	return f, nil
 }
 
-func (w *world) Score(context.Context) (fleet.Calibration, error) {
-	return fleet.Calibration{Moves: 12, Verdicts: 13, Right: 12, Total: fleet.Fitness{MedianError: 0.081, Bias: 1.02, Coverage: 11.0 / 12}}, nil
-}
-
 func TestPredict(t *testing.T) {
 	w := newWorld(t)
 	for _, c := range []struct {
@@ -54,17 +49,17 @@ func TestPredict(t *testing.T) {
 		{[]string{"predict", "--host", "host1", "--json"}, []string{`"total_ns":{"value":2100000000,"low":1500000000,"high":4000000000}`}, fleet.Request{Verb: fleet.Drain, Host: "host1"}},
 		{[]string{"drain", "host1", "--dry-run"}, []string{"j1g1"}, fleet.Request{Verb: fleet.Drain, Host: "host1"}},
 	} {
-		w.asked = nil
+		w.predicted = nil
 		got := w.pagurus("", c.args...)
 		for _, want := range c.want {
 			if got.code != 0 || !strings.Contains(got.out, want) {
 				t.Errorf("%v: exit %d, %q%q lacks %q", c.args, got.code, got.out, got.err, want)
 			}
 		}
-		if len(w.asked) != 1 {
-			t.Fatalf("%v asked %+v", c.args, w.asked)
+		if len(w.predicted) != 1 {
+			t.Fatalf("%v asked %+v", c.args, w.predicted)
 		}
-		if r := w.asked[0]; r.Verb != c.asks.Verb || r.Guest != c.asks.Guest || r.Job != c.asks.Job || r.Host != c.asks.Host || r.To != c.asks.To {
+		if r := w.predicted[0]; r.Verb != c.asks.Verb || r.Guest != c.asks.Guest || r.Job != c.asks.Job || r.Host != c.asks.Host || r.To != c.asks.To {
 			t.Errorf("%v asked %+v", c.args, r)
 		}
 	}

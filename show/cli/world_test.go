@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -19,10 +18,12 @@ import (
 	"pagurus/internal/testkit"
 	"pagurus/serve/wire"
 	"pagurus/show/api"
+	"pagurus/show/scripted"
 )
 
-// world is a scripted controller: protocol and sockets are real, the answers are the test's.
+// world is a scripted controller on a socket, with jobs' streams. It refuses what a test does not answer.
 type world struct {
+	*scripted.Controller
 	t      *testing.T
 	socket string
 	stop   func() // ends serving
@@ -31,28 +32,36 @@ type world struct {
 	addr    string   // of TLS
 
 	mu      sync.Mutex
-	snap    fleet.Snapshot
-	ahead   time.Duration // of its clock
-	changed chan struct{} // closed and replaced on every change
 	streams map[string][]byte
 	ended   map[string]bool
-	asked   []fleet.Request
-	answer  func(fleet.Request) (fleet.Answer, error)
+
+	predicted []fleet.Request
 }
 
-var _ wire.Controller = (*world)(nil)
 var _ wire.Streams = (*world)(nil)
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, socket: filepath.Join(t.TempDir(), "c.sock"), snap: fleet.NewSnapshot(), changed: make(chan struct{}),
-		streams: map[string][]byte{}, ended: map[string]bool{}}
+	snap := fleet.NewSnapshot()
 	for _, id := range []fleet.HostID{"host1", "host2"} {
-		w.snap.Hosts[id] = fleet.Host{ID: id, State: fleet.HostUp, Facts: fleet.Facts{SeenAt: time.Now(), Connected: true,
+		snap.Hosts[id] = fleet.Host{ID: id, State: fleet.HostUp, Facts: fleet.Facts{SeenAt: time.Now(), Connected: true,
 			Capacity: fleet.Resources{CPUs: 2, MemoryBytes: 4 << 30}, Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true}}}}
 	}
+	w := &world{Controller: scripted.New(t, snap), t: t, socket: filepath.Join(t.TempDir(), "c.sock"), streams: map[string][]byte{}, ended: map[string]bool{}}
+	w.answers(nil)
+	w.Foresees(w.foresee)
 	w.serve()
 	t.Cleanup(func() { w.stop() })
 	return w
+}
+
+// answers has requests be answered by the test; nil: they are refused.
+func (w *world) answers(by func(fleet.Request) (fleet.Answer, error)) {
+	w.Answers(func(_ context.Context, q fleet.Request) (fleet.Answer, error) {
+		if by == nil {
+			return fleet.Answer{}, &wire.Error{Status: http.StatusUnprocessableEntity, Reason: "there is no room; try fewer guests"}
+		}
+		return by(q)
+	})
 }
 
 // serve starts answering, also after stop.
@@ -61,7 +70,7 @@ func (w *world) serve() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c := wire.ServeConfig{Listeners: []net.Listener{l}, Controller: w, Streams: w, Forecasts: w, Usage: used, Face: api.New(nil), Page: http.NotFoundHandler(), Names: []string{"localhost"}, Machine: "machine", Log: slog.New(slog.DiscardHandler)}
+	c := wire.ServeConfig{Listeners: []net.Listener{l}, Streams: w, Usage: used, Face: api.New(nil), Page: http.NotFoundHandler()}
 	if w.members != nil {
 		remote, err := wire.ListenTLS(orElse(w.addr, "127.0.0.1:0"), w.members.authority)
 		if err != nil {
@@ -70,46 +79,7 @@ func (w *world) serve() {
 		w.addr = remote.Addr().String()
 		c.Listeners, c.Members = append(c.Listeners, remote), w.members
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		if err := wire.Serve(ctx, c); err != nil {
-			w.t.Error(err)
-		}
-	}()
-	w.stop = func() { cancel(); <-over }
-}
-
-// change changes the cluster and informs watchers.
-func (w *world) change(do func(*fleet.Snapshot)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.snap = w.snap.Apply(fleet.Changeset{Jobs: []fleet.Job{{}}, GoneJobs: []fleet.JobID{""}}, w.snap.Revision+1) // its own maps
-	next := fleet.NewSnapshot()
-	for k, v := range w.snap.Hosts {
-		next.Hosts[k] = v
-	}
-	for k, v := range w.snap.Guests {
-		next.Guests[k] = v
-	}
-	for k, v := range w.snap.Jobs {
-		next.Jobs[k] = v
-	}
-	for k, v := range w.snap.Moves {
-		next.Moves[k] = v
-	}
-	for k, v := range w.snap.Migrations {
-		next.Migrations[k] = v
-	}
-	do(&next)
-	w.snap = next
-	w.wake()
-}
-
-func (w *world) wake() {
-	close(w.changed)
-	w.changed = make(chan struct{})
+	w.stop = w.Serve(c)
 }
 
 // says adds to a job's stream, or ends it.
@@ -119,7 +89,7 @@ func (w *world) says(job fleet.JobID, stream, text string, end bool) {
 	key := string(job) + stream
 	w.streams[key] = append(w.streams[key], text...)
 	w.ended[key] = w.ended[key] || end
-	w.wake()
+	w.Wake()
 }
 
 // heard waits until the job has all its input.
@@ -137,68 +107,11 @@ func (w *world) heard(job fleet.JobID) string {
 	return ""
 }
 
-func (w *world) now() (fleet.Snapshot, <-chan struct{}) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := w.snap
-	s.At = time.Now().Add(w.ahead)
-	return s, w.changed
-}
-
-func (w *world) Ask(_ context.Context, r fleet.Request) (fleet.Answer, error) {
-	w.mu.Lock()
-	w.asked = append(w.asked, r)
-	answer := w.answer
-	w.mu.Unlock()
-	if answer == nil {
-		return fleet.Answer{}, &wire.Error{Status: http.StatusUnprocessableEntity, Reason: "there is no room; try fewer guests"}
-	}
-	return answer(r)
-}
-
-func (w *world) Snapshot(context.Context) (fleet.Snapshot, error) {
-	s, _ := w.now()
-	return s, nil
-}
-
-func (w *world) Watch(ctx context.Context) <-chan fleet.Snapshot {
-	out := make(chan fleet.Snapshot)
-	go func() {
-		defer close(out)
-		for {
-			s, changed := w.now()
-			select {
-			case out <- s:
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out
-}
-
-func (w *world) Explain(_ context.Context, a wire.About) ([]string, error) {
-	return []string{"because of " + string(a.Guest) + string(a.Job) + string(a.Host)}, nil
-}
-
-func (w *world) Trace(_ context.Context, _ fleet.Caller, id fleet.JobID) ([]fleet.Trace, error) {
-	return []fleet.Trace{{Rank: 0, Ranks: 1, Guest: fleet.GuestID(id) + "g0"}}, nil
-}
-
-func (w *world) Attach(context.Context, wire.Peer, wire.Hello, *wire.HostSession) error { return nil }
-
-func (w *world) ImageFile(fleet.Digest, string) (string, error) { return "", nil }
-
 // Read gives at most three bytes, so that offsets are used.
 func (w *world) Read(ctx context.Context, _ fleet.Caller, at wire.Place) ([]byte, bool, error) {
 	key := string(at.Job) + at.Stream
 	for {
-		_, changed := w.now()
+		_, changed := w.Now()
 		w.mu.Lock()
 		have, over := w.streams[key], w.ended[key]
 		w.mu.Unlock()
@@ -231,7 +144,7 @@ func (w *world) Write(_ context.Context, _ fleet.Caller, at wire.Place, data []b
 	if eof && have == end {
 		w.ended[key] = true
 	}
-	w.wake()
+	w.Wake()
 	return have, nil
 }
 

@@ -55,7 +55,7 @@ func TestLongManyHosts(t *testing.T) {
 	t.Logf("found after %v", time.Since(begun))
 	b.Until(changeLimit, fmt.Sprintf(`document.querySelector("#glance").innerText.includes("%d/%d")`, hosts, hosts)) // it counts all, not those found
 	begun = time.Now()
-	w.change(func(s *fleet.Snapshot) {
+	w.Change(func(s *fleet.Snapshot) {
 		g := s.Guests["j1g0"]
 		s.Guests["j1g0"] = fleet.Guest{ID: g.ID, Job: g.Job, Index: g.Index, Home: "host7777", State: g.State, Need: g.Need}
 	})
@@ -71,7 +71,7 @@ func TestLongManyHosts(t *testing.T) {
 		t.Errorf("%d elements with all sites open", n)
 	}
 	begun = time.Now()
-	w.change(func(s *fleet.Snapshot) { // all hosts at once, as each second
+	w.Change(func(s *fleet.Snapshot) { // all hosts at once, as each second
 		for id, h := range s.Hosts {
 			h.Facts.LoadCPUs += 0.5
 			s.Hosts[id] = h
@@ -112,7 +112,7 @@ func TestLongScripts(t *testing.T) {
 	b.Until(changeLimit, `document.querySelector("dialog").open && document.querySelector("#dialog-cost").innerText.includes("Nothing would move")`)
 	b.Press("Escape")
 	b.Until(changeLimit, `!document.querySelector("dialog").open`)
-	if asked := w.requests(); len(asked) > 0 {
+	if asked := w.Asked(); len(asked) > 0 {
 		t.Errorf("%v was asked", asked)
 	}
 	b.Click(`button[data-do="drain"]`)
@@ -121,7 +121,7 @@ func TestLongScripts(t *testing.T) {
 	b.Until(changeLimit, `document.activeElement.id === "dialog-yes"`)
 	b.Press("Enter")
 	b.Until(changeLimit, `!document.querySelector("dialog").open && document.querySelector("#news").innerText.includes("drains")`)
-	if asked := w.requests(); len(asked) != 1 || asked[0].Verb != fleet.Drain || asked[0].Host != "host1" || asked[0].ID == "" {
+	if asked := w.Asked(); len(asked) != 1 || asked[0].Verb != fleet.Drain || asked[0].Host != "host1" || asked[0].ID == "" {
 		t.Errorf("%+v was asked", asked)
 	}
 	var owned string
@@ -136,22 +136,21 @@ func TestLongQuestions(t *testing.T) {
 	testkit.Root(t, "chromium")
 	w := newTown(t, crowd(4))
 	costs, answers := make(chan struct{}), make(chan error)
-	w.mu.Lock()
-	w.foresees = func(ctx context.Context) {
+	w.Foresees(func(ctx context.Context, _ fleet.Request) (fleet.Forecast, error) {
 		select {
 		case <-costs:
 		case <-ctx.Done():
 		}
-	}
-	w.answers = func(ctx context.Context) error {
+		return fleet.Forecast{}, nil
+	})
+	w.Answers(func(ctx context.Context, _ fleet.Request) (fleet.Answer, error) {
 		select {
 		case err := <-answers:
-			return err
+			return fleet.Answer{}, err
 		case <-ctx.Done():
-			return ctx.Err()
+			return fleet.Answer{}, ctx.Err()
 		}
-	}
-	w.mu.Unlock()
+	})
 	refused := &wire.Error{Status: http.StatusConflict, Reason: "there is no room"}
 	b := logged(t, w)
 	b.Expects = "409"
@@ -160,7 +159,7 @@ func TestLongQuestions(t *testing.T) {
 	asks := func(n int) {
 		t.Helper()
 		b.Click("#dialog-yes:enabled")
-		testkit.Until(t, changeLimit, "the request has come", func() bool { return len(w.requests()) == n })
+		testkit.Until(t, changeLimit, "the request has come", func() bool { return len(w.Asked()) == n })
 	}
 
 	b.Click(`button[data-do="migrate"]`)
@@ -171,7 +170,7 @@ func TestLongQuestions(t *testing.T) {
 	b.Type("host3")
 	b.Until(changeLimit, `document.querySelector("#dialog-yes:disabled") && document.querySelector("#dialog-cost").innerText.includes("Asking")`)
 	costs <- struct{}{}
-	if asked := w.requests(); len(asked) > 0 {
+	if asked := w.Asked(); len(asked) > 0 {
 		t.Fatalf("%v was asked before its cost was known", asked)
 	}
 	asks(1)
@@ -193,7 +192,7 @@ func TestLongQuestions(t *testing.T) {
 	b.Click("#dialog-no")
 	answers <- refused
 	b.Until(changeLimit, `document.querySelector("#news").innerText.includes("no room")`)
-	asked := w.requests()
+	asked := w.Asked()
 	if asked[0].ID != asked[1].ID || asked[0].To != "host3" || asked[1].To != "host3" {
 		t.Errorf("the same was asked twice as %+v", asked[:2])
 	}

@@ -8,7 +8,11 @@
 package page
 
 import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"mime"
@@ -32,8 +36,19 @@ const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-act
 
 // file is one file of the page.
 type file struct {
-	kind string
-	text []byte
+	kind   string
+	tag    string // changes with the text
+	text   []byte
+	packed []byte
+}
+
+func newFile(name string, text []byte) file {
+	sum := sha256.Sum256(text)
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, _ = w.Write(text) // a buffer takes everything
+	_ = w.Close()
+	return file{kindOf(name), `"` + hex.EncodeToString(sum[:8]) + `"`, text, packed.Bytes()}
 }
 
 // Page serves the files.
@@ -58,7 +73,7 @@ func of(first string, patterns ...string) *Page {
 			if err != nil {
 				panic("the page's files are in the program: " + err.Error())
 			}
-			p.files[path.Base(at)] = file{kindOf(at), text}
+			p.files[path.Base(at)] = newFile(at, text)
 		}
 	}
 	return p
@@ -101,9 +116,20 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the page has no such file: it begins at /", http.StatusNotFound)
 		return
 	}
+	h.Set("ETag", f.tag)
+	h.Set("Vary", "Accept-Encoding")
+	if r.Header.Get("If-None-Match") == f.tag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
 	h.Set("Content-Type", f.kind)
-	h.Set("Content-Length", strconv.Itoa(len(f.text)))
+	text := f.text
+	if wire.TakesGzip(r) {
+		h.Set("Content-Encoding", "gzip")
+		text = f.packed
+	}
+	h.Set("Content-Length", strconv.Itoa(len(text)))
 	if r.Method == http.MethodGet {
-		_, _ = w.Write(f.text) // the reader may be gone
+		_, _ = w.Write(text) // the reader may be gone
 	}
 }

@@ -1,9 +1,11 @@
 package page
 
 import (
+	"compress/gzip"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -80,6 +82,36 @@ func TestHeaders(t *testing.T) {
 	}
 	if kind := get("GET", wire.PagePath+"main.js").Header.Get("Content-Type"); kind != "text/javascript; charset=utf-8" {
 		t.Errorf("main.js is %q", kind)
+	}
+}
+
+// TestSaved: a browser that has a file is not sent it again, and one that reads gzip gets it so.
+func TestSaved(t *testing.T) {
+	for name, text := range texts(t) {
+		ask := func(header, value string) *http.Response {
+			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", wire.PagePath+name, nil)
+			r.Header.Set(header, value)
+			New().ServeHTTP(w, r)
+			return w.Result()
+		}
+		plain := ask("Accept-Encoding", "gzip;q=0, br")
+		if got, err := io.ReadAll(plain.Body); err != nil || string(got) != text || plain.Header.Get("Content-Encoding") != "" {
+			t.Errorf("%s without gzip: %v, %v", name, plain.Header, err)
+		}
+		packed := ask("Accept-Encoding", "deflate, gzip")
+		unpacked, err := gzip.NewReader(packed.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(unpacked); err != nil || string(got) != text || packed.Header.Get("Content-Encoding") != "gzip" {
+			t.Errorf("%s with gzip: %v, %v", name, packed.Header, err)
+		}
+		if again := ask("If-None-Match", plain.Header.Get("ETag")); again.StatusCode != http.StatusNotModified || again.Header.Get("Content-Security-Policy") == "" {
+			t.Errorf("%s again: %s", name, again.Status)
+		}
+		if other := ask("If-None-Match", `"another"`); other.StatusCode != http.StatusOK {
+			t.Errorf("%s after a change: %s", name, other.Status)
+		}
 	}
 }
 

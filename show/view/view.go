@@ -82,16 +82,25 @@ type Part struct {
 
 // Read joins and sorts a snapshot.
 func Read(s fleet.Snapshot) Cluster {
-	c := Cluster{At: s.At, Rules: s.Cluster.Rules, Encryption: s.Cluster.Encryption, Hosts: []Host{}, Guests: []Guest{}, Jobs: []Job{}, Moves: []Move{}}
+	c := ReadWork(s)
+	c.Hosts, c.Guests = make([]Host, 0, len(s.Hosts)), make([]Guest, 0, len(s.Guests))
 	for _, g := range s.Guests {
 		c.Guests = append(c.Guests, readGuest(s, g))
 	}
 	slices.SortFunc(c.Guests, func(a, b Guest) int { return Compare(string(a.ID), string(b.ID)) })
-	at, of := gather(s, c.Guests)
+	at := guestsAt(s)
 	for _, h := range s.Hosts {
 		c.Hosts = append(c.Hosts, readHost(s, h, at[h.ID]))
 	}
 	slices.SortFunc(c.Hosts, func(a, b Host) int { return Compare(string(a.ID), string(b.ID)) })
+	c.readMembers(s)
+	return c
+}
+
+// ReadWork is Read without hosts, guests and members, of which there may be many.
+func ReadWork(s fleet.Snapshot) Cluster {
+	c := Cluster{At: s.At, Rules: s.Cluster.Rules, Encryption: s.Cluster.Encryption, Jobs: []Job{}, Moves: []Move{}}
+	of := guestsOf(s)
 	for _, j := range s.Jobs {
 		row := Job{Job: j, GuestIDs: []fleet.GuestID{}, Waits: s.Crowded[j.ID]}
 		row.GuestIDs = append(row.GuestIDs, of[j.ID]...)
@@ -103,7 +112,6 @@ func Read(s fleet.Snapshot) Cluster {
 	}
 	slices.SortFunc(c.Moves, func(a, b Move) int { return Compare(string(a.ID), string(b.ID)) })
 	c.Checkpoints = readCheckpoints(s)
-	c.readMembers(s)
 	return c
 }
 
@@ -118,21 +126,18 @@ func readGuest(s fleet.Snapshot, g fleet.Guest) Guest {
 	return row
 }
 
-// gather says which guests are at each host or move to it, and which are each job's, in the order of the list. Without it each
-// host would look at all guests.
-func gather(s fleet.Snapshot, guests []Guest) (at map[fleet.HostID][]Guest, of map[fleet.JobID][]fleet.GuestID) {
-	at, of = map[fleet.HostID][]Guest{}, map[fleet.JobID][]fleet.GuestID{}
-	to := map[fleet.GuestID][]fleet.HostID{}
+// guestsAt says which guests are at each host or move to it, in the order of the list. Without it each host would look at all guests.
+func guestsAt(s fleet.Snapshot) map[fleet.HostID][]fleet.Guest {
+	at, to := map[fleet.HostID][]fleet.Guest{}, map[fleet.GuestID][]fleet.HostID{}
 	for _, m := range s.Migrations {
 		if !m.Phase.Ended() && !slices.Contains(to[m.Guest], m.To) {
 			to[m.Guest] = append(to[m.Guest], m.To)
 		}
 	}
-	for _, g := range guests {
+	for _, g := range s.Guests {
 		if g.State.Ended() {
 			continue
 		}
-		of[g.Job] = append(of[g.Job], g.ID)
 		at[g.Home] = append(at[g.Home], g)
 		for _, h := range to[g.ID] {
 			if h != g.Home {
@@ -140,10 +145,27 @@ func gather(s fleet.Snapshot, guests []Guest) (at map[fleet.HostID][]Guest, of m
 			}
 		}
 	}
-	return at, of
+	for _, guests := range at {
+		slices.SortFunc(guests, func(a, b fleet.Guest) int { return Compare(string(a.ID), string(b.ID)) })
+	}
+	return at
 }
 
-func readHost(s fleet.Snapshot, h fleet.Host, guests []Guest) Host {
+// guestsOf says which guests each job has now, in the order of the list.
+func guestsOf(s fleet.Snapshot) map[fleet.JobID][]fleet.GuestID {
+	of := map[fleet.JobID][]fleet.GuestID{}
+	for _, g := range s.Guests {
+		if !g.State.Ended() {
+			of[g.Job] = append(of[g.Job], g.ID)
+		}
+	}
+	for _, guests := range of {
+		slices.SortFunc(guests, func(a, b fleet.GuestID) int { return Compare(string(a), string(b)) })
+	}
+	return of
+}
+
+func readHost(s fleet.Snapshot, h fleet.Host, guests []fleet.Guest) Host {
 	row := Host{Host: h, GuestIDs: []fleet.GuestID{}, FreeBytes: h.Facts.Capacity.MemoryBytes, Protection: fleet.Unprotected}
 	if row.Gone = s.Gone(h.ID, s.At); s.Silence(h.ID, s.At) > silentAfter {
 		row.Silent = s.Silence(h.ID, s.At)

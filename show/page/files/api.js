@@ -106,7 +106,7 @@ export async function watch(kinds, { heard, line, signal }) {
     let why = "The connection has ended.";
     try {
       lives();
-      const answer = await ask("watchEvents", { query: { kinds }, headers: last ? { "Last-Event-ID": last } : {}, signal: over.signal });
+      const answer = await ask("watchEvents", { query: { kinds, brief: true }, headers: last ? { "Last-Event-ID": last } : {}, signal: over.signal });
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
       for (;;) {

@@ -71,7 +71,6 @@ export class ClusterPage {
   }
 
   update(news) {
-    if (news.all || news.came) this.sort();
     if (news.all || news.came || this.query) this.arrange();
     else this.sum();
     this.draw(news);
@@ -88,15 +87,11 @@ export class ClusterPage {
     return false;
   }
 
-  // sort puts all hosts in order, which takes a while if they are many.
-  sort() { this.sorted = [...this.model.hosts.keys()].sort(byName); }
-
-  // arrange has a section for each site, with its hosts in order.
+  // arrange has a section for each site.
   arrange() {
     const bySite = new Map();
-    for (const id of this.sorted) {
-      const h = this.model.hosts.get(id);
-      if (!h || !this.wanted(h)) continue;
+    for (const [id, h] of this.model.hosts) {
+      if (!this.wanted(h)) continue;
       if (!bySite.has(h.site)) bySite.set(h.site, []);
       bySite.get(h.site).push(id);
     }
@@ -113,6 +108,7 @@ export class ClusterPage {
       if (!this.sites.has(name)) this.sites.set(name, new Site(this, name, names.length === 1));
       const site = this.sites.get(name);
       site.hosts = bySite.get(name);
+      site.sorted = false;
       site.alone(names.length === 1 && !name);
       site.open = site.chosen ?? !fold;
       if (site.section === at) at = at.nextSibling;
@@ -264,6 +260,8 @@ class Site {
   lay(fresh) {
     const room = this.grid.clientWidth || this.section.clientWidth;
     this.columns = Math.max(1, Math.floor(room / width));
+    if (this.open && !this.sorted) this.hosts.sort(byName); // of folded sites nobody sees the order, and there may be thousands of hosts
+    this.sorted ||= this.open;
     const rows = this.open ? Math.ceil(this.hosts.length / this.columns) : 0;
     this.grid.style.height = `${rows * height}px`;
     const top = this.grid.getBoundingClientRect().top;

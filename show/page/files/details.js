@@ -115,7 +115,7 @@ export class HostPage extends Details {
     show(this.head, el("p", {}, el("span", { class: `badge ${colour}` }, word)),
       el("p", { class: "actions" }, drains ? doing("undrain", this.id, "Let it run guests again…") : "", !drains || passes ? doing("drain", this.id, "Drain…") : ""),
       facts([
-        ["Site", h.site], ["Address", f.address], ["CPUs", `${h.cpus}, ${h.load.toFixed(2)} used by guests`], ["Memory", `${bytes(h.memory)}, ${bytes(h.free)} not promised to guests`],
+        ["Site", h.site], ["Address", f.address], ["CPUs", `${h.cpus}, ${(f.load_cpus ?? h.load).toFixed(2)} used by guests`], ["Memory", `${bytes(h.memory)}, ${bytes(h.free)} not promised to guests`],
         ["Kinds", Object.entries(f.abilities ?? {}).map(([k, a]) => (a.trouble ? `${k}: ${a.trouble}` : `${k}${a.accelerator ? "/" + a.accelerator : ""}`)).join(", ")],
         ["Owner", h.owner ? ownerWords(h) : ""], ["Policy", policyWords(h.policy)], ["Must be empty by", time(detail.empty_by)], ["Protection", detail.protection], ["State since", time(detail.since)], ["Version", f.version],
       ]), (f.troubles ?? []).map((t) => el("p", { class: "note" }, t)));
@@ -133,10 +133,10 @@ export class GuestPage extends Details {
   fill() {
     const g = this.row();
     if (!g) return;
-    const detail = this.all ?? {}, p = this.model.moving.get(this.id);
+    const detail = this.all ?? {}, seen = detail.facts ?? {}, p = this.model.moving.get(this.id);
     show(this.head, el("p", {}, el("span", { class: `badge ${p ? "warn" : colourOf(g.state)}` }, g.suspended ? "suspended" : g.state), " at ", link("host", g.home), p ? [", moves to ", link("host", p.to)] : ""),
       el("p", { class: "actions" }, g.state === "running" ? doing("migrate", this.id, "Move…") : ""),
-      facts([["Job", link("job", g.job)], ["Kind", g.kind], ["Address", g.address], ["Memory", `${bytes(g.memory)}, ${bytes(g.resident)} of its host's`], ["CPUs", `${detail.need?.cpus ?? "-"}, ${(g.cpus ?? 0).toFixed(2)} used`], ["Processor time", took(g.spent)], ["State since", time(g.since)], ["Cause", g.cause], ["Reason", g.reason]]),
+      facts([["Job", link("job", g.job)], ["Kind", g.kind], ["Address", g.address], ["Memory", `${bytes(g.memory)}, ${bytes(seen.resident_bytes ?? g.resident)} of its host's`], ["CPUs", `${detail.need?.cpus ?? "-"}, ${(seen.cpus ?? g.cpus ?? 0).toFixed(2)} used`], ["Processor time", took(seen.cpu_time_ns ?? g.spent)], ["State since", time(g.since)], ["Cause", g.cause], ["Reason", g.reason]]),
       (detail.facts?.obstacles ?? []).map((o) => el("p", { class: "note" }, o)));
     show(this.body, el("section", {}, moveTable("Its moves", this.model.story((m) => m.guest === this.id, 50), "It has not moved.")), this.story());
   }

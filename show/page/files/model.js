@@ -1,5 +1,5 @@
 // What is known of the cluster: the newest row of each thing, as its events say. Of hosts and guests, of which there may be very many,
-// only what the cluster's picture needs is kept; pages about one ask for the rest.
+// the controller tells only what the cluster's picture needs; pages about one ask for the rest.
 
 import { at } from "./words.js";
 
@@ -10,19 +10,14 @@ export const isOver = (part) => over.has(part.phase);
 export const isGone = (guest) => gone.has(guest.state);
 
 const thin = {
-  host: (h) => {
-    const f = h.facts ?? {}, o = f.owner;
-    return {
-      id: h.id, state: h.state, site: f.site || h.credential?.site || "", cpus: f.capacity?.cpus ?? 0, memory: f.capacity?.memory_bytes ?? 0,
-      free: h.free_memory_bytes, load: f.load_cpus ?? 0, connected: !!f.connected, silent: h.silent_ns, gone: h.gone, lost: h.lost,
-      forOwner: h.for_owner, forHealth: h.for_health, forNotice: h.for_notice, guests: h.guest_ids?.length ?? 0, troubles: f.troubles?.length ?? 0,
-      owner: o?.state ? { state: o.state, entered: o.entered, why: o.why, load: o.load_cpus, present: o.present } : undefined,
-      policy: h.policy?.owned || h.policy?.claimed || o ? h.policy : undefined,
-    };
-  },
+  host: (h) => ({
+    id: h.id, state: h.state, site: h.site ?? "", cpus: h.cpus ?? 0, memory: h.memory_bytes ?? 0, free: h.free_memory_bytes ?? 0, load: h.load_cpus ?? 0,
+    connected: !!h.connected, silent: h.silent, gone: h.gone, lost: h.lost, forOwner: h.for_owner, forHealth: h.for_health, forNotice: h.for_notice, troubles: h.troubles ?? 0,
+    owner: h.owner?.state ? { state: h.owner.state, entered: h.owner.entered, why: h.owner.why, load: h.owner.load_cpus ?? 0, present: h.owner.present } : undefined, policy: h.policy,
+  }),
   guest: (g) => ({
-    id: g.id, job: g.job, home: g.home, state: g.state, index: g.index, migration: g.migration, suspended: g.suspended || g.facts?.suspended, kind: g.kind,
-    memory: g.need?.memory_bytes, resident: g.facts?.resident_bytes, cpus: g.facts?.cpus, spent: g.facts?.cpu_time_ns ?? 0, address: g.address, since: g.since, cause: g.cause, reason: g.reason,
+    id: g.id, job: g.job, home: g.home, state: g.state, index: g.index ?? 0, migration: g.migration, suspended: g.suspended, kind: g.kind,
+    memory: g.memory_bytes, resident: g.resident_bytes, cpus: g.cpus, spent: g.cpu_time_ns ?? 0, address: g.address, since: g.since, cause: g.cause, reason: g.reason,
   }),
   job: (j) => j,
   move: (m) => m,
@@ -67,12 +62,10 @@ export class Model {
         this.next = undefined;
       }
       this.ready = true;
-    } else if (name === "gone") {
-      const { kind, id } = JSON.parse(data);
-      if (to.kinds[kind]) to.put(kind, id, undefined);
-    } else if (thin[name]) {
-      const row = JSON.parse(data);
-      to.put(name, row.id ?? "", thin[name](row));
+    } else if (name === "rows") {
+      const { gone = [], ...rows } = JSON.parse(data);
+      for (const { kind, id } of gone) if (to.kinds[kind]) to.put(kind, id, undefined);
+      for (const kind of Object.keys(rows)) if (thin[kind]) for (const row of rows[kind]) to.put(kind, row.id ?? "", thin[kind](row));
     }
     if (!this.next) this.later();
   }
