@@ -117,7 +117,7 @@ func (w *watcher) catchUp() (changed <-chan struct{}, ok bool) {
 		news := w.feed.since(w.at, w.floor, w.kinds)
 		switch {
 		case news.reset:
-			if !w.begin() {
+			if !w.beginStream() {
 				return nil, false
 			}
 		case news.piece != nil:
@@ -134,12 +134,12 @@ func (w *watcher) catchUp() (changed <-chan struct{}, ok bool) {
 	}
 }
 
-// begin writes everything.
-func (w *watcher) begin() bool {
+// beginStream writes everything.
+func (w *watcher) beginStream() bool {
 	if !w.say(w.feed.mark("reset", 0)) {
 		return false
 	}
-	b := w.feed.begin(w.kinds)
+	b := w.feed.beginning(w.kinds)
 	for _, p := range b.pieces {
 		if !w.write(p) {
 			return false

@@ -131,7 +131,7 @@ func TestFeed(t *testing.T) {
 	f := newFeed(false)
 	f.most = most
 	for i := range 3 * most {
-		f.take([]change{{thing{"host", "h"}, fmt.Appendf(nil, "%d", i)}, {thing{"job", fmt.Sprint("j", i)}, []byte("{}")}, {of: thing{"job", fmt.Sprint("j", i-1)}}})
+		f.takeChanges([]change{{thing{"host", "h"}, fmt.Appendf(nil, "%d", i)}, {thing{"job", fmt.Sprint("j", i)}, []byte("{}")}, {of: thing{"job", fmt.Sprint("j", i-1)}}})
 	}
 	if len(f.objects) > most+4 || len(f.log) > oldEntries*(len(f.objects)+feedsMost)+4 {
 		t.Errorf("%d objects and %d entries are kept", len(f.objects), len(f.log))
@@ -144,7 +144,7 @@ func TestFeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := f.begin(hosts)
+	b := f.beginning(hosts)
 	if text := string(b.pieces[0].plain); len(b.pieces) != 1 || strings.Count(text, "data: ") != 1 || !strings.Contains(text, "data: 299") {
 		t.Errorf("the beginning is %q", text)
 	}
@@ -162,10 +162,10 @@ func TestSlowWatchers(t *testing.T) {
 	for i := range 5000 {
 		many = append(many, change{thing{"host", fmt.Sprint("h", i)}, fmt.Appendf(nil, `{"id":"h%d","state":"up"}`, i)})
 	}
-	f.take(many)
-	first := f.begin(all)
+	f.takeChanges(many)
+	first := f.beginning(all)
 	for round := range 900 {
-		f.take([]change{{thing{"host", "h7"}, fmt.Appendf(nil, `{"id":"h7","round":%d}`, round)}})
+		f.takeChanges([]change{{thing{"host", "h7"}, fmt.Appendf(nil, `{"id":"h7","round":%d}`, round)}})
 		for behind := range 200 {
 			if n := f.since(f.last-int64(behind)-1, 0, all); n.piece == nil {
 				t.Fatal("there is nothing after an earlier place")
@@ -175,7 +175,7 @@ func TestSlowWatchers(t *testing.T) {
 			t.Fatalf("%d pieces are kept", len(f.shared.pieces))
 		}
 	}
-	if f.begin(all) != first {
+	if f.beginning(all) != first {
 		t.Error("a beginning was written again after a few changes")
 	}
 	n := f.since(first.upTo, first.floor, all)
@@ -185,8 +185,8 @@ func TestSlowWatchers(t *testing.T) {
 	for i := range many {
 		many[i].row = fmt.Appendf(nil, `{"id":"h%d","state":"draining"}`, i)
 	}
-	f.take(many)
-	if f.begin(all) == first || len(f.shared.beginnings) != 1 {
+	f.takeChanges(many)
+	if f.beginning(all) == first || len(f.shared.beginnings) != 1 {
 		t.Error("a beginning was not written again after many changes")
 	}
 }

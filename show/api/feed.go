@@ -25,7 +25,8 @@ const (
 	feedsMost  = 64                     // of callers who see different things
 	linger     = 2 * time.Minute        // a feed without watchers, for those who come back
 	feedEvery  = 200 * time.Millisecond // at the least between two looks at the cluster
-	feedShare  = 4                      // a look is followed by a rest that is so many times longer
+	feedShare  = 4                      // a look is followed by a rest that is so many times longer,
+	feedRest   = time.Second            // but not longer than this: on a busy machine a look takes long because others work
 	goneMost   = 10_000                 // things that were removed, of which a feed still knows
 	oldEntries = 4                      // the log is written again when it is so many times longer than it has to be
 )
@@ -160,12 +161,12 @@ func (f *feed) run(ctx context.Context, snaps iter.Seq[fleet.Snapshot], over <-c
 	first := true
 	for s := range snaps {
 		began := time.Now()
-		f.take(f.looks.changes(s, f.read))
+		f.takeChanges(f.looks.changes(s, f.read))
 		if first {
 			close(f.filled)
 			first = false
 		}
-		rest := time.NewTimer(max(feedEvery, feedShare*time.Since(began)))
+		rest := time.NewTimer(max(feedEvery, min(feedRest, feedShare*time.Since(began))))
 		select {
 		case <-rest.C:
 		case <-over:
@@ -178,8 +179,8 @@ func (f *feed) run(ctx context.Context, snaps iter.Seq[fleet.Snapshot], over <-c
 	}
 }
 
-// take numbers changes.
-func (f *feed) take(changes []change) {
+// takeChanges numbers changes.
+func (f *feed) takeChanges(changes []change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before := f.last

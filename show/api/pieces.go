@@ -76,8 +76,8 @@ type beginning struct {
 	floor  int64
 }
 
-// begin finds a beginning that is new enough, or writes one.
-func (f *feed) begin(of kinds) *beginning {
+// beginning finds a beginning that is new enough, or writes one.
+func (f *feed) beginning(of kinds) *beginning {
 	f.shared.beginning.Lock()
 	defer f.shared.beginning.Unlock()
 	f.mu.RLock()

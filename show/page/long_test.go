@@ -21,6 +21,15 @@ const (
 	nodesMost   = 8000 // elements of the page; all tiles would be 200,000
 )
 
+// usable logs in, and says how many milliseconds later all hosts are there and a site can be opened.
+const usable = `new Promise((go) => {
+	const field = document.querySelector("#token"), begun = performance.now();
+	field.value = "token";
+	field.form.requestSubmit();
+	const look = () => document.querySelector("#glance")?.innerText.includes(%q) && document.querySelector(".site h2 button") ? go(performance.now() - begun) : requestAnimationFrame(look);
+	look();
+})`
+
 // logged logs in.
 func logged(t *testing.T, w *town) *testkit.Browser {
 	t.Helper()
@@ -37,10 +46,12 @@ func TestLongManyHosts(t *testing.T) {
 	testkit.Root(t, "chromium")
 	const hosts = 10_000
 	w := newTown(t, crowd(hosts))
-	begun := time.Now()
-	b := logged(t, w)
-	b.Until(readyLimit, fmt.Sprintf(`document.querySelector("#glance")?.innerText.includes("%d/%d")`, hosts, hosts))
-	t.Logf("ready after %v", time.Since(begun))
+	b := testkit.Chromium(t)
+	b.Visit(w.url + "/")
+	b.Until(readyLimit, `document.activeElement.id === "token"`)
+	var ms float64
+	b.Eval(fmt.Sprintf(usable, fmt.Sprintf("%d/%d", hosts, hosts)), &ms)
+	t.Logf("usable %.0f ms after the login", ms)
 	b.Eval(`window.slow = []; new PerformanceObserver((l) => slow.push(...l.getEntries().map((e) => e.duration))).observe({ type: "longtask" })`, nil)
 	nodes := func() (n int) { b.Eval(`document.querySelectorAll("*").length`, &n); return n }
 	if n := nodes(); n > nodesMost {
@@ -48,7 +59,7 @@ func TestLongManyHosts(t *testing.T) {
 	}
 	b.Click(".site:nth-of-type(3) h2 button") // a site is opened
 	b.Until(changeLimit, `document.querySelectorAll(".tile").length > 10`)
-	begun = time.Now()
+	begun := time.Now()
 	b.Click("#find")
 	b.Type("host7777")
 	b.Until(changeLimit, `document.querySelectorAll(".tile").length === 1 && document.querySelector('.tile[data-host="host7777"] .shell')`)

@@ -131,7 +131,7 @@ export class Model {
     this.dirty = { host: new Set(), guest: new Set(), job: new Set(), move: new Set(), policy: new Set() };
     this.all = this.came = false;
     for (const hears of this.listeners) hears(news);
-    this.rest = Math.max(100, 4 * (performance.now() - began));
+    this.rest = Math.min(1000, Math.max(100, 4 * (performance.now() - began)));
   }
 
   // coming are the guests that move to a host and have their home elsewhere.
