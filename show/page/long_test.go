@@ -115,9 +115,9 @@ func TestLongScripts(t *testing.T) {
 	b.Eval(`location.hash = "#/job/%22%3E%3Cimg%20src=x%20onerror=window.owned=1%3E"`, nil)
 	b.Until(changeLimit, `document.querySelector("#main .none")?.innerText.includes("there is no job")`)
 	b.Expects = "404"
-	for hash, says := range map[string]string{"#/jobs": "<script>", "#/job/j1": "onerror=", "#/owners": "onerror=", "#/host/host1": "onerror="} {
-		b.Eval(fmt.Sprintf(`location.hash = %q`, hash), nil)
-		b.Until(changeLimit, fmt.Sprintf(`document.querySelector("#main").innerText.includes(%q)`, says))
+	for _, of := range []struct{ hash, says string }{{"#/jobs", "<script>"}, {"#/job/j1", "onerror="}, {"#/owners", "onerror="}, {"#/host/host1", "onerror="}} {
+		b.Eval(fmt.Sprintf(`location.hash = %q`, of.hash), nil)
+		b.Until(changeLimit, fmt.Sprintf(`document.querySelector("#main").innerText.includes(%q)`, of.says))
 	}
 	b.Click(`button[data-do="drain"]`)
 	b.Until(changeLimit, `document.querySelector("dialog").open && document.querySelector("#dialog-cost").innerText.includes("Nothing would move")`)
