@@ -31,7 +31,7 @@ func TestPage(t *testing.T) {
 	}
 	w.members = &members{authority: authority}
 	w.serve()
-	w.answer = func(r fleet.Request) (fleet.Answer, error) { return fleet.Answer{Token: "t1.secret.print"}, nil }
+	w.answers(func(fleet.Request) (fleet.Answer, error) { return fleet.Answer{Token: "t1.secret.print"}, nil })
 	at := "https://" + w.addr + "/"
 	if got := w.pagurus("", "page", "--no-token"); got.code != 0 || !strings.HasPrefix(got.out, at) || strings.Contains(got.out, "token") {
 		t.Errorf("%+v", got)
@@ -40,9 +40,8 @@ func TestPage(t *testing.T) {
 	if got.code != 0 || !strings.HasPrefix(got.out, at) || !strings.Contains(got.out, "as ada, an administrator, until") || !strings.Contains(got.out, "`pagurus token rm t1`") || !strings.HasSuffix(got.out, "\nt1.secret.print\n") {
 		t.Errorf("%+v", got)
 	}
-	w.mu.Lock()
-	asked := w.asked[len(w.asked)-1]
-	w.mu.Unlock()
+	all := w.Asked()
+	asked := all[len(all)-1]
 	if k := asked.Token; asked.Verb != fleet.AddToken || !k.Access || k.User != "ada" || k.Role != fleet.AdminRole || time.Until(k.Expires) > time.Hour {
 		t.Errorf("%+v, %+v", asked, asked.Token)
 	}
@@ -59,7 +58,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%v of nobody: %+v", args, got)
 		}
 	}
-	w.change(func(s *fleet.Snapshot) {
+	w.Change(func(s *fleet.Snapshot) {
 		s.Users = map[fleet.UserID]fleet.User{"bob": {ID: "bob", UID: 7, Role: fleet.UserRole}, "eve": {ID: "eve", UID: 8, Role: fleet.AdminRole}}
 	})
 	if got := w.pagurus("", "page"); os.Getuid() == 0 && (got.code == 0 || !strings.Contains(got.err, "`pagurus page --user eve --role admin`")) {
