@@ -86,6 +86,29 @@ func (o openedFiles) Ready(open fleet.OpenFiles, limit time.Duration) error {
 	return err
 }
 
+// HandOver has what a suspended guest has written come to the host that serves it. A guest with a kernel of its own keeps what did not come,
+// and writes it again.
+func (o openedFiles) HandOver(open fleet.OpenFiles) fleet.OpenFiles {
+	c := written.Told(open)
+	if o.lengths || len(c.Served(o.folders())) == 0 {
+		return open
+	}
+	done, until := make(chan written.Cut, 1), time.Now().Add(cloneTime)
+	o.busy.Go(func() { // a file server may not answer
+		c := written.Told(open)
+		c.HandOver(o.folders(), until)
+		done <- c
+	})
+	late := time.NewTimer(cloneLate)
+	defer late.Stop()
+	select {
+	case c = <-done:
+	case <-late.C:
+		c.Withhold(o.folders(), fmt.Errorf("its server has not answered within %s", cloneLate))
+	}
+	return c.Open()
+}
+
 // Measure notes how long files are, and clones those that may be written before their ends.
 func (o openedFiles) Measure(open fleet.OpenFiles) (out agent.CutFiles, err error) {
 	to := o.clones

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -58,6 +59,18 @@ func TestFilesClonedByTheirServer(t *testing.T) {
 	}
 	defer func() { _ = mounted.Close() }()
 	if err := mounted.Ready(open, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if over := mounted.HandOver(open); !reflect.DeepEqual(over, open) {
+		t.Errorf("%+v", over)
+	}
+	if err := os.Rename(other, other+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if over := mounted.HandOver(open); over.Files[1].Inside || !over.Files[0].Inside || !strings.Contains(strings.Join(over.Amiss, ""), "did not come to the host that serves it") {
+		t.Errorf("%+v", over)
+	}
+	if err := os.Rename(other+".away", other); err != nil {
 		t.Fatal(err)
 	}
 	cut, err := mounted.Measure(open)

@@ -86,6 +86,7 @@ func (a *Agent) cut(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		return fleet.Report{}, a.giveUp(w, fmt.Errorf("suspending guest %s for %s: %w", w.slot.guest, s.Checkpoint, err))
 	}
 	a.seeFiles(ctx, w, s)
+	a.handOver(w.slot, s)
 	return fleet.Report{}, nil
 }
 

@@ -36,6 +36,9 @@ type JobFiles interface {
 type OpenedFiles interface {
 	// Ready makes Measure quick, while guests run. It begins nothing more after a while.
 	Ready(fleet.OpenFiles, time.Duration) error
+	// HandOver has what a suspended guest has written come to whoever serves it, soon. It gives back what is open; what did not come
+	// is not cloned.
+	HandOver(fleet.OpenFiles) fleet.OpenFiles
 	// Measure notes how long files are, and clones them. It returns soon, or when a file server has answered.
 	Measure(fleet.OpenFiles) (CutFiles, error)
 	// Sync writes the clones that Measure has noted to their disk.
@@ -194,6 +197,26 @@ func (a *Agent) seeFiles(ctx context.Context, w *taskRun, s *staged) {
 	defer a.mu.Unlock()
 	if s.open = &open; s.opened == nil && s.Files != nil {
 		s.Files.Amiss = append(s.Files.Amiss, open.Amiss...)
+	}
+}
+
+// handOver has what a guest, which is cut, has written come to whoever serves it: that is cloned when all guests are cut.
+func (a *Agent) handOver(slot *guestSlot, s *staged) {
+	a.mu.Lock() // a guard may look at it
+	opened, open := s.opened, s.open
+	s.opened = nil
+	a.mu.Unlock()
+	if opened == nil {
+		return
+	}
+	if open != nil {
+		now := opened.HandOver(*open)
+		open = &now
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.opened, s.open = opened, open; slot.staged != s { // it was given up meanwhile
+		s.closeFiles()
 	}
 }
 

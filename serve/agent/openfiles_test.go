@@ -23,6 +23,7 @@ type memoryFiles struct {
 	bytes int64
 	wrong error         // of Open
 	slow  time.Duration // how long Measure takes
+	over  bool          // what was written has come to whoever serves it
 }
 
 func (f *memoryFiles) Open(context.Context, fleet.Task, AskFiles) (OpenedFiles, error) {
@@ -41,7 +42,18 @@ func (f *memoryFiles) Measure(open fleet.OpenFiles) (CutFiles, error) {
 	if is := f.d.guests["j1g0"]; is.run != fleet.Suspended {
 		return CutFiles{}, errors.New("the guest runs")
 	}
+	if !f.over {
+		return CutFiles{}, errors.New("what the guest has written did not come")
+	}
 	return CutFiles{Files: json.RawMessage(fmt.Sprint(f.bytes)), Amiss: open.Amiss}, nil
+}
+
+func (f *memoryFiles) HandOver(open fleet.OpenFiles) fleet.OpenFiles {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.over = f.d.guests["j1g0"].run == fleet.Suspended
+	open.Amiss = append(open.Amiss, "it was asked for")
+	return open
 }
 
 func (f *memoryFiles) Ready(fleet.OpenFiles, time.Duration) error { return nil }
@@ -87,7 +99,7 @@ func TestFilesBelongToTheCut(t *testing.T) {
 		bytes int64 // at the end
 		says  string
 	}{
-		"reached":     {bytes: 10, says: "middle is written"},
+		"reached":     {bytes: 10, says: "it was asked for"},
 		"not reached": {wrong: errors.New("no NFS client"), bytes: 99, says: "no NFS client"},
 		"too slow":    {slow: 2 * measureLimit, bytes: 99, says: "nothing came within"},
 	} {

@@ -118,6 +118,42 @@ func (c *Cut) uncloned(f File, why error) {
 	c.Amiss = append(c.Amiss, fmt.Sprintf("%s%s: what it has before its end after the checkpoint stays, since no copy of it could be made: %v", f.At, f.Name, why))
 }
 
+// HandOver has the host that serves files get what of them only this host has in memory, while a guest is suspended. What it does not
+// get in time is not cloned.
+func (c *Cut) HandOver(folders []Folder, until time.Time) {
+	for _, f := range c.Served(folders) {
+		err := errLate
+		if time.Now().Before(until) {
+			err = f.handOver(folders)
+		}
+		if err != nil {
+			c.withhold(f, err)
+		}
+	}
+}
+
+// handOver writes a file to its server, which need not write it to its disk.
+func (f File) handOver(folders []Folder) error {
+	file, err := f.reach(folders, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return unix.SyncFileRange(int(file.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
+}
+
+// Withhold has no file cloned that another host serves.
+func (c *Cut) Withhold(folders []Folder, why error) {
+	for _, f := range c.Served(folders) {
+		c.withhold(f, why)
+	}
+}
+
+func (c *Cut) withhold(f File, why error) {
+	c.Files[slices.IndexFunc(c.Files, f.same)].Inside = false
+	c.uncloned(f, fmt.Errorf("what its guest has written did not come to the host that serves it: %w", why))
+}
+
 // Served are the files that may be written before their ends, in directories that another host serves.
 func (c Cut) Served(folders []Folder) (all []File) {
 	for _, f := range c.Files {
