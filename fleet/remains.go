@@ -11,9 +11,9 @@ import (
 type Remains struct {
 	At       time.Time `json:"at,omitzero"`         // when its host noticed
 	Why      string    `json:"why,omitempty"`       // what ended, and why: a sentence without its full stop
-	Died     bool      `json:"died,omitempty"`      // it certainly did not shut down: what ran it was killed, or failed
+	Died     bool      `json:"died,omitempty"`      // it certainly did not shut down: what ran it was killed, or failed, or its kernel panicked. So what its job's program says of its own end counts for nothing
 	Reason   string    `json:"reason,omitempty"`    // in QEMU's words: guest-reset, guest-panic, host-error, …
-	Killed   bool      `json:"killed,omitempty"`    // a signal ended what ran it, and it had reached no limit: it would not end so elsewhere
+	Killed   bool      `json:"killed,omitempty"`    // it died by a signal to what ran it, and had reached no limit: it would not end so elsewhere
 	OOMKills int       `json:"oom_kills,omitempty"` // its processes that the kernel killed because the guest's memory was used up
 	Refused  int       `json:"refused,omitempty"`   // processes and threads that could not start because it had MaxTasks
 	MaxTasks int       `json:"max_tasks,omitempty"` // how many it may have

@@ -41,7 +41,7 @@ func TestEndings(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
-		if r == nil || r.Why != c.want || r.Killed != (c.id == "j1g0") || !strings.Contains(r.Sentence(), "; its last console line: witness: up") {
+		if r == nil || r.Why != c.want || r.Killed != (c.id == "j1g0") || r.Died != r.Killed || !strings.Contains(r.Sentence(), "; its last console line: witness: up") {
 			t.Fatalf("of its end is known: %+v", r)
 		}
 		next := w.open(t, 0)

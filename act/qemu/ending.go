@@ -50,14 +50,17 @@ func shutdownReason(data json.RawMessage) string {
 	return out.Reason
 }
 
-// panicMark begins the line of a Linux console that says why the kernel panicked.
-const panicMark = "Kernel panic"
+// panicMark begins the line of a Linux console that says why the kernel panicked, and panicked what people are told of it.
+const (
+	panicMark = "Kernel panic"
+	panicked  = "its kernel panicked"
+)
 
 // shutdowns are QEMU's reasons, for people.
 var shutdowns = map[string]string{
 	"guest-shutdown":        "it switched itself off",
 	"guest-reset":           "it reset itself, as a kernel does that panics, or that a triple fault stops", // -no-reboot makes QEMU end
-	"guest-panic":           "its kernel panicked",
+	"guest-panic":           panicked,
 	"host-error":            "QEMU met an error on this host",
 	"host-signal":           "QEMU was told to end by a signal",
 	"host-qmp-quit":         "QEMU was told to end by its monitor",
@@ -73,7 +76,7 @@ func whyEnded(exit host.Exit, reason, console, log string) string {
 	if reason == "guest-reset" || reason == "guest-panic" || reason == "" && exit.Signal == 0 {
 		if at := strings.LastIndex(console, panicMark+" - "); at >= 0 {
 			line, _, _ := strings.Cut(console[at:], "\n")
-			return fmt.Sprintf("its kernel panicked (%s)", strings.TrimSpace(line))
+			return fmt.Sprintf("%s (%s)", panicked, strings.TrimSpace(line))
 		}
 	}
 	if why := shutdowns[reason]; why != "" {
@@ -101,7 +104,7 @@ func (d *Driver) noteEnd(id fleet.GuestID, exit host.Exit, reason string) {
 		}
 		r.Reason, r.Why = reason, whyEnded(exit, reason, shown, last)
 		r.Killed = exit.Signal != 0 || reason == "host-signal"
-		r.Died = exit.Signal != 0 || reason == "guest-panic" || reason == "host-error"
+		r.Died = r.Killed || reason == "host-error" || strings.HasPrefix(r.Why, panicked)
 		if d.config.OOMKills != nil && d.config.OOMKills(id) > 0 {
 			r.Killed = false
 			r.Why += ", because it used more memory than a guest of this size and its QEMU may"

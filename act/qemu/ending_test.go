@@ -44,8 +44,8 @@ func TestEndings(t *testing.T) {
 			t.Fatalf("%s: nothing is known of its end", name)
 		}
 		t.Logf("%s: %+v", name, *r)
-		if r.Killed != (signal != 0) {
-			t.Errorf("%s: killed %t", name, r.Killed)
+		if r.Killed != (signal != 0) || !r.Died { // none has shut down
+			t.Errorf("%s: killed %t, died %t", name, r.Killed, r.Died)
 		}
 		if !strings.Contains(r.Why, wantWhy) || r.Reason != wantReason || !strings.Contains(strings.Join(r.Console, "\n"), wantConsole) {
 			t.Errorf("%s: %+v", name, *r)
