@@ -189,6 +189,7 @@ func (d *Driver) kill(r record) error {
 // processes in its group, their descendants, and what a broken-off restore has left in
 // its network or on its files.
 func (d *Driver) killBut(r record, spared int) error {
+	looked := host.Ticks()
 	all, err := d.config.Cgroups.Members(r.Guest)
 	if err != nil {
 		return err
@@ -200,7 +201,7 @@ func (d *Driver) killBut(r record, spared int) error {
 	contained := d.contained()
 	all = append(all, host.Rooted(filepath.Join(d.dir(r.Guest), storeDir, sandbox.Files), contained)...)
 	all = append(all, host.With(criu.Setting(filepath.Join(d.dir(r.Guest), imagesDir)), contained)...)
-	if err := host.KillAll(all, spared); err != nil {
+	if err := host.KillAll(all, spared, looked); err != nil {
 		return err
 	}
 	// Frozen processes handle no signals. When thawed, they handle SIGKILL before

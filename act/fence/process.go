@@ -142,7 +142,8 @@ func (k *process) stopGuests() {
 			}
 		}
 	}
-	if err := host.KillAll(members(k.last.Group), 0); err != nil {
+	looked := host.Ticks()
+	if err := host.KillAll(members(k.last.Group), 0, looked); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	thaw(k.last.Group)
@@ -170,8 +171,9 @@ func (k *process) end(p host.Process) {
 		return
 	}
 	defer handle.Close()
+	looked := host.Ticks()
 	all := slices.Concat(host.Family(p.PID), host.Beside(p.PID))
-	if err := errors.Join(host.Kill(handle), host.KillAll(all, p.PID)); err != nil {
+	if err := errors.Join(host.Kill(handle), host.KillAll(all, p.PID, looked)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 }

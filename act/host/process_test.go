@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 func TestWatch(t *testing.T) {
@@ -65,5 +66,35 @@ func TestEnd(t *testing.T) {
 	}
 	if again := ProcessesIn(dir, func(_ int, uid uint32) bool { return uid == uint32(os.Getuid()) }); len(again) != 0 {
 		t.Errorf("still found: %+v", again)
+	}
+}
+
+// A process that has the number of one that was found, and has ended since, is not killed in its place.
+func TestKillAllKnowsWhoIsNewer(t *testing.T) {
+	before := Ticks()
+	time.Sleep(2 * time.Second / userHz)
+	cmd := exec.Command("sleep", "600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	st, err := ReadStat(cmd.Process.Pid)
+	if now := Ticks(); err != nil || st.Ticks <= before || st.Ticks > now {
+		t.Fatalf("it started at %d, between %d and %d: %v", st.Ticks, before, now, err)
+	}
+	if err := KillAll([]int{cmd.Process.Pid, 1 << 22}, 0, before); err != nil {
+		t.Fatal(err)
+	}
+	if Alive([]int{cmd.Process.Pid}) != 1 {
+		t.Error("a newer process was killed")
+	}
+	if err := KillAll([]int{cmd.Process.Pid}, cmd.Process.Pid, Ticks()); err != nil || Alive([]int{cmd.Process.Pid}) != 1 {
+		t.Errorf("one that is spared was killed, %v", err)
+	}
+	if err := KillAll([]int{cmd.Process.Pid}, 0, Ticks()); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.Exited() {
+		t.Errorf("it ended by itself: %v", err)
 	}
 }

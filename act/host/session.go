@@ -12,20 +12,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Ticks is the start time of a process that starts now.
+func Ticks() uint64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		panic(err) // no Linux that runs guests is without it
+	}
+	return uint64(t.Nano()) / uint64(time.Second/userHz)
+}
+
 // KillAll kills processes, the newest first, except spared and this process. A CRIU that
 // traces others is older than they are, and when it ends they run. It is not an error if
-// a process does not exist.
-func KillAll(all []int, spared int) error {
+// a process does not exist. looked is from before they were looked for: a process that
+// started later has a number that was one of theirs, and is left alone.
+func KillAll(all []int, spared int, looked uint64) error {
 	all = slices.Compact(slices.Sorted(slices.Values(all)))
 	for _, pid := range slices.Backward(all) {
 		if pid == spared || pid == os.Getpid() {
 			continue
 		}
-		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		if err := killOlder(pid, looked); err != nil && !IsGone(err) {
 			return fmt.Errorf("kill process %d: %w", pid, err)
 		}
 	}
 	return nil
+}
+
+// killOlder kills the process that has a number now, unless it started after a time.
+func killOlder(pid int, looked uint64) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	st, err := ReadStat(pid)
+	if err != nil || st.Ticks > looked {
+		return err
+	}
+	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 }
 
 // EndSession kills the processes of a session except its leader, which has ended or is
