@@ -227,6 +227,7 @@ type VaultFacts struct {
 	Listen    string `json:"listen"` // "address:port" where other hosts' agents reach it
 	FreeBytes int64  `json:"free_bytes"`
 	UsedBytes int64  `json:"used_bytes"`
+	EachBytes int64  `json:"each_bytes,omitempty"` // the most of one user's checkpoints, by their size; 0: no limit
 }
 
 // VaultGrant allows one other host to write or to read one guest's part of a checkpoint in a host's vault.

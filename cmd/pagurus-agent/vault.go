@@ -140,7 +140,7 @@ func (v *vaults) facts(sockets, own netip.Addr) *fleet.VaultFacts {
 	if !at.IsValid() {
 		at = own
 	}
-	out := &fleet.VaultFacts{FreeBytes: u.Free, UsedBytes: u.Bytes}
+	out := &fleet.VaultFacts{FreeBytes: u.Free, UsedBytes: u.Bytes, EachBytes: v.flags.VaultEach}
 	if v.served {
 		out.Listen = netip.AddrPortFrom(at, uint16(v.listener.Addr().(*net.TCPAddr).Port)).String()
 	}

@@ -80,6 +80,7 @@ type Agent struct {
 
 	VaultDir   string // folder of checkpoints; empty: in StateDir
 	VaultQuota int64  // bytes that it may have on disk; 0: no limit
+	VaultEach  int64  // bytes of one user's checkpoints, by their size; 0: no limit
 	VaultPort  uint16 // where other hosts reach it; 0: any
 
 	Images  fleet.ImageLimits   // that it has fetched
@@ -258,6 +259,7 @@ func (f Agent) Bucket(host string) *vault.Bucket {
 func (f *Agent) addVault(flags *pflag.FlagSet) {
 	flags.StringVar(&f.VaultDir, vaultFlag, "", "folder of the checkpoints that this host keeps, or s3://BUCKET/PREFIX, or off: it keeps none (default: vault in --state)")
 	cli.Size(flags, &f.VaultQuota, vaultQuotaFlag, "keep checkpoints of at most this size, like 200G (default: all but a tenth of the disk)")
+	cli.Size(flags, &f.VaultEach, vaultQuotaFlag+"-per-user", "the most of one user's checkpoints, by the size that pagurus checkpoint ls shows, like 40G (default: no limit)")
 	flags.Uint16Var(&f.VaultPort, vaultPortFlag, 0, "TCP port at which other hosts reach this host's checkpoints (default: any free one)")
 	flags.StringVar(&f.VaultBucket.Endpoint, vaultEndpointFlag, "", "where the S3 server of --"+vaultFlag+" is, like https://s3.example.org:9000 (default: Amazon's)")
 	flags.StringVar(&f.VaultBucket.Region, vaultRegionFlag, "", "region of the bucket (default: the server is asked)")

@@ -53,10 +53,11 @@ func (d *draft) makeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%d checkpoints of %s that were asked for are kept; `pagurus checkpoint rm` removes one", pinned, j.ID)
 	}
 	guests := d.guestsOf(j)
-	if _, reason := d.vaults(j, guests); reason != "" {
+	one := fleet.Checkpoint{Job: j.ID, Pinned: r.Verb == fleet.MakeCheckpoint}
+	if _, reason := d.vaults(j, guests, one); reason != "" {
 		return refuse(r, "%s", reason)
 	}
-	if reason := d.overQuota(j, fleet.Checkpoint{Job: j.ID, Pinned: r.Verb == fleet.MakeCheckpoint}, 0); reason != "" {
+	if reason := d.overQuota(j, one, 0); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	c := d.beginCheckpoint(j, "asked for by "+whoAsked(r.By))
@@ -298,7 +299,7 @@ func (d *draft) attendCheckpoint(id fleet.CheckpointID) {
 	case c.Phase.Traits().Holds && c.Phase.Traits().Forward && d.wanted(c):
 		c, changed = lifecycle.RemoveCheckpoint(c, "a host with a guest of it is needed by its owner, or shows signs of failing", d.at)
 	case c.Phase == fleet.Due && lifecycle.Cuttable(j, guests) && !slices.ContainsFunc(guests, d.silentHome):
-		parts, reason := d.vaults(j, guests)
+		parts, reason := d.vaults(j, guests, c)
 		reason = cmp.Or(reason, d.overQuota(j, c, 0))
 		if reason != "" {
 			c, changed = lifecycle.RemoveCheckpoint(c, reason, d.at)
@@ -345,9 +346,10 @@ func hostsOf(c fleet.Checkpoint) (out []fleet.HostID) {
 
 // vaults chooses where the state of each guest of a job is kept: not on the guest's own host where another has a vault, and better
 // where no guest of the job runs, since a host that is lost takes both with it. A vault that has an earlier
-// checkpoint of the guest needs only what has changed. The second result says why a checkpoint cannot be made.
-func (d *draft) vaults(j fleet.Job, guests []fleet.Guest) ([]fleet.CheckpointPart, string) {
-	homes, before := map[fleet.HostID]bool{}, map[fleet.GuestID]fleet.HostID{}
+// checkpoint of the guest needs only what has changed. One in which the job's user has all that each may have takes none. The
+// second result says why a checkpoint cannot be made.
+func (d *draft) vaults(j fleet.Job, guests []fleet.Guest, c fleet.Checkpoint) ([]fleet.CheckpointPart, string) {
+	homes, before := map[fleet.HostID]bool{}, map[fleet.GuestID]fleet.CheckpointPart{}
 	for _, g := range guests {
 		homes[g.Home] = true
 		able := d.base.Hosts[g.Home].Facts.Abilities[g.Kind]
@@ -358,35 +360,30 @@ func (d *draft) vaults(j fleet.Job, guests []fleet.Guest) ([]fleet.CheckpointPar
 	for _, c := range d.checkpointsOf(j.ID) {
 		for _, p := range c.Guests {
 			if c.Phase == fleet.Kept {
-				before[p.Guest] = p.Vault
+				before[p.Guest] = p
 			}
 		}
 	}
-	free := map[fleet.HostID]int64{}
-	var all []fleet.HostID
-	for _, id := range d.l.AllHosts() {
-		h := d.Hosts.At(id)
-		if v := h.Facts.Vault; v != nil && placement.Heard(h, d.base.At) {
-			all, free[id] = append(all, id), v.FreeBytes
-		}
-	}
+	room := d.vaultRoom(j, c)
 	parts := make([]fleet.CheckpointPart, 0, len(guests))
 	for _, g := range guests {
 		best, rank := fleet.HostID(""), vaultRank{}
-		for _, id := range all {
+		for _, id := range room.hosts {
 			h := d.Hosts.At(id)
 			if id != g.Home && h.Facts.Vault.Listen == "" { // others do not reach it
 				continue
 			}
-			is := vaultRank{ends: !h.EmptyBy.IsZero(), own: id == g.Home, beside: homes[id], leaves: h.State != fleet.HostUp || h.ForOwner || h.ForHealth, fresh: before[g.ID] != id, free: free[id]}
-			if free[id] >= g.Need.MemoryBytes && (best == "" || is.compare(rank) < 0) {
+			is := vaultRank{ends: !h.EmptyBy.IsZero(), own: id == g.Home, beside: homes[id], leaves: h.State != fleet.HostUp || h.ForOwner || h.ForHealth, fresh: before[g.ID].Vault != id, free: room.more(id)}
+			left, limited := room.left[id]
+			is.tight = limited && left < before[g.ID].Bytes
+			if room.free[id] >= g.Need.MemoryBytes && is.free > 0 && (best == "" || is.compare(rank) < 0) {
 				best, rank = id, is
 			}
 		}
 		if best == "" {
-			return nil, fmt.Sprintf("no host that is heard has a vault with %d MiB free for guest %s; `pagurus host ls` shows hosts", g.Need.MemoryBytes>>20, g.ID)
+			return nil, cmp.Or(room.full, fmt.Sprintf("no host that is heard has a vault with %d MiB free for guest %s; `pagurus host ls` shows hosts", g.Need.MemoryBytes>>20, g.ID))
 		}
-		free[best] -= g.Need.MemoryBytes
+		room.free[best] -= g.Need.MemoryBytes // of the user's share nobody knows how much it takes
 		parts = append(parts, fleet.CheckpointPart{Guest: g.ID, Kind: g.Kind, Gen: g.Gen, Host: g.Home, Vault: best, Shape: g.Shape})
 	}
 	return parts, ""
@@ -415,8 +412,8 @@ func (d *draft) silentHome(g fleet.Guest) bool {
 
 // vaultRank orders vaults for a guest, the best first.
 type vaultRank struct {
-	ends, own, beside, leaves, fresh bool
-	free                             int64
+	ends, own, tight, beside, leaves, fresh bool
+	free                                    int64
 }
 
 func (a vaultRank) compare(b vaultRank) int {
@@ -429,7 +426,7 @@ func (a vaultRank) compare(b vaultRank) int {
 		}
 		return -1
 	}
-	return cmp.Or(worse(a.ends, b.ends), worse(a.own, b.own), worse(a.beside, b.beside), worse(a.leaves, b.leaves), worse(a.fresh, b.fresh), cmp.Compare(b.free, a.free))
+	return cmp.Or(worse(a.ends, b.ends), worse(a.own, b.own), worse(a.tight, b.tight), worse(a.beside, b.beside), worse(a.leaves, b.leaves), worse(a.fresh, b.fresh), cmp.Compare(b.free, a.free))
 }
 
 // endCheckpoints removes the checkpoints of a job that has finished, except those that a person asked for; all of a forgotten one.

@@ -73,11 +73,12 @@ func (d *draft) noticeCase(h fleet.Host, guests []fleet.Guest) vacating.Case {
 	}
 	c.Risk = d.at.Sub(since)
 	all := d.guestsOf(j)
-	if _, reason := d.vaults(j, all); reason != "" {
+	one := fleet.Checkpoint{Job: j.ID}
+	if _, reason := d.vaults(j, all, one); reason != "" {
 		c.Unsaved = reason
 	} else if !j.Computes() {
 		c.Unsaved = fmt.Sprintf("job %s is %s", j.ID, stateWord(j))
-	} else if reason := d.overQuota(j, fleet.Checkpoint{Job: j.ID}, 0); reason != "" {
+	} else if reason := d.overQuota(j, one, 0); reason != "" {
 		c.Unsaved = reason
 	}
 	for _, g := range guests {

@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"pagurus/decide/lifecycle"
-	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
 
@@ -62,26 +61,20 @@ func (d *draft) takeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 // vaultsFor chooses a vault for each part of a copy that comes back: those with most room, better not on hosts that are to be
 // left.
 func (d *draft) vaultsFor(j fleet.Job, c fleet.Checkpoint) (out []fleet.HostID, reason string) {
-	free := map[fleet.HostID]int64{}
-	var all []fleet.HostID
-	for _, id := range d.l.AllHosts() {
-		if h := d.Hosts.At(id); h.Facts.Vault != nil && placement.Heard(h, d.base.At) {
-			all, free[id] = append(all, id), h.Facts.Vault.FreeBytes
-		}
-	}
+	room := d.vaultRoom(j, fleet.Checkpoint{Job: j.ID})
 	for _, p := range c.Guests {
 		best, rank := fleet.HostID(""), vaultRank{}
-		for _, id := range all {
+		for _, id := range room.hosts {
 			h := d.Hosts.At(id)
-			is := vaultRank{own: h.Facts.Vault.Listen == "", leaves: h.State != fleet.HostUp || h.ForOwner || h.ForHealth, free: free[id]}
-			if free[id] >= p.Bytes && (best == "" || is.compare(rank) < 0) {
+			is := vaultRank{own: h.Facts.Vault.Listen == "", leaves: h.State != fleet.HostUp || h.ForOwner || h.ForHealth, free: room.more(id)}
+			if is.free >= p.Bytes && (best == "" || is.compare(rank) < 0) {
 				best, rank = id, is
 			}
 		}
 		if best == "" {
-			return nil, fmt.Sprintf("no host that is heard has a vault with %d MiB free for guest %s of %s; `pagurus host ls` shows hosts", p.Bytes>>20, p.Guest, j.ID)
+			return nil, fmt.Sprintf("no host that is heard has a vault with %d MiB free for guest %s of %s, and as much left of what its user may have there; `pagurus host ls` shows hosts", p.Bytes>>20, p.Guest, j.ID)
 		}
-		free[best] -= p.Bytes
+		room.put(best, p.Bytes)
 		out = append(out, best)
 	}
 	return slices.Clip(out), ""

@@ -21,6 +21,13 @@ func TestCheckpointsAreRefused(t *testing.T) {
 	if u.All != 95*mib || u.Bytes[7] != 90*mib || u.Count[7] != 2 || len(u.Bytes) != 2 {
 		t.Fatalf("%+v", u)
 	}
+	all["j2"][0].Guests[0].Vault = "w"
+	if in := InVaults(all, owner, nil, 7); in["v"] != 60*mib || in["w"] != 30*mib || len(in) != 2 {
+		t.Errorf("%+v", in)
+	}
+	if in := InVaults(all, owner, map[fleet.CheckpointID]bool{"j1c1": true}, 7); in["v"] != 0 || in["w"] != 30*mib {
+		t.Errorf("%+v", in)
+	}
 	if u := UseOf(all, owner, map[fleet.CheckpointID]bool{"j1c1": true}); u.Bytes[7] != 30*mib {
 		t.Errorf("%+v", u)
 	}

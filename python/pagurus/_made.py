@@ -1220,6 +1220,7 @@ UserOutput = TypedDict('UserOutput', {
 UserOutput.__doc__ = "UserOutput is one user's part of that."
 
 VaultFacts = TypedDict('VaultFacts', {
+    'each_bytes': NotRequired['int'],
     'free_bytes': Required['int'],
     'listen': Required['str'],
     'used_bytes': Required['int'],

@@ -254,8 +254,8 @@ func possible(id fleet.HostID, f fleet.Facts) error {
 		return fmt.Errorf("%s says that it has %d guests, %d copies and %d directories, and at most %d of each can be", id, len(f.Guests), len(f.Copies), len(f.Shared), mostGuests)
 	case f.WireGuard != nil && (len(f.WireGuard.Paths) > mostPaths || len(f.WireGuard.Relayed) > mostPaths || len(f.WireGuard.Mapped) > mostMapped):
 		return fmt.Errorf("%s says that it has %d paths, relays at %d ports, and is seen at %d addresses", id, len(f.WireGuard.Paths), len(f.WireGuard.Relayed), len(f.WireGuard.Mapped))
-	case f.Vault != nil && (f.Vault.FreeBytes < 0 || f.Vault.FreeBytes > mostBytes || f.Vault.UsedBytes < 0 || f.Vault.UsedBytes > mostBytes):
-		return fmt.Errorf("%s says that its vault has %d bytes, and %d free", id, f.Vault.UsedBytes, f.Vault.FreeBytes)
+	case f.Vault != nil && (f.Vault.FreeBytes < 0 || f.Vault.FreeBytes > mostBytes || f.Vault.UsedBytes < 0 || f.Vault.UsedBytes > mostBytes || f.Vault.EachBytes < 0 || f.Vault.EachBytes > mostBytes):
+		return fmt.Errorf("%s says that its vault has %d bytes, and %d free, and %d for each user", id, f.Vault.UsedBytes, f.Vault.FreeBytes, f.Vault.EachBytes)
 	case len(f.Troubles) > mostTroubles:
 		return fmt.Errorf("%s says that it has %d troubles, and at most %d are taken", id, len(f.Troubles), mostTroubles)
 	case fleet.RefusedLease(f.Lease.Length) != "", fleet.RefusedLease(f.Lease.Held) != "":
