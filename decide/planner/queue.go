@@ -48,11 +48,36 @@ type queueing struct {
 	plan     queue.Plan
 	reserved map[fleet.JobID]queue.Reservation
 	closed   map[fleet.HostID]bool // hosts that jobs without a reservation may need
-	hopeless []fleet.JobSpec       // jobs as these do not fit on the hosts that are there now
+	hopeless []hopeless            // jobs as these do not fit on the hosts that are there now
 	full     []fleet.JobSpec       // no host has room for one guest of jobs as these
 	unserved map[string]string     // by the machine that has jobs' files: why no host serves these; empty: one does
 	tried    int
 	over     bool // nobody after may start
+}
+
+// hopeless is a job that does not fit on the hosts that are there now.
+type hopeless struct {
+	fleet.JobSpec
+	made restoring
+}
+
+// restoring is what hosts must be like to make the guests of a job from its checkpoint; the zero value: it begins at its beginning.
+type restoring struct {
+	from  bool
+	kind  fleet.Kind
+	needs fleet.Abilities
+}
+
+// restoring is what a waiting job needs beside what it asked for.
+func (d *draft) restoring(j fleet.Job) (r restoring) {
+	if j.From == "" {
+		return r
+	}
+	from, _ := d.origin(j)
+	if a := asksFrom(placement.Ask{}, from, max(1, len(from.Guests)))[0]; a.Restores != nil {
+		r = restoring{true, a.Kind, a.Restores.Needs}
+	}
+	return r
 }
 
 // dequeue starts the waiting jobs that fit and take nothing that is reserved.
@@ -95,7 +120,8 @@ func inQueue(a, b fleet.Job) int {
 
 // consider starts a job, or keeps others from its room.
 func (d *draft) consider(q *queueing, j fleet.Job) {
-	if d.shut(q, j) {
+	made := d.restoring(j)
+	if d.shut(q, j, made) {
 		return
 	}
 	if q.tried++; q.tried > mostTried {
@@ -129,15 +155,18 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 		d.plan(q, id)
 	}
 	r, fits := q.plan.Reserve(queue.Ask{Guests: j.Spec.Guests, Bytes: j.Spec.Need.MemoryBytes, Lasts: wholeTime(j.Spec), Hosts: ids})
-	if !fits {
-		q.hopeless = append(q.hopeless, j.Spec)
+	switch {
+	case !fits && len(a.Except) == 0: // else only this job does not go there
+		q.hopeless = append(q.hopeless, hopeless{j.Spec, made})
+		return
+	case !fits:
 		return
 	}
 	q.reserved[j.ID] = r
 }
 
 // shut reports whether a job cannot start for a reason that is known already.
-func (d *draft) shut(q *queueing, j fleet.Job) bool {
+func (d *draft) shut(q *queueing, j fleet.Job, made restoring) bool {
 	s := j.Spec
 	why, asked := q.unserved[s.Machine]
 	if !asked {
@@ -150,8 +179,8 @@ func (d *draft) shut(q *queueing, j fleet.Job) bool {
 	if len(s.On) > 0 && len(q.closed) > 0 && !slices.ContainsFunc(s.On, func(id fleet.HostID) bool { return !q.closed[id] }) {
 		return true
 	}
-	return slices.ContainsFunc(q.hopeless, func(b fleet.JobSpec) bool {
-		return b.Guests <= s.Guests && b.Need.MemoryBytes <= s.Need.MemoryBytes && b.Kind == s.Kind && b.Machine == s.Machine &&
+	return slices.ContainsFunc(q.hopeless, func(b hopeless) bool {
+		return b.Guests <= s.Guests && b.Need.MemoryBytes <= s.Need.MemoryBytes && b.Kind == s.Kind && b.Machine == s.Machine && b.made == made &&
 			slices.Equal(b.On, s.On) && slices.Equal(b.Files, s.Files) && b.Export == s.Export && len(j.Avoid) == 0
 	})
 }
@@ -184,7 +213,7 @@ func (d *draft) wanting(j fleet.Job) placement.Ask {
 
 // avoided are hosts that failed to start a job: it waits a while for others.
 func (d *draft) avoided(j fleet.Job) []fleet.HostID {
-	if d.at.Sub(j.Since) >= avoids {
+	if d.listened(j.Since) >= avoids { // also if the clock was set back since
 		return nil
 	}
 	return j.Avoid

@@ -481,3 +481,36 @@ func (w *world) fair(t *rapid.T) {
 		}
 	}
 }
+
+// A job that goes on from a checkpoint may need a processor that no host has now. It does not keep others of its shape from
+// hosts that suit them, whether they begin at their beginning or at checkpoints of their own.
+func TestWhatNoHostSuitsHoldsUpNobodyElse(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3")
+	can := func(processor string) {
+		for id, h := range w.s.Hosts {
+			able := h.Facts.Abilities[fleet.VM]
+			able.Processor = processor
+			h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: able}
+			w.s.Hosts[id] = h
+		}
+	}
+	suspended := func(processor string) fleet.JobID {
+		can(processor)
+		id := w.running(2, nil)
+		w.must(fleet.Request{Verb: fleet.SuspendJob, Job: id})
+		w.answerAll()
+		return id
+	}
+	rare, common := suspended("sse2 avx512"), suspended("sse2")
+	w.must(fleet.Request{Verb: fleet.ResumeJob, Job: rare})
+	w.must(fleet.Request{Verb: fleet.ResumeJob, Job: common})
+	fresh := w.must(submission(2)).Job
+	w.answerAll()
+	w.tick(2 * time.Second)
+	w.answerAll()
+	w.state(map[fleet.JobID]fleet.JobState{rare: fleet.JobPending, common: fleet.JobRunning, fresh: fleet.JobRunning})
+	can("sse2 avx512")
+	w.tick(2 * time.Second)
+	w.answerAll()
+	w.state(map[fleet.JobID]fleet.JobState{rare: fleet.JobRunning})
+}

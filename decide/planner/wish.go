@@ -101,6 +101,9 @@ func waitForMark(s fleet.Snapshot, v fleet.Move, members []fleet.Migration, at t
 	if len(marks) == 0 {
 		return steering.Wait{}
 	}
+	if since.After(at) { // the clock was set back
+		since = s.LedSince
+	}
 	if v.Limits.Deadline > 0 {
 		end = v.Begun.Add(v.Limits.Deadline / 2)
 	}

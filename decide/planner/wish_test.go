@@ -56,6 +56,23 @@ func TestAMoveDoesNotWaitForMarksForEver(t *testing.T) {
 	}
 }
 
+// Nor does it when the controller's clock is set back meanwhile.
+func TestAClockThatIsSetBackHoldsUpNoMove(t *testing.T) {
+	w := spread(t, 1, "host1")
+	w.says("j1g0", fleet.Marks{NotFor: time.Minute})
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"})
+	w.answerAll()
+	w.now = w.now.Add(-10 * time.Hour)
+	w.s.LedSince = w.now // as the controller does when it notices
+	for range 40 {
+		w.says("j1g0", fleet.Marks{NotFor: time.Minute})
+		w.turn(1)
+	}
+	if m := w.member("j1g0"); m.Phase != fleet.Finished {
+		t.Errorf("it is %s", m.Phase)
+	}
+}
+
 func TestWhatLeavesAHostThatGoesAwayWaitsForNoMark(t *testing.T) {
 	w := spread(t, 1, "host1")
 	w.says("j1g0", fleet.Marks{NotFor: time.Minute})
