@@ -11,8 +11,8 @@ import (
 	"pagurus/fleet"
 )
 
-// requestBytes limits the ID of a request.
-const requestBytes = 128
+// requestBytes limits the ID of a request, with whose it is.
+const requestBytes = 128 + 16
 
 // submit makes a new job, which starts now or waits for room.
 func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
@@ -79,6 +79,11 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 	if reason := invalidJob(s, image); reason != "" {
 		return reason
 	}
+	return d.invalidHosts(s)
+}
+
+// invalidHosts says what is wrong with the hosts that a job names; empty: nothing.
+func (d *draft) invalidHosts(s fleet.JobSpec) string {
 	if len(s.On) > len(d.base.Hosts) { // the loop below limits the names
 		return fmt.Sprintf("%d hosts are named and the cluster has %d; name each host once", len(s.On), len(d.base.Hosts))
 	}

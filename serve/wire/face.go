@@ -111,7 +111,8 @@ func (s *server) bearerOr(r *http.Request) (Peer, error) {
 		}
 		return id, err
 	}
-	if _, err := s.caller(r); err != nil { // who holds too many connections does not come past that by a token
+	via, err := s.caller(r)
+	if err != nil { // who holds too many connections does not come past that by a token
 		if e := (*Error)(nil); errors.As(err, &e) && e.Status == http.StatusTooManyRequests {
 			return Peer{}, err
 		}
@@ -122,7 +123,7 @@ func (s *server) bearerOr(r *http.Request) (Peer, error) {
 	}
 	from := hostOf(r.RemoteAddr)
 	id, err := s.Members.Bearer(r.Context(), strings.TrimSpace(text), from)
-	id.From = from
+	id.From, id.Machine = from, via.Machine
 	return id, err
 }
 

@@ -2,11 +2,13 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
+	"pagurus/fleet"
 	"pagurus/serve/identity"
 )
 
@@ -15,7 +17,11 @@ type whoCalls struct{}
 
 func (whoCalls) Public(http.ResponseWriter, *http.Request) bool { return false }
 
-func (whoCalls) Serve(a *Acting, w http.ResponseWriter, _ *http.Request) error {
+func (whoCalls) Serve(a *Acting, w http.ResponseWriter, r *http.Request) error {
+	if r.URL.Path == FacePath+"v1/jobs" {
+		answer, err := a.Ask(r.Context(), fleet.Request{Verb: fleet.Submit, Spec: &fleet.JobSpec{}})
+		return errors.Join(err, reply(w, answer))
+	}
 	who, err := a.WhoAmI(context.Background())
 	if err != nil {
 		return err
@@ -54,6 +60,21 @@ func TestFacePassedOn(t *testing.T) {
 	}
 	if status, text := ask("nobody"); status != http.StatusUnauthorized || !strings.Contains(text, `"detail":"no such token"`) {
 		t.Errorf("%d, %s", status, text)
+	}
+	local := other.client(t) // who shows a token there submits files of that machine
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, local.base+FacePath+"v1/jobs", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "127.0.0.1"
+	r.Header.Set("Authorization", "Bearer ada")
+	answer, err := local.http.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if len(leads.asked) != 1 || leads.asked[0].Spec.Machine != "there" {
+		t.Errorf("%s: %+v", answer.Status, leads.asked)
 	}
 	nobody.Store(true)
 	if answer, err := ada.http.Get(ada.base + "/"); err != nil {

@@ -18,6 +18,7 @@ const DefaultOwnerSocket = "/run/pagurus/owner.sock"
 const (
 	ownerLimit = 10 * time.Second
 	ownerBytes = 1 << 20
+	ownerAgain = time.Second // after a call that could not be taken
 )
 
 // ServeOwner answers the people of this machine until ctx ends, one question a connection. answer is told who asks, as the kernel knows them.
@@ -29,8 +30,15 @@ func ServeOwner(ctx context.Context, l net.Listener, answer func(uid uint32, a f
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return fmt.Errorf("listening for the owner: %w", err)
+		}
+		if err != nil { // out of file descriptors, for example, which passes
+			select {
+			case <-ctx.Done():
+			case <-time.After(ownerAgain):
+			}
+			continue
 		}
 		go func() {
 			defer c.Close()
@@ -41,7 +49,12 @@ func ServeOwner(ctx context.Context, l net.Listener, answer func(uid uint32, a f
 }
 
 // askedBy reads a question, and answers it.
-func askedBy(c net.Conn, answer func(uid uint32, a fleet.OwnerAsk) fleet.OwnerAnswer) fleet.OwnerAnswer {
+func askedBy(c net.Conn, answer func(uid uint32, a fleet.OwnerAsk) fleet.OwnerAnswer) (out fleet.OwnerAnswer) {
+	defer func() { // a bug in an answer must not end the agent of all guests
+		if p := recover(); p != nil {
+			out = fleet.OwnerAnswer{Refused: fmt.Sprintf("the agent has a bug: %v", p)}
+		}
+	}()
 	of, is := c.(*counted)
 	if !is || of.id == nil || of.over {
 		return fleet.OwnerAnswer{Refused: "it is not known who asks, or they ask too much at once"}

@@ -324,16 +324,18 @@ func (s *server) asks(ctx context.Context, id Peer, q fleet.Request) (fleet.Answ
 	if q.ID == "" {
 		q.ID = fleet.RequestID(rand.Text())
 	}
+	said := q.ID
+	q.ID = fleet.RequestID(fmt.Sprintf("%d/%s", id.UID, said)) // users choose them: nobody's is another's
 	q.By, q.Image, q.Taken, q.Key = id.Caller, nil, nil, id.Key
 	a, err := s.carryOut(ctx, id, q)
-	s.record(id, fleet.AuditRecord{Did: string(q.Verb), On: q.Object(a), Request: q.ID}, err)
+	s.record(id, fleet.AuditRecord{Did: string(q.Verb), On: q.Object(a), Request: said}, err)
 	return a, err
 }
 
 // carryOut has the controller answer a request, after the checks that the connection decides.
 func (s *server) carryOut(ctx context.Context, id Peer, q fleet.Request) (fleet.Answer, error) {
-	if id.Token != "" && q.Verb == fleet.AddToken && q.Token != nil && q.Token.Access {
-		return fleet.Answer{}, &Error{http.StatusForbidden, "a token makes no other one for programs: log in for that"}
+	if id.Token != "" && q.Verb == fleet.AddToken && q.Token != nil && (q.Token.Access || q.Token.Role != fleet.HostRole) { // which would last longer
+		return fleet.Answer{}, &Error{http.StatusForbidden, "a token makes others for hosts alone, and none for programs, logins or controllers: log in for that"}
 	}
 	if id.Token != "" && q.Verb == fleet.Logout {
 		return fleet.Answer{}, &Error{http.StatusUnprocessableEntity, fmt.Sprintf("a token has no login that could end: `pagurus token rm %s` removes it", id.Token)}

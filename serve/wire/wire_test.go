@@ -261,13 +261,13 @@ func status(t *testing.T, err error) int {
 
 func TestCallerIsWhoTheKernelSays(t *testing.T) {
 	ctx, s := limited(t), serve(t, &world{})
-	lie := fleet.Request{Verb: fleet.Submit, By: fleet.Caller{UID: 0, Admin: true}, Image: &fleet.Image{Name: "mine"},
+	lie := fleet.Request{ID: "once", Verb: fleet.Submit, By: fleet.Caller{UID: 0, Admin: true}, Image: &fleet.Image{Name: "mine"},
 		Spec: &fleet.JobSpec{UID: 0, GID: 0, Groups: []uint32{0}}}
 	if _, err := s.userClient(t, 4242).Ask(ctx, lie); err != nil {
 		t.Fatal(err)
 	}
 	q := s.asked[0]
-	if q.By != (fleet.Caller{UID: 4242, GID: 4243}) || q.Image != nil || q.ID == "" {
+	if q.By != (fleet.Caller{UID: 4242, GID: 4243}) || q.Image != nil || q.ID != "4242/once" {
 		t.Errorf("believed %+v", q)
 	}
 	if q.Spec.UID != 4242 || q.Spec.GID != 4243 || !slices.Equal(q.Spec.Groups, []uint32{7, 4000000000}) {
@@ -276,8 +276,8 @@ func TestCallerIsWhoTheKernelSays(t *testing.T) {
 	if _, err := s.client(t).Ask(ctx, lie); err != nil {
 		t.Fatal(err)
 	}
-	if q := s.asked[1]; !q.By.Admin || q.By.UID != uint32(os.Getuid()) {
-		t.Errorf("root is %+v", q.By)
+	if q := s.asked[1]; !q.By.Admin || q.By.UID != uint32(os.Getuid()) || q.ID == s.asked[0].ID {
+		t.Errorf("root is %+v, and names a request %q as another user did", q.By, q.ID)
 	}
 }
 

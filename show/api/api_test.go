@@ -65,6 +65,8 @@ func TestRefused(t *testing.T) {
 		{"kinds that are not there", "GET", Prefix + "/events?kinds=job,ghost", "", []string{asAdmin}, 400, `"ghost"`},
 		{"an audit, to a user", "GET", Prefix + "/audit", "", []string{"Authorization: Bearer ada"}, 403, "only an administrator"},
 		{"a token made by a token", "POST", Prefix + "/tokens", `{"access":true,"role":"admin","user":"admin"}`, []string{asAdmin}, 403, "log in for that"},
+		{"a login made by a token", "POST", Prefix + "/tokens", `{"role":"admin","user":"admin","uses":1}`, []string{asAdmin}, 403, "log in for that"},
+		{"a controller let in by a token", "POST", Prefix + "/tokens", `{"role":"controller","uses":1}`, []string{asAdmin}, 403, "log in for that"},
 		{"the logout of a token", "POST", Prefix + "/logout", ``, []string{asAdmin}, 422, "pagurus token rm t1"},
 	} {
 		status, h, body := w.asks(c.method, c.path, c.body, c.headers...)
@@ -96,8 +98,9 @@ func TestAsked(t *testing.T) {
 	}
 	w.asks("PUT", Prefix+"/users/grace", `{"role":"user","uid":1001,"gid":100,"since":"0001-01-01T00:00:00Z"}`, asAdmin)
 	w.asks("DELETE", Prefix+"/tokens/0a0b", "", asAdmin)
+	w.asks("POST", Prefix+"/jobs/j1/cancel", "", "Authorization: Bearer ada", "Idempotency-Key: once") // as another user names theirs
 	asked := w.Asked()
-	if q := asked[0]; len(asked) != 3 || q.Verb != fleet.Drain || q.Host != "host1" || q.Limits.BytesPerSecond != 7 || q.ID != "once" || q.By.User != "admin" {
+	if q := asked[0]; len(asked) != 4 || asked[3].ID != "1000/once" || q.Verb != fleet.Drain || q.Host != "host1" || q.Limits.BytesPerSecond != 7 || q.ID != "1/once" || q.By.User != "admin" {
 		t.Errorf("%+v", asked)
 	}
 	if q := asked[1]; q.Verb != fleet.SetUser || q.User.ID != "grace" || q.User.UID != 1001 {
