@@ -67,6 +67,8 @@ type Stopped struct {
 	At     time.Time       `json:"at"`
 	Length time.Duration   `json:"length_ns"` // of the lease that ended
 	Guests []fleet.GuestID `json:"guests,omitempty"`
+
+	Processes map[fleet.GuestID]host.Process `json:"processes,omitempty"` // their first ones; an earlier Pagurus did not note them
 }
 
 // Open finds the lease that is in force. A lease that an earlier agent left is kept, also if its
@@ -216,9 +218,21 @@ func (f *Fence) Stopped(g fleet.GuestID) string {
 		return "" // it has stopped nothing
 	}
 	for _, id := range s.Guests {
-		if id == g {
+		if id == g && f.isThat(g, s.Processes[g]) {
 			return fmt.Sprintf("this host had not heard the controller for its lease of %s, and stopped its guests at %s", fleet.ShortDuration(s.Length), s.At.UTC().Format("15:04:05 UTC"))
 		}
 	}
 	return ""
+}
+
+// isThat reports whether a process was the first of the guest that is here, or was here last. A job that began again may have come
+// back, with the same guest.
+func (f *Fence) isThat(g fleet.GuestID, was host.Process) bool {
+	for _, kind := range kinds {
+		var is host.Record
+		if err := note.Load(filepath.Join(f.config.Run, kind.folder, string(g), recordFile), &is); err == nil && was != (host.Process{}) {
+			return is.Process == was
+		}
+	}
+	return true
 }

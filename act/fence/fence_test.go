@@ -114,6 +114,17 @@ func TestGuestsEndWithTheLease(t *testing.T) {
 		t.Errorf("why: %q, %q", why, f.Stopped("j2g0"))
 	}
 
+	// The same guest, of a job that has begun again and come back, was not stopped, however it ends.
+	successor := guestIn(t, filepath.Join(run, "next"), "guests", "j1g0")
+	if err := note.Replace(filepath.Join(run, "guests", "j1g0", "guest.json"), host.Record{Guest: "j1g0", Process: successor}); err != nil {
+		t.Fatal(err)
+	}
+	if why := f.Stopped("j1g0"); why != "" || f.Stopped("j1g1") == "" {
+		t.Errorf("of the next one: %q, %q", why, f.Stopped("j1g1"))
+	}
+	within(t, 30*time.Second, "it ends, too, since the lease is over", successor.Gone)
+	within(t, 5*time.Second, "that is noted", func() bool { return f.Stopped("j1g0") != "" })
+
 	// What is made while the lease is over ends as well, until it is renewed.
 	late := guestIn(t, run, "guests", "j3g0")
 	within(t, 30*time.Second, "a late guest ends", late.Gone)

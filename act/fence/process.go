@@ -50,7 +50,7 @@ func serve(args []string) error {
 	if err != nil {
 		return fmt.Errorf("making a timer: %w", err)
 	}
-	k := process{run: args[0], clock: clock, noted: -1}
+	k := process{run: args[0], clock: clock, noted: -1, ended: map[fleet.GuestID]host.Process{}}
 	for {
 		l, held, err := k.lease()
 		if err != nil {
@@ -65,7 +65,7 @@ func serve(args []string) error {
 			}
 			continue
 		}
-		k.known, k.noted = nil, -1
+		k.known, k.ended, k.noted, k.count = nil, map[fleet.GuestID]host.Process{}, -1, 0
 		if err := k.sleep(k.last.Asked + int64(k.last.Length)); err != nil {
 			return err
 		}
@@ -78,7 +78,9 @@ type process struct {
 	clock int // a timer
 	last  lease
 	known []fleet.GuestID // stopped since the lease ended
-	noted int             // how many of them are written down; -1: nothing is
+	ended map[fleet.GuestID]host.Process
+	noted int // how many processes of them are written down; -1: nothing is
+	count int // of them
 }
 
 // lease reads the lease. It is not held if the file is gone, or of another boot.
@@ -112,6 +114,9 @@ type guest struct {
 	} `json:"port"`
 }
 
+// recordFile is a driver's record in a guest's folder.
+const recordFile = "guest.json"
+
 // kinds are the folders in which drivers keep their guests; those of the second have sockets of
 // this kernel, whose ends would be told to their peers.
 var kinds = []struct {
@@ -126,7 +131,7 @@ func (k *process) stopGuests() {
 		found, _ := os.ReadDir(filepath.Join(k.run, kind.folder)) // without it there are none
 		for _, e := range found {
 			var g guest
-			if err := note.Load(filepath.Join(k.run, kind.folder, e.Name(), "guest.json"), &g); err != nil || g.Process.Gone() {
+			if err := note.Load(filepath.Join(k.run, kind.folder, e.Name(), recordFile), &g); err != nil || g.Process.Gone() {
 				continue
 			}
 			if kind.sockets {
@@ -137,8 +142,13 @@ func (k *process) stopGuests() {
 			}
 			k.end(g.Process)
 			ended = append(ended, g.Process)
-			if id := fleet.GuestID(e.Name()); !slices.Contains(k.known, id) {
+			id := fleet.GuestID(e.Name())
+			if !slices.Contains(k.known, id) {
 				k.known = append(k.known, id)
+			}
+			if k.ended[id] != g.Process {
+				k.ended[id] = g.Process
+				k.count++
 			}
 		}
 	}
@@ -153,15 +163,15 @@ func (k *process) stopGuests() {
 	for _, p := range ended {
 		fmt.Fprintf(os.Stderr, "process %d of a guest was killed and does not end\n", p.PID)
 	}
-	if k.noted == len(k.known) {
+	if k.noted == k.count {
 		return
 	}
-	s := Stopped{At: time.Now(), Length: k.last.Length, Guests: k.known}
+	s := Stopped{At: time.Now(), Length: k.last.Length, Guests: k.known, Processes: k.ended}
 	if err := note.Replace(filepath.Join(k.run, Folder, stoppedFile), s); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	k.noted = len(k.known)
+	k.noted = k.count
 }
 
 // end kills a guest's first process and all that belong to it.
