@@ -378,7 +378,7 @@ func (a *Agent) signal(ctx context.Context, q wire.Query) error {
 }
 
 // post queues a report for the current or next session. It replaces an older report of the
-// same verb and guest, for which the controller no longer waits.
+// same verb, guest and checkpoint, for which the controller no longer waits.
 func (a *Agent) post(r fleet.Report) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -395,7 +395,7 @@ func (a *Agent) postLocked(r fleet.Report) {
 }
 
 func sameSubject(a, b fleet.Report) bool {
-	return a.Order.Verb == b.Order.Verb && a.Order.Guest == b.Order.Guest && a.Order.Job == b.Order.Job
+	return a.Order.Verb == b.Order.Verb && a.Order.Guest == b.Order.Guest && a.Order.Job == b.Order.Job && a.Order.Checkpoint == b.Order.Checkpoint
 }
 
 // nextReport takes the oldest report. If it gets lost, the controller asks again and the

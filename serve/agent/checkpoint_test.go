@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/note"
 	"pagurus/internal/pause"
 )
 
@@ -225,7 +226,7 @@ func TestACheckpointFromArmToRestore(t *testing.T) {
 
 // Without Continue the guest runs on, and nothing of the cut counts.
 func TestACutIsVoidAfterAWhile(t *testing.T) {
-	for _, how := range []string{"away", "restarted", "stuck"} {
+	for _, how := range []string{"away", "restarted", "set back", "stuck"} {
 		t.Run(how, func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
 				r.do(task(fleet.Start, 1))
@@ -238,6 +239,18 @@ func TestACutIsVoidAfterAWhile(t *testing.T) {
 					r.stop()
 					r.start()
 					r.runs(fleet.Suspended)
+				case "set back": // the clock, while no agent runs
+					r.stop()
+					path := filepath.Join(r.a.stagingOf("j1g0"), stagedFile)
+					var s staged
+					if err := note.Load(path, &s); err != nil {
+						t.Fatal(err)
+					}
+					s.CutAt = s.CutAt.Add(10 * time.Hour)
+					if err := note.Replace(path, s); err != nil {
+						t.Fatal(err)
+					}
+					r.start()
 				case "stuck":
 					r.hook(func(c string) error {
 						if fails++; c == "disarm j1g0" && fails < 4 {

@@ -140,7 +140,8 @@ func (a *Agent) guarded(slot *guestSlot, s *staged, t fleet.Task) bool {
 	if slot.staged != s || s.Stage != isCut && s.Stage != voided {
 		return false
 	}
-	if s.Stage == isCut && time.Since(s.CutAt) >= fleet.CutHold {
+	held := time.Since(s.CutAt) // negative: an earlier agent cut it, and the clock was set back since
+	if s.Stage == isCut && (held < 0 || held >= fleet.CutHold) {
 		s.Stage = voided // from here on Continue fails
 		a.Log.Warn("no order came after the cut; the guest runs on, and its checkpoint is void", "guest", slot.guest, "checkpoint", s.Checkpoint)
 		a.beginLocked(slot, &taskRun{task: t, silent: true}) // also in the place of a Cut that hangs

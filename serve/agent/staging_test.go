@@ -41,3 +41,21 @@ func TestGuestComesBackToItsStagingFolder(t *testing.T) {
 		}
 	}
 }
+
+// A vault may be told to drop several checkpoints of a guest at once, and answers for each.
+func TestAnswersAboutSeveralCheckpoints(t *testing.T) {
+	a := New(Config{Host: "host1", Run: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	drop := func(c fleet.CheckpointID, o fleet.Outcome) {
+		a.post(fleet.Report{Order: fleet.Order{Verb: fleet.Drop, Host: "host1", Job: "j1", Guest: "j1g0", Checkpoint: c}, Outcome: o})
+	}
+	drop("j1c1", fleet.Unknown)
+	drop("j1c2", fleet.Done)
+	drop("j1c1", fleet.Done) // in the place of the first
+	var said []string
+	for r, more := a.nextReport(); more; r, more = a.nextReport() {
+		said = append(said, fmt.Sprintf("%s %s", r.Order.Checkpoint, r.Outcome))
+	}
+	if got := fmt.Sprint(said); got != "[j1c2 done j1c1 done]" {
+		t.Error(got)
+	}
+}
