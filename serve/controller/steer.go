@@ -17,7 +17,7 @@ import (
 const (
 	// answersKept is how long answers to programs are kept, for guests that have moved and ask again.
 	answersKept = time.Minute
-	// mostConsidered bounds what is considered for programs at once: each looks through the cluster.
+	// mostConsidered bounds what is considered for programs at once: each looks through the cluster. One user's have no more than half.
 	mostConsidered = 4
 	considerLimit  = fleet.WishLimit
 	// mostAnswers is of one guest's programs at once.
@@ -30,7 +30,28 @@ type wishes struct {
 	by    map[fleet.GuestID]*wishesOf
 	jobs  map[fleet.JobID]steering.Pauses
 	busy  int
+	users map[uint32]int // of busy
 	swept time.Time
+}
+
+// enter reports whether one more wish of a user's may be considered, and counts it until leave.
+func (w *wishes) enter(uid uint32) bool {
+	if w.busy >= mostConsidered || w.users[uid] >= mostConsidered/2 {
+		return false
+	}
+	if w.users == nil {
+		w.users = map[uint32]int{}
+	}
+	w.busy++
+	w.users[uid]++
+	return true
+}
+
+func (w *wishes) leave(uid uint32) {
+	w.busy--
+	if w.users[uid]--; w.users[uid] == 0 {
+		delete(w.users, uid)
+	}
 }
 
 // wishesOf is that of one guest.
@@ -129,8 +150,8 @@ func (c *Controller) heedMarks(ctx context.Context, g fleet.Guest, of *wishesOf,
 // consider answers a wish at once, or finds an answer beside the loop and gives it then. With too much under way it is
 // considered when it is asked again. An answer that it comes too often is not kept.
 func (c *Controller) consider(g fleet.Guest, of *wishesOf, w fleet.Wish) (a fleet.WishAnswer, atOnce bool) {
-	quick := w.Verb == fleet.WishWhere
-	if of.under[w.ID] || !quick && c.wishes.busy >= mostConsidered {
+	quick, uid := w.Verb == fleet.WishWhere, c.snap().Jobs[g.Job].Spec.UID
+	if of.under[w.ID] || !quick && !c.wishes.enter(uid) {
 		return a, false
 	}
 	at, pauses := now(), c.wishes.pauses(g.Job)
@@ -139,6 +160,9 @@ func (c *Controller) consider(g fleet.Guest, of *wishesOf, w fleet.Wish) (a flee
 		no = pauses.BeginPause(w.Verb, at)
 	}
 	if no != "" {
+		if !quick {
+			c.wishes.leave(uid)
+		}
 		return fleet.WishAnswer{ID: w.ID, Code: fleet.WishBusy, Text: no}.Bounded(), true
 	}
 	if quick {
@@ -146,12 +170,11 @@ func (c *Controller) consider(g fleet.Guest, of *wishesOf, w fleet.Wish) (a flee
 		return c.keepAnswer(of, a), true
 	}
 	of.under[w.ID] = true
-	c.wishes.busy++
 	go func() {
 		a, err := c.grant(g.ID, w)
 		// However long that took: what it held is given back. If this controller leads no longer, another one is asked.
 		_ = c.do(context.Background(), func(context.Context) {
-			c.wishes.busy--
+			c.wishes.leave(uid)
 			delete(of.under, w.ID)
 			if err != nil || a.Code != fleet.WishDone {
 				pauses.EndPause(w.Verb, at)

@@ -65,3 +65,21 @@ func TestProgramsSteerTheirOwnJobs(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+// One user's programs, however many ask, leave others a turn.
+func TestOneUsersWishesLeaveOthersATurn(t *testing.T) {
+	w := wishes{}
+	for range 2 {
+		for i, uid := range []uint32{1, 1, 1, 2, 2, 2, 3} {
+			if got, want := w.enter(uid), i < 2 || i == 3 || i == 4; got != want {
+				t.Errorf("%d. of user %d: %t", i, uid, got)
+			}
+		}
+		for _, uid := range []uint32{1, 2, 1, 2} {
+			w.leave(uid)
+		}
+		if w.busy != 0 || len(w.users) != 0 {
+			t.Fatalf("%+v", w)
+		}
+	}
+}
