@@ -95,6 +95,7 @@ type Request struct {
 
 	Checkpoint CheckpointID `json:"checkpoint,omitempty"`
 	Beginning  bool         `json:"beginning,omitempty"` // of Restart: from the beginning of the program
+	On         []HostID     `json:"on,omitempty"`        // of ResumeJob: only on these hosts from now on; none: as before
 	Copy       *SealedCopy  `json:"copy,omitempty"`      // of TakeCheckpoint
 
 	Taken *CheckpointCopy `json:"taken,omitempty"` // what Copy says; set by the controller, which tests the seal

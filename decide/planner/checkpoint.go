@@ -147,7 +147,7 @@ func (d *draft) restartJob(r fleet.Request) (fleet.Answer, error) {
 	return fleet.Answer{Job: j.ID}, nil
 }
 
-// resumeJob lets a suspended job wait for room.
+// resumeJob lets a suspended job wait for room, on other hosts than before if these are named.
 func (d *draft) resumeJob(r fleet.Request) (fleet.Answer, error) {
 	j, ok := d.Jobs.Find(r.Job)
 	if !ok {
@@ -156,6 +156,15 @@ func (d *draft) resumeJob(r fleet.Request) (fleet.Answer, error) {
 	next, changed := lifecycle.ResumeJob(j, d.at)
 	if !changed {
 		return refuse(r, "job %s is %s, and only a suspended job can be resumed; `pagurus suspend %s` suspends one that runs", j.ID, j.State, j.ID)
+	}
+	if len(r.On) > 0 {
+		next.Spec.On = slices.Clone(r.On)
+		if reason := d.invalidHosts(next.Spec); reason != "" {
+			return refuse(r, "%s", reason)
+		}
+		if reason, hosts := d.neverFits(next.Spec); reason != "" {
+			return fleet.Answer{}, &Refusal{Request: r, Reason: reason, Hosts: hosts}
+		}
 	}
 	d.Jobs.Put(j.ID, next)
 	d.dequeue()

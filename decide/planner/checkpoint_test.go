@@ -261,8 +261,11 @@ func TestMovesAndCheckpointsWaitForEachOther(t *testing.T) {
 
 // A suspended job has no guests and no network, and goes on from its checkpoint when it is resumed.
 func TestSuspendAndResume(t *testing.T) {
-	w := newWorld(t, "host1", "host2", "host3")
-	j := w.running(2, nil)
+	w := newWorld(t, "host1", "host2", "host3", "host4", "host5")
+	small := w.s.Hosts["host4"]
+	small.Facts.Capacity.MemoryBytes = 600 << 20
+	w.s.Hosts["host4"] = small
+	j := w.running(2, func(s *fleet.JobSpec) { s.On = []fleet.HostID{"host1", "host2"} })
 	id := w.must(fleet.Request{Verb: fleet.SuspendJob, Job: j}).Checkpoint
 	w.answerAll()
 	if is := w.s.Jobs[j]; is.State != fleet.JobSuspended || is.From != id || is.Subnet != 0 {
@@ -280,9 +283,14 @@ func TestSuspendAndResume(t *testing.T) {
 			t.Errorf("%s was taken", verb)
 		}
 	}
-	w.must(fleet.Request{Verb: fleet.ResumeJob, Job: j})
+	for on, want := range map[fleet.HostID]string{"host9": "there is no host host9", "host4": "never fit"} {
+		if _, err := w.ask(fleet.Request{Verb: fleet.ResumeJob, Job: j, On: []fleet.HostID{on}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("on %s: %v", on, err)
+		}
+	}
+	w.must(fleet.Request{Verb: fleet.ResumeJob, Job: j, On: []fleet.HostID{"host5"}})
 	w.answerAll()
-	if is := w.s.Jobs[j]; is.State != fleet.JobRunning || is.From != id {
+	if is := w.s.Jobs[j]; is.State != fleet.JobRunning || is.From != id || w.s.Guests["j1g0"].Home != "host5" || w.s.Guests["j1g1"].Home != "host5" {
 		t.Fatalf("%+v", is)
 	}
 	if _, err := w.ask(fleet.Request{Verb: fleet.ResumeJob, Job: j}); err == nil || !strings.Contains(err.Error(), "only a suspended job") {

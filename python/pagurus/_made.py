@@ -1435,9 +1435,9 @@ class Operations:
         """Begin a job again, from its newest checkpoint or another one. Like `pagurus job restart`."""
         return cast('Answer', self._call('POST', f'/jobs/{_quoted(job)}/restart', _texts({}), _given({'beginning': beginning, 'checkpoint': checkpoint}), idempotency_key))
 
-    def resume_job(self, job: str, *, idempotency_key: Optional[str] = None) -> Answer:
+    def resume_job(self, job: str, *, on: Optional[list[str]] = None, idempotency_key: Optional[str] = None) -> Answer:
         """Let a suspended job go on, as soon as there is room. Like `pagurus job resume`."""
-        return cast('Answer', self._call('POST', f'/jobs/{_quoted(job)}/resume', _texts({}), None, idempotency_key))
+        return cast('Answer', self._call('POST', f'/jobs/{_quoted(job)}/resume', _texts({}), _given({'on': on}), idempotency_key))
 
     def set_host_policy(self, host: str, body: OwnerPolicyAsked, *, idempotency_key: Optional[str] = None) -> OwnerPolicy:
         """Show or set what happens to guests when a host's owner is there. Like `pagurus host policy`."""
@@ -1670,9 +1670,9 @@ class AsyncOperations:
         """Begin a job again, from its newest checkpoint or another one. Like `pagurus job restart`."""
         return cast('Answer', await self._call('POST', f'/jobs/{_quoted(job)}/restart', _texts({}), _given({'beginning': beginning, 'checkpoint': checkpoint}), idempotency_key))
 
-    async def resume_job(self, job: str, *, idempotency_key: Optional[str] = None) -> Answer:
+    async def resume_job(self, job: str, *, on: Optional[list[str]] = None, idempotency_key: Optional[str] = None) -> Answer:
         """Let a suspended job go on, as soon as there is room. Like `pagurus job resume`."""
-        return cast('Answer', await self._call('POST', f'/jobs/{_quoted(job)}/resume', _texts({}), None, idempotency_key))
+        return cast('Answer', await self._call('POST', f'/jobs/{_quoted(job)}/resume', _texts({}), _given({'on': on}), idempotency_key))
 
     async def set_host_policy(self, host: str, body: OwnerPolicyAsked, *, idempotency_key: Optional[str] = None) -> OwnerPolicy:
         """Show or set what happens to guests when a host's owner is there. Like `pagurus host policy`."""

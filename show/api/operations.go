@@ -81,7 +81,7 @@ var orders = []Operation{
 	{ID: "signalJob", Method: http.MethodPost, Path: "/jobs/{job}/signal", Command: "job signal", Summary: "Send a signal to the ranks of a job", Verb: fleet.SendSignal, Fields: []string{"signal"}},
 	{ID: "restartJob", Method: http.MethodPost, Path: "/jobs/{job}/restart", Command: "job restart", Summary: "Begin a job again, from its newest checkpoint or another one", Verb: fleet.Restart, Fields: []string{"checkpoint", "beginning"}},
 	{ID: "suspendJob", Method: http.MethodPost, Path: "/jobs/{job}/suspend", Command: "job suspend", Summary: "Suspend a running job: keep its state, and free its hosts", Verb: fleet.SuspendJob},
-	{ID: "resumeJob", Method: http.MethodPost, Path: "/jobs/{job}/resume", Command: "job resume", Summary: "Let a suspended job go on, as soon as there is room", Verb: fleet.ResumeJob},
+	{ID: "resumeJob", Method: http.MethodPost, Path: "/jobs/{job}/resume", Command: "job resume", Summary: "Let a suspended job go on, as soon as there is room", Verb: fleet.ResumeJob, Fields: []string{"on"}},
 	{ID: "makeCheckpoint", Method: http.MethodPost, Path: "/jobs/{job}/checkpoints", Command: "checkpoint", Summary: "Keep the state of a running job, to go on from it", Verb: fleet.MakeCheckpoint},
 	{ID: "takeCheckpoint", Method: http.MethodPost, Path: "/jobs/{job}/copies", Summary: "Have vaults get ready for a copy of a checkpoint that comes back", Verb: fleet.TakeCheckpoint, Fields: []string{"copy"}},
 	{ID: "removeCheckpoint", Method: http.MethodDelete, Path: "/checkpoints/{checkpoint}", Command: "checkpoint rm", Summary: "Remove checkpoints, or give up one that is being made", Verb: fleet.RemoveCheckpoint},

@@ -110,6 +110,7 @@ func TestSameRequests(t *testing.T) {
 	for _, c := range []struct{ command, method, path, body string }{
 		{"cancel --grace 5s j1", "POST", "/jobs/j1/cancel", `{"grace_ns":5000000000}`}, {"job rm j1", "DELETE", "/jobs/j1", ""},
 		{"signal j1 USR1", "POST", "/jobs/j1/signal", `{"signal":"USR1"}`}, {"suspend j1", "POST", "/jobs/j1/suspend", ""}, {"resume j1", "POST", "/jobs/j1/resume", ""},
+		{"resume j1 --on host1,host2", "POST", "/jobs/j1/resume", `{"on":["host1","host2"]}`},
 		{"restart j1 --from j1c1", "POST", "/jobs/j1/restart", `{"checkpoint":"j1c1"}`}, {"restart j1 --from-beginning", "POST", "/jobs/j1/restart", `{"beginning":true}`},
 		{"checkpoint j1", "POST", "/jobs/j1/checkpoints", ""}, {"checkpoint rm j1c1", "DELETE", "/checkpoints/j1c1", ""},
 		{"migrate j1g0 --to host2", "POST", "/moves", `{"guests":["j1g0"],"to":"host2"}`}, {"migrate --job j1 --to-site here", "POST", "/moves", `{"job":"j1","to_site":"here"}`},

@@ -225,20 +225,32 @@ program does between the checkpoint and the end of its guests it does again.`,
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:               "resume JOB",
-		Short:             api.Summary("resumeJob"),
-		Example:           "  pagurus resume j3 && pagurus logs -f j3",
+	var on []string
+	cmd := &cobra.Command{
+		Use:   "resume JOB",
+		Short: api.Summary("resumeJob"),
+		Long: `Resume lets a suspended job wait for room and go on from its checkpoint: on the hosts that it
+may use since it was submitted, or on those named with --on, from now on. Hosts need what the
+guests had: ` + "`pagurus explain JOB`" + ` says which lacks what.`,
+		Example:           "  pagurus resume j3 && pagurus logs -f j3\n  pagurus resume j3 --on host4,host5",
 		Args:              Exactly(1, oneJob),
 		ValidArgsFunction: a.completeJobs(func(j view.Job) bool { return j.State == fleet.JobSuspended }),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.ResumeJob, Job: fleet.JobID(args[0])})
+			r := fleet.Request{Verb: fleet.ResumeJob, Job: fleet.JobID(args[0])}
+			for _, host := range on {
+				r.On = append(r.On, fleet.HostID(host))
+			}
+			answer, err := a.ask(cmd.Context(), r)
 			if err != nil {
 				return err
 			}
 			return a.answer(answer)
 		},
 	}
+	cmd.Flags().StringSliceVarP(&on, onFlag, "H", nil, "go on on these hosts only, from now on")
+	Judge(cmd.Flags(), onFlag, hostNames)
+	_ = cmd.RegisterFlagCompletionFunc(onFlag, a.completeHosts)
+	return cmd
 }
 
 func (a *app) restartCommand() *cobra.Command {
