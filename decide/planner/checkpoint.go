@@ -212,6 +212,9 @@ func (d *draft) recordCheckpoint(c fleet.Checkpoint) {
 		d.settleJob(j.ID)
 	}
 	for _, old := range lifecycle.Retained(d.checkpointsOf(j.ID), keeps(j)) {
+		if goesOnFrom(d.Jobs.At(j.ID), old.ID) { // as a suspended job from the only state that it has, while copies come back
+			continue
+		}
 		if gone, changed := lifecycle.RemoveCheckpoint(old, "newer ones took its place", d.at); changed {
 			d.recordCheckpoint(gone)
 		}

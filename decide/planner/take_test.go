@@ -60,6 +60,30 @@ func TestJobGoesOnFromACopy(t *testing.T) {
 	}
 }
 
+// Copies that come back take the place of no checkpoint from which a suspended job is to go on.
+func TestCopiesLeaveWhatASuspendedJobHas(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3")
+	j := w.running(1, nil)
+	first := w.must(fleet.Request{Verb: fleet.SuspendJob, Job: j}).Checkpoint
+	w.answerAll()
+	of := fleet.CheckpointCopy{Version: 1, UID: w.s.Jobs[j].Spec.UID, Checkpoint: w.phase(first, fleet.Kept)}
+	for range 3 {
+		id := w.must(fleet.Request{Verb: fleet.TakeCheckpoint, Job: j, Taken: &of}).Checkpoint
+		for _, p := range w.phase(id, fleet.Taking).Guests {
+			w.points.vaults[string(id)+"/"+string(p.Guest)] = p.Vault
+			w.observe(fleet.Observation{Given: fleet.PartName{Checkpoint: id, Guest: p.Guest}})
+		}
+		w.answerAll()
+		w.phase(id, fleet.Kept)
+	}
+	w.phase(first, fleet.Kept)
+	w.must(fleet.Request{Verb: fleet.ResumeJob, Job: j})
+	w.answerAll()
+	if is := w.s.Jobs[j]; is.State != fleet.JobRunning || is.From != first {
+		t.Errorf("%+v", is)
+	}
+}
+
 // What does not fit is refused, and a copy that does not come back is dropped; both leave the job alone.
 func TestCopyIsRefused(t *testing.T) {
 	w := newWorld(t, "host1", "host2", "host3")
