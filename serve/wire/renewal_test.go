@@ -126,7 +126,11 @@ func (s *served) holdReads(ctx context.Context, c *Client, n int) chan error {
 		}()
 	}
 	for range n {
-		<-s.holds
+		select {
+		case <-s.holds:
+		case err := <-ended: // it was refused, which allEnd says
+			ended <- err
+		}
 	}
 	return ended
 }
