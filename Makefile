@@ -1,5 +1,7 @@
 # Pagurus. The two commands of a fresh machine are "make demo" and "make test".
 PREFIX  ?= /usr/local
+# Where python3 looks below PREFIX.
+PYTHONDIR ?= $(shell PATH=/usr/bin:$$PATH python3 -Ic 'import site; p = "$(PREFIX)/lib/python"; print(next((d for d in site.getsitepackages() if d.startswith(p)), p + "3/dist-packages"))' 2>/dev/null || echo $(PREFIX)/lib/python3/dist-packages)
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GOFLAGS_BUILD = -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
 
@@ -132,6 +134,10 @@ install: build docs
 	install -Dm644 act/libpagurus/lib/libpagurus.so $(DESTDIR)$(PREFIX)/lib/libpagurus.so.0
 	ln -sf libpagurus.so.0 $(DESTDIR)$(PREFIX)/lib/libpagurus.so
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/include act/libpagurus/lib/pagurus.h act/libpagurus/lib/pagurus.f90
+	install -Dm644 -t $(DESTDIR)$(PYTHONDIR) act/libpagurus/lib/libpagurus.py
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed 's|^prefix=.*|prefix=$(PREFIX)|; s|^Libs:|Libs: -L$${prefix}/lib|' act/libpagurus/lib/pagurus.pc >$(DESTDIR)$(PREFIX)/lib/pkgconfig/pagurus.pc
+	case "$(DESTDIR)$(PREFIX)" in /usr | /usr/local) ldconfig ;; esac
 	install -Dm644 dist/completion/pagurus.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pagurus
 	install -Dm644 dist/completion/pagurus.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_pagurus
 	install -Dm644 dist/completion/pagurus.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/pagurus.fish

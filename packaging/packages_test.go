@@ -95,7 +95,7 @@ func checkFiles(t *testing.T, files map[string]string) {
 		if strings.HasPrefix(path, "/usr/bin/pagurus") || strings.HasSuffix(path, "/") {
 			want = "-rwxr-xr-x"
 		}
-		if mode[1:] != want[1:] {
+		if link := mode[0] == 'l'; link != strings.HasSuffix(path, ".so") || !link && mode[1:] != want[1:] {
 			t.Errorf("%s is %s", path, mode)
 		}
 	}
@@ -107,7 +107,7 @@ func checkFiles(t *testing.T, files map[string]string) {
 	for _, path := range []string{
 		"/usr/lib/sysusers.d/pagurus.conf", "/usr/lib/tmpfiles.d/pagurus.conf", "/etc/pagurus/conf.d/05-controller.toml",
 		"/usr/share/bash-completion/completions/pagurus", "/usr/share/zsh/vendor-completions/_pagurus",
-		"/usr/share/fish/vendor_completions.d/pagurus.fish", "/usr/share/man/man1/pagurus.1.gz",
+		"/usr/share/fish/vendor_completions.d/pagurus.fish", "/usr/share/man/man1/pagurus.1.gz", "/usr/include/pagurus.f90",
 	} {
 		if files[path] == "" {
 			t.Errorf("no package has %s", path)
@@ -183,6 +183,32 @@ func install(t *testing.T, debs map[string]string) {
 	t.Log(out)
 }
 
+// uses is a program that is linked with libpagurus; it runs where there is no Pagurus.
+const uses = `#include <pagurus.h>
+int main(void) {
+	struct pagurus_place here;
+	return pagurus_where(&here) != PAGURUS_NONE;
+}
+`
+
+// What `make install` installs below a prefix is found there by a compiler, pkg-config and python3.
+func TestInstalledLibraryIsFound(t *testing.T) {
+	testkit.Root(t)
+	prefix := t.TempDir()
+	run(t, "make", "-s", "-C", "..", "install", "PREFIX="+prefix)
+	program := filepath.Join(prefix, "uses")
+	if err := os.WriteFile(program+".c", []byte(uses), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PKG_CONFIG_PATH", filepath.Join(prefix, "lib/pkgconfig"))
+	flags := strings.Fields(run(t, "pkg-config", "--cflags", "--libs", "pagurus"))
+	run(t, append([]string{"gcc", "-Wall", "-Werror", "-o", program, program + ".c"}, flags...)...)
+	t.Setenv("LD_LIBRARY_PATH", filepath.Join(prefix, "lib"))
+	run(t, program)
+	t.Setenv("PYTHONPATH", filepath.Join(prefix, "lib/python3/dist-packages"))
+	run(t, "python3", "-c", "import libpagurus as p; assert p._library and p.where() is None")
+}
+
 const trying = `set -e
 layer=$1
 mount -t tmpfs tmpfs "$layer"
@@ -196,6 +222,8 @@ mkdir -p "$layer/root/var/cache/pagurus-test"
 for each in tmp var/tmp var/cache/pagurus-test; do mount -t tmpfs tmpfs "$layer/root/$each"; done
 mount --rbind /dev "$layer/root/dev"
 mount --rbind /proc "$layer/root/proc"
+cat >"$layer/root/tmp/uses.c" <<'END'
+` + uses + `END
 cat >"$layer/root/tmp/inside" <<'END'
 set -e
 export PATH=/usr/local/sbin:/usr/sbin:/sbin:$PATH DEBIAN_FRONTEND=noninteractive LC_ALL=C
@@ -212,6 +240,11 @@ getent passwd pagurus
 pagurus version
 pagurus-agent --version
 pagurus-controller --version
+unset PKG_CONFIG_PATH LD_LIBRARY_PATH PYTHONPATH PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX
+gcc -Wall -Werror -o /tmp/uses /tmp/uses.c $(pkg-config --cflags --libs pagurus)
+/tmp/uses
+/usr/bin/python3 -c 'import libpagurus as p; assert p._library and p.where() is None'
+ls /usr/lib/python3/dist-packages/__pycache__/libpagurus.*.pyc # which must not stay
 systemd-analyze verify --man=no /usr/lib/systemd/system/pagurus-agent.service /usr/lib/systemd/system/pagurus-controller.service
 dpkg --install /pagurus.deb /controller.deb # an upgrade
 mkdir -p /var/lib/pagurus/etcd /var/lib/pagurus/images /etc/pagurus/conf.d /etc/systemd/system/pagurus-agent.service.d /var/lib/pagurus/audit /var/lib/pagurus/before-restore-1 /var/lib/pagurus/restoring-2 /var/lib/pagurus/joining /var/lib/pagurus/removed-3

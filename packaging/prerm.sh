@@ -7,6 +7,9 @@ remove | 0) ;;
 *) exit 0 ;;
 esac
 
+# What python3 made of the module as root imported it.
+[ @PACKAGE@ != pagurus ] || rm -f /usr/lib/python3/dist-packages/__pycache__/libpagurus.*.pyc
+
 if [ -d /run/systemd/system ]; then
   systemctl stop @PACKAGE_UNIT@ || :
   [ "$1" = remove ] || systemctl --no-reload disable @PACKAGE_UNIT@ || :
