@@ -29,7 +29,7 @@ var (
 		"virtio_console", "virtio_net", // the link and the network
 		"nfsv4", // the job's files
 	}
-	optional = []string{"virtio_rng", "virtio_balloon"}
+	optional = []string{"virtio_rng", "virtio_balloon", "xen-blkfront", "xen-netfront"}
 )
 
 // moduleTree is a kernel's unpacked modules.
@@ -120,7 +120,7 @@ func (t *moduleTree) order(wanted, optional []string) ([]module, error) {
 		}
 	}
 	for _, name := range optional {
-		if t.paths[name] == "" {
+		if t.paths[strings.ReplaceAll(name, "-", "_")] == "" {
 			continue
 		}
 		if err := add(name, "every guest"); err != nil {

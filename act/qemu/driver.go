@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"pagurus/act/host"
+	"pagurus/act/host/initrd"
 	"pagurus/act/host/jail"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
@@ -71,7 +72,7 @@ type Driver struct {
 	account host.Account
 	packs   bool // see packs
 	vhost   bool // vhost-net works here
-	initrds *initrds
+	initrds *initrd.Store
 	needs   needs
 	life    context.Context // ends with Close
 	end     context.CancelFunc
@@ -153,7 +154,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Run, err = filepath.EvalSymlinks(d.config.Run); err != nil {
 		return err
 	}
-	if d.initrds, err = openInitrds(filepath.Join(d.config.Run, "initrd")); err != nil {
+	if d.initrds, err = initrd.Open(filepath.Join(d.config.Run, "initrd")); err != nil {
 		return err
 	}
 	if d.config.Shim == "" {

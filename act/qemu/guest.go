@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/host"
-	"pagurus/act/qemu/passage"
+	"pagurus/act/host/passage"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 )

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"pagurus/act/host"
-	"pagurus/act/qemu/passage"
+	"pagurus/act/host/passage"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 	"pagurus/internal/fault"

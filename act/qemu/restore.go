@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pagurus/act/qemu/passage"
+	"pagurus/act/host/passage"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )

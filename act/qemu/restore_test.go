@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"pagurus/act/qemu/passage"
+	"pagurus/act/host/passage"
 	"pagurus/internal/note"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"pagurus/act/host"
-	"pagurus/act/qemu/passage"
+	"pagurus/act/host/passage"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -407,4 +407,11 @@ func (g *guest) begun(ctx context.Context, q *qmp.Client) (info migration, err e
 			return info, err
 		}
 	}
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }

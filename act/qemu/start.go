@@ -15,7 +15,7 @@ import (
 
 	"pagurus/act/host"
 	"pagurus/act/host/jail"
-	"pagurus/act/qemu/passage"
+	"pagurus/act/host/passage"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 	"pagurus/internal/fault"

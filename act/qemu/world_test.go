@@ -28,8 +28,8 @@ import (
 
 	acthost "pagurus/act/host"
 	"pagurus/act/host/jail"
+	"pagurus/act/host/passage"
 	"pagurus/act/qemu"
-	"pagurus/act/qemu/passage"
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
 	"pagurus/serve/agent/drivertest"

@@ -54,10 +54,18 @@ var rootMounts = []mounting{
 
 const (
 	moduleList = "/modules.order.pagurus"
-	rootDevice = "/dev/vda"
 	newRoot    = "/newroot"
 	rootWait   = 10 * time.Second // for the disk to appear; a virtio disk needs no time
 )
+
+// rootDevices are the root disk's name in a virtual machine and in a guest of Xen.
+var rootDevices = []string{"/dev/vda", "/dev/xvda"}
+
+// onXen reports whether this is a guest of Xen.
+func onXen() bool {
+	kind, err := os.ReadFile("/sys/hypervisor/type")
+	return err == nil && strings.TrimSpace(string(kind)) == "xen"
+}
 
 // Boot turns the initramfs into the root file system of the image. It says what is wrong but
 // not fatal.
@@ -92,9 +100,10 @@ func loadModules(say func(format string, args ...any)) {
 		return
 	}
 	defer list.Close()
+	xen := onXen()
 	for lines := bufio.NewScanner(list); lines.Scan(); {
 		path := strings.TrimSpace(lines.Text())
-		if path == "" {
+		if path == "" || strings.HasPrefix(filepath.Base(path), "xen-") && !xen {
 			continue
 		}
 		if err := loadModule("/" + strings.TrimPrefix(path, "/")); err != nil {
@@ -119,10 +128,11 @@ func loadModule(path string) error {
 // mountRoot mounts the image's root under newRoot: read-only below, in memory above, so that
 // only memory has to move with the guest.
 func mountRoot() error {
-	if err := waitFor(rootDevice); err != nil {
+	rootDevice, err := waitFor(rootDevices)
+	if err != nil {
 		return err
 	}
-	err := errors.New("no file system tried")
+	err = errors.New("no file system tried")
 	for _, kind := range []string{"squashfs", "erofs"} {
 		if err = (mounting{rootDevice, "/lower", kind, unix.MS_RDONLY, ""}).do(); err == nil {
 			break
@@ -142,14 +152,16 @@ func mountRoot() error {
 	return mounting{"overlay", newRoot, "overlay", 0, "lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work"}.do()
 }
 
-func waitFor(path string) error {
+// waitFor returns the first of these files that is there.
+func waitFor(paths []string) (string, error) {
 	for deadline := time.Now().Add(rootWait); ; time.Sleep(10 * time.Millisecond) {
-		_, err := os.Stat(path)
-		if err == nil {
-			return nil
+		for _, path := range paths {
+			if _, err := os.Stat(path); err == nil {
+				return path, nil
+			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("root disk did not appear: %w", err)
+			return "", fmt.Errorf("the root disk did not appear: there is none of %s", strings.Join(paths, ", "))
 		}
 	}
 }

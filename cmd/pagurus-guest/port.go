@@ -20,6 +20,10 @@ const portName = "org.pagurus.link"
 
 // servePort serves the host until this process ends.
 func servePort(m *member) {
+	for onXen() {
+		say("link to the host: %v", serveConsole(m))
+		time.Sleep(consoleAgain)
+	}
 	for {
 		p, err := openPort()
 		if err == nil {

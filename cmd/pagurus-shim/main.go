@@ -17,7 +17,7 @@ import (
 	"pagurus/act/fence"
 	"pagurus/act/gateway"
 	"pagurus/act/host/jail"
-	"pagurus/act/qemu/passage"
+	"pagurus/act/host/passage"
 	"pagurus/act/share/handle"
 	"pagurus/act/siterelay"
 	"pagurus/act/wireguard"

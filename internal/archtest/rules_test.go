@@ -31,12 +31,12 @@ var may = map[string][]string{
 	"act":                    {"fleet", "act/host", "internal/fault", "internal/note", "internal/pause", "internal/thread"},                  // but not siblings
 	"act/container":          {"fleet", "act/host", "internal/fault", "internal/note", "internal/pause", "internal/thread", "act/container"}, // its parts may import each other
 	"serve":                  {"fleet", "decide", "serve", "internal/fault", "internal/note", "internal/pause"},
-	"serve/agent/drivertest": {"fleet", "serve/agent", "internal/testkit"},
+	"serve/agent/drivertest": {"fleet", "serve/agent", "internal/testkit", "act/xen/line"}, // the last for its witness
 	"sim":                    {"fleet", "decide", "sim", "bench/stats", "internal/note"},
 	"bench":                  {"fleet", "serve/wire", "bench", "internal/note", "internal/pause"},
 	"show":                   {"fleet", "serve/wire", "show", "internal/pause"},
 	"cmd":                    {"fleet", "decide", "act", "serve", "sim", "bench", "show", "internal/chromium", "internal/fault", "internal/note", "internal/pause", "internal/thread", shared},
-	"cmd/pagurus-guest":      {"fleet", "act/guestlink", "act/guestnet", "act/host/written", "act/libpagurus", "act/numa", "act/ranks", "internal/note"},
+	"cmd/pagurus-guest":      {"fleet", "act/guestlink", "act/guestnet", "act/host/written", "act/libpagurus", "act/numa", "act/ranks", "act/xen/line", "internal/note"},
 	"internal":               {"fleet"},
 	"internal/testkit":       {"fleet", "internal/chromium"},
 	"internal/testkit/ours":  {"internal/testkit"},
@@ -62,7 +62,7 @@ var impure = map[string]string{
 // drivers are for the agent's program, and the client leaves what needs them to it.
 var drivers = map[string]string{
 	"pagurus/act/qemu": "the client has no drivers", "pagurus/act/container": "the client has no drivers",
-	"pagurus/act/overlay": "the client has no drivers", "pagurus/act/share": "the client has no drivers",
+	"pagurus/act/xen": "the client has no drivers", "pagurus/act/overlay": "the client has no drivers", "pagurus/act/share": "the client has no drivers",
 	"pagurus/act/wireguard": "the client has no drivers",
 }
 

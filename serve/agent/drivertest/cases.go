@@ -37,7 +37,7 @@ func start(r *trial) {
 	ended := d.Ended(r.id)
 	before := r.healthy(0, report{})
 	facts := r.state(0, fleet.Running)
-	if facts.Gen != r.task.Guest.Gen || facts.ResidentBytes < 1<<20 || time.Since(facts.StartedAt) > caseLimit {
+	if facts.Gen != r.task.Guest.Gen || facts.ResidentBytes < 1<<20 || time.Since(facts.StartedAt) > caseLimit*patience {
 		r.Errorf("the facts are %+v", facts)
 	}
 	d = r.reopen(0)
@@ -174,7 +174,7 @@ func move(r *trial) {
 		r.Errorf("the switch cost %+v and then %+v", first, again)
 	}
 	// The copy may have suspended the guest shortly before the switch.
-	if first.SuspendedAt.Before(asked.Add(-caseLimit)) || first.SuspendedAt.After(time.Now()) || first.Rounds < 1 ||
+	if first.SuspendedAt.Before(asked.Add(-caseLimit*patience)) || first.SuspendedAt.After(time.Now()) || first.Rounds < 1 ||
 		first.SentBytes == 0 || first.TotalBytes < r.task.Guest.Need.MemoryBytes || first.RemainingBytes != 0 {
 		r.Errorf("the switch cost %+v", first)
 	}

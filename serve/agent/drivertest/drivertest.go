@@ -37,6 +37,7 @@ type World struct {
 	PostCopy func(t *testing.T, host int) bool                      // whether guests can arrive by post-copy; nil: on no host
 
 	Checkpoints bool // the driver is an agent.Checkpointer, and this machine can do it
+	Slow        int  // how many times longer a case may take than on a machine that is not emulated; 0: no longer
 }
 
 // trying is one case.
@@ -52,8 +53,12 @@ const (
 	askLimit  = 5 * time.Second
 )
 
+// patience is World.Slow of the driver that is tested.
+var patience time.Duration = 1
+
 // Run runs all cases.
 func Run(t *testing.T, w World) {
+	patience = time.Duration(max(1, w.Slow))
 	cases := []trying{
 		{"absent", absent}, {"start", start}, {"receive", receive}, {"link", link}, {"exits", exits}, {"killed", killed},
 		{"move", move}, {"move-reopened", moveReopened}, {"move-back", moveBack}, {"cancelled", cancelled},
@@ -67,7 +72,7 @@ func Run(t *testing.T, w World) {
 	}
 	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), caseLimit)
+			ctx, cancel := context.WithTimeout(t.Context(), caseLimit*patience)
 			defer cancel()
 			r := &trial{T: t, world: w, ctx: ctx, id: fleet.GuestID(fmt.Sprintf("t%dg0", i))}
 			r.task = w.Task(r.id)
@@ -93,7 +98,7 @@ type trial struct {
 
 // clean checks that Stop leaves nothing behind.
 func (r *trial) clean() {
-	ctx, cancel := context.WithTimeout(context.Background(), bootLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), bootLimit*patience)
 	defer cancel()
 	for host, d := range r.hosts {
 		if err := d.Stop(ctx, r.id); err != nil {
@@ -168,7 +173,7 @@ func (r *trial) ask(host int, question string) string {
 
 // Ask asks the witness in a guest, again until it answers.
 func Ask(ctx context.Context, d agent.Linker, id fleet.GuestID, question string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, bootLimit)
+	ctx, cancel := context.WithTimeout(ctx, bootLimit*patience)
 	defer cancel()
 	for {
 		answer, err := askOnce(ctx, d, id, question)
@@ -191,7 +196,7 @@ func askOnce(ctx context.Context, d agent.Linker, id fleet.GuestID, question str
 		return "", err
 	}
 	defer conn.Close()
-	timer := time.AfterFunc(askLimit, func() { conn.Close() })
+	timer := time.AfterFunc(askLimit*patience, func() { conn.Close() })
 	defer timer.Stop()
 	number := fmt.Sprint(questions.Add(1))
 	// The empty line ends an incomplete earlier question.

@@ -9,7 +9,7 @@
 // nodes with CPUs and distances and its sockets. "disk" gives the first bytes of its disk,
 // "read" reads the disk into the page cache, "drop" empties that, "exit" ends the guest.
 //
-// In a container, which is made before it starts, the link is a socket.
+// In a container, which is made before it starts, the link is a socket. In a guest of Xen it is a terminal.
 package main
 
 import (
@@ -54,6 +54,9 @@ func main() {
 	}
 	modules()
 	work()
+	if onXen() {
+		serveConsole()
+	}
 	for {
 		if port, err := open(); err == nil {
 			answer(port)
@@ -166,7 +169,7 @@ func do(what, value string) string {
 		return shape()
 	case "disk":
 		head := make([]byte, 8)
-		disk, err := os.Open("/dev/vda")
+		disk, err := os.Open(diskDevice())
 		if err == nil {
 			_, err = io.ReadFull(disk, head)
 			disk.Close()
@@ -188,7 +191,7 @@ func do(what, value string) string {
 // read reads all of the disk.
 func read() (err error) {
 	if disk == nil { // kept open: closing it would drop its cache
-		disk, err = os.Open("/dev/vda")
+		disk, err = os.Open(diskDevice())
 	}
 	if err == nil {
 		_, err = disk.Seek(0, io.SeekStart)

@@ -1,8 +1,7 @@
-// This file makes the initrd that QEMU loads with a kernel: an image's modules and the
-// guest agent, which is the guest's first process. It knows nothing of guests. Its tests
-// read the result back.
-
-package qemu
+// Package initrd makes what a guest's kernel finds as its first file system: an image's modules and the
+// guest agent, which is the guest's first process. Drivers whose guests have a kernel of their own
+// share it. It knows nothing of guests. Its tests read the result back.
+package initrd
 
 import (
 	"crypto/sha256"
@@ -19,24 +18,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept is the number of initrds kept on a host, about the number of images in use. QEMU
-// reads one only when it starts.
+// kept is the number of initrds kept on a host, about the number of images in use. One is
+// read only when a guest starts.
 const kept = 4
 
-// initrds holds the initrds of one host.
-type initrds struct {
+// Store holds the initrds of one host.
+type Store struct {
 	path string
 	mu   sync.Mutex
 }
 
-// openInitrds opens an existing folder, and removes the incomplete files of an agent that
+// Open opens an existing folder, and removes the incomplete files of an agent that
 // died.
-func openInitrds(path string) (*initrds, error) { return &initrds{path: path}, prune(path, kept) }
+func Open(path string) (*Store, error) { return &Store{path: path}, prune(path, kept) }
 
 // Make returns the initrd with the modules of an image, given by its folder, and the
 // guest agent. It is made once for the same two files. After an error nothing incomplete
 // is left.
-func (f *initrds) Make(image, guestAgent string) (path string, err error) {
+func (f *Store) Make(image, guestAgent string) (path string, err error) {
 	modules, err := os.Open(filepath.Join(image, "modules.cpio"))
 	if err != nil {
 		return "", fmt.Errorf("read the image: %w", err)

@@ -1,4 +1,4 @@
-package qemu
+package initrd
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ func TestMake(t *testing.T) {
 	}
 	put("initrd/.new-7", "half")
 	agent := put("agent", "I am init")
-	f, err := openInitrds(filepath.Join(dir, "initrd"))
+	f, err := Open(filepath.Join(dir, "initrd"))
 	if err != nil {
 		t.Fatal(err)
 	}

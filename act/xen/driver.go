@@ -1,0 +1,231 @@
+// Package xen runs guests as domains of a Xen host (PVH: a Linux kernel of their own, without a QEMU), and moves them while they run. Driver
+// implements agent.Driver, agent.Linker and agent.Teller.
+//
+// Each guest has a warden, a process in dom0 that makes its domain by xl and has its consoles (warden.go). The agent asks it over a
+// socket. A warden outlives the agent and ends with its domain, and the domain is destroyed when its warden has ended, so a domain
+// without a warden is never taken for a guest. outgoing.go and receive.go carry libxl's stream to another
+// host; saver.go splits it into a copy and a switch.
+//
+// The package does not know hosts, phases or placement. Its tests run the drivers' contract suite on an emulated Xen host.
+package xen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"pagurus/act/host"
+	"pagurus/act/host/initrd"
+	"pagurus/fleet"
+)
+
+// Config is the driver's configuration.
+type Config struct {
+	Run          string                                              // folder for state that lasts until the next boot
+	GuestAgent   string                                              // the guest agent's binary, static
+	Shim         string                                              // path of pagurus-shim, which becomes the wardens
+	Address      netip.Addr                                          // where guests are received
+	Prefix       string                                              // that the names of domains begin with; empty: "pagurus-"
+	MaxBandwidth int64                                               // bytes a second for one copy; 0: no limit
+	ImageFolder  func(context.Context, fleet.Digest) (string, error) // returns the folder of an image's files
+	Port         func(fleet.Task) (Port, error)                      // the guest's place in its job's network; nil: none
+	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy may switch; called when each round begins; nil: nothing is copied
+	Moves        bool                                                // guests may move; see decision 050 for what was seen of that
+	Log          *slog.Logger                                        // nil: slog.Default
+}
+
+// errMoves refuses a move where Config.Moves is not set.
+var errMoves = errors.New("guests of Xen do not move here: this is not tried enough to be trusted with a job")
+
+// Port is where a guest's link is plugged in.
+type Port struct {
+	Bridge    string
+	Interface string // the link's name in dom0
+	MAC       string // in the guest
+}
+
+// Driver runs the guests of one host.
+type Driver struct {
+	config  Config
+	tools   tools
+	version string
+	cpu     string
+	initrds *initrd.Store
+
+	host.Address // where guests are received
+	guests       host.Guests[*guest]
+
+	listing sync.Mutex
+	listed  map[string]domain
+	asked   time.Time
+}
+
+// Open prepares the host and finds the running guests again. It destroys what an earlier agent left incomplete. On a host
+// without Xen it says so.
+func Open(ctx context.Context, c Config) (*Driver, error) {
+	d := &Driver{config: c}
+	d.guests.Kill, d.guests.Wipe = d.end, d.wipe
+	d.Readdress(c.Address)
+	if err := d.prepare(ctx); err != nil {
+		return nil, fmt.Errorf("open the xen driver: %w", err)
+	}
+	entries, err := os.ReadDir(d.dir(""))
+	if err != nil {
+		return nil, fmt.Errorf("open the xen driver: %w", err)
+	}
+	for _, e := range entries {
+		if err := d.adopt(fleet.GuestID(e.Name())); err != nil {
+			return nil, errors.Join(fmt.Errorf("open the xen driver: %w", err), d.Close())
+		}
+	}
+	return d, nil
+}
+
+func (d *Driver) prepare(ctx context.Context) (err error) {
+	if os.Geteuid() != 0 {
+		return errors.New("it needs root: to make domains")
+	}
+	if d.tools, err = findTools(); err != nil {
+		return err
+	}
+	if d.config.Shim == "" {
+		return errors.New("pagurus-shim is not beside this program, and it keeps guests: install Pagurus again")
+	}
+	if d.config.Log == nil {
+		d.config.Log = slog.Default()
+	}
+	if d.config.Prefix == "" {
+		d.config.Prefix = "pagurus-"
+	}
+	if d.config.Run, err = filepath.Abs(d.config.Run); err != nil {
+		return err
+	}
+	for _, dir := range []string{d.dir(""), filepath.Join(d.config.Run, "xen-initrd")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	if d.config.Run, err = filepath.EvalSymlinks(d.config.Run); err != nil { // a guest's processes are found by their folder
+		return err
+	}
+	if d.initrds, err = initrd.Open(filepath.Join(d.config.Run, "xen-initrd")); err != nil {
+		return err
+	}
+	d.guests.Kept.Dir = filepath.Join(d.config.Run, host.RemainsFolder)
+	if d.version, d.cpu, err = d.tools.about(ctx); err != nil {
+		return err
+	}
+	return nil
+}
+
+// adopt takes over a guest from an earlier agent, or removes its remains.
+func (d *Driver) adopt(id fleet.GuestID) error {
+	if id.Check() != nil {
+		return nil // not ours
+	}
+	r, err := host.ReadRecord[record](d.dir(id))
+	if errors.Is(err, host.ErrNewer) {
+		return err // the guest is not ours to touch
+	}
+	if err == nil && r.Complete && r.Guest == id {
+		handle, err := r.Process.Watch()
+		if err == nil {
+			_, err = d.attach(r, handle)
+			return err
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		d.noteEnd(id, host.Exit{}) // while no agent was here
+	}
+	return d.wipe(id)
+}
+
+// Close releases all guests; they keep running. Calls in progress end with errors.
+func (d *Driver) Close() error {
+	d.guests.Close((*guest).release)
+	return nil
+}
+
+// Abilities returns what the driver can do on this host.
+func (d *Driver) Abilities() fleet.Abilities {
+	return fleet.Abilities{
+		Live: d.config.Moves, Version: d.version, Accelerator: "xen", CPU: d.cpu,
+		NoPostCopy:   "Xen's tools cannot run a guest whose memory is still at another host",
+		NoCheckpoint: "Xen's tools stop a guest for as long as all of its memory takes to be written",
+	}
+}
+
+// Ended returns a channel that is closed when the guest is no longer on this host. By then nothing of the guest is left.
+func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
+	if g, _ := d.guests.Find(id); g != nil {
+		return g.Ended
+	}
+	over := make(chan struct{})
+	close(over)
+	return over
+}
+
+// dir is a guest's folder; for "" the parent of them all.
+func (d *Driver) dir(id fleet.GuestID) string {
+	return filepath.Join(d.config.Run, "domains", string(id))
+}
+
+// domain is the name of a guest's domain.
+func (d *Driver) domain(id fleet.GuestID) string { return d.config.Prefix + string(id) }
+
+// here finds a guest that was completely started or received.
+func (d *Driver) here(id fleet.GuestID) (*guest, error) {
+	g, err := d.guests.Find(id)
+	if err != nil {
+		return nil, err
+	}
+	if g == nil || !g.Lives() {
+		return nil, fleet.ErrAbsent
+	}
+	return g, nil
+}
+
+// listFor is how long an answer of xl list counts: it takes a tenth of a second of processor time.
+const listFor = 300 * time.Millisecond
+
+// list gives all domains, as they were a moment ago.
+func (d *Driver) list(ctx context.Context) (map[string]domain, error) {
+	d.listing.Lock()
+	defer d.listing.Unlock()
+	if time.Since(d.asked) < listFor {
+		return d.listed, nil
+	}
+	all, err := d.tools.list(ctx)
+	if err == nil {
+		d.listed, d.asked = all, time.Now()
+	}
+	return all, err
+}
+
+// Inspect returns the facts about every guest on this host.
+func (d *Driver) Inspect(ctx context.Context) (map[fleet.GuestID]fleet.GuestFacts, error) {
+	all, err := d.guests.All()
+	if err != nil {
+		return nil, err
+	}
+	domains := map[string]domain{}
+	if len(all) > 0 {
+		if domains, err = d.list(ctx); err != nil {
+			return nil, fmt.Errorf("look at the guests: %w", err)
+		}
+	}
+	out := map[fleet.GuestID]fleet.GuestFacts{}
+	for id, g := range all {
+		if facts, ok := g.inspect(ctx, domains[d.domain(id)]); ok {
+			out[id] = facts
+		}
+	}
+	return out, nil
+}

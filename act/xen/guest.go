@@ -1,0 +1,277 @@
+package xen
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"pagurus/act/host"
+	"pagurus/fleet"
+)
+
+// guest is one domain of this host.
+type guest struct {
+	host.Guest[record]
+
+	life   context.Context // ends with Close
+	end    context.CancelFunc
+	handle *os.File // pidfd of its warden
+
+	linking sync.Mutex // held while a connection to the guest agent is made
+	moving  sync.Mutex // held by the call that moves it
+
+	// Guarded by Mu:
+	link    net.Conn
+	seen    fleet.RunState
+	usedCPU time.Duration
+	usedAt  time.Time
+	cpus    float64
+}
+
+// attach starts to watch a guest's warden. It takes ownership of the handle, also when it returns an error.
+func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
+	g := &guest{Guest: host.NewGuest(d.dir(r.Guest), r), handle: handle, seen: fleet.Running}
+	if r.Target {
+		g.seen = fleet.Incoming
+	}
+	g.life, g.end = context.WithCancel(context.Background())
+	if err := d.guests.Add(r.Guest, g, func() { d.watch(g) }); err != nil {
+		g.end()
+		handle.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// watch removes everything of the guest when its warden has ended.
+func (d *Driver) watch(g *guest) {
+	exit, err := host.AwaitExit(g.handle)
+	g.Mu.Lock()
+	released := g.Released
+	g.Mu.Unlock()
+	if err != nil && (released || !errors.Is(err, os.ErrClosed)) {
+		return // it goes on
+	}
+	close(g.Died)
+	g.release()
+	if !g.IsStopped() {
+		d.noteEnd(g.ID, exit)
+	}
+	g.Left = d.wipe(g.ID)
+	d.guests.Remove(g.ID)
+	close(g.Ended)
+}
+
+// release releases the guest, which goes on.
+func (g *guest) release() {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	g.Released = true
+	if g.link != nil {
+		g.link.Close()
+	}
+	g.end()
+	g.handle.Close()
+}
+
+// end destroys a guest's domain, and then ends its warden. It takes seconds, more than the end of a process may, so it is not left to
+// wipe.
+func (d *Driver) end(g *guest) error {
+	if err := d.tools.destroy(d.domain(g.ID)); err != nil {
+		return err
+	}
+	if err := host.Kill(g.handle); err != nil && !g.Dead() {
+		return fmt.Errorf("kill the warden: %w", err)
+	}
+	return nil
+}
+
+// askLimit is how long a warden may take to answer: it may have to wait for xl.
+const askLimit = 3 * time.Minute
+
+// dial connects to a socket of the warden's.
+func (g *guest) dial(ctx context.Context, name string) (net.Conn, error) {
+	folder, err := os.Open(g.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	return host.DialSocket(ctx, folder, name, g.Remembered().Process.PID)
+}
+
+// ask asks the warden. A refusal is an error.
+func (g *guest) ask(ctx context.Context, q question) (s status, err error) {
+	ctx, stop := context.WithTimeout(ctx, askLimit)
+	defer stop()
+	defer func() {
+		if err != nil && g.Dead() {
+			err = errors.Join(fleet.ErrAbsent, err)
+		}
+	}()
+	conn, err := g.dial(ctx, controlSocket)
+	if err != nil {
+		return s, err
+	}
+	defer conn.Close()
+	stopped := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stopped()
+	var a answer
+	if err := json.NewEncoder(conn).Encode(q); err != nil {
+		return s, errors.Join(err, ctx.Err())
+	}
+	if err := json.NewDecoder(conn).Decode(&a); err != nil {
+		return s, errors.Join(err, ctx.Err())
+	}
+	if a.Refused != "" {
+		return a.Status, errors.New(a.Refused)
+	}
+	return a.Status, nil
+}
+
+// stage asks how far the guest is.
+func (g *guest) status(ctx context.Context) (status, error) {
+	return g.ask(ctx, question{Ask: askStatus})
+}
+
+// inspectLimit: a warden answers at once, unless it has ended.
+const inspectLimit = 5 * time.Second
+
+func (g *guest) inspect(ctx context.Context, is domain) (fleet.GuestFacts, bool) {
+	r := g.Remembered()
+	if g.Dead() || !r.Complete {
+		return fleet.GuestFacts{}, false
+	}
+	ctx, stop := context.WithTimeout(ctx, inspectLimit)
+	defer stop()
+	s, err := g.status(ctx)
+	if errors.Is(err, fleet.ErrAbsent) {
+		return fleet.GuestFacts{}, false
+	}
+	now := time.Now()
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	if err == nil {
+		g.seen = runState(s.Stage)
+	}
+	facts := fleet.GuestFacts{Gen: r.Gen, Run: g.seen, ResidentBytes: is.MiB * mebi, StartedAt: r.StartedAt, CPUTime: is.CPUTime, CPUs: g.cpus}
+	if passed := now.Sub(g.usedAt); is.Number > 0 && passed >= listFor {
+		if !g.usedAt.IsZero() {
+			g.cpus = max(0, float64(is.CPUTime-g.usedCPU)/float64(passed))
+		}
+		g.usedCPU, g.usedAt, facts.CPUs = is.CPUTime, now, g.cpus
+	}
+	return facts, true
+}
+
+// runState is what a stage is for others.
+func runState(s stage) fleet.RunState {
+	switch s {
+	case making, running:
+		return fleet.Running
+	case waiting, arriving, broken:
+		return fleet.Incoming
+	}
+	return fleet.Suspended
+}
+
+// Link opens the byte stream to the guest agent. A second call ends the first stream. The
+// stream may break at any byte.
+func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser, error) {
+	g, _ := d.guests.Find(id)
+	if g == nil {
+		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, fleet.ErrAbsent)
+	}
+	g.linking.Lock()
+	defer g.linking.Unlock()
+	g.Mu.Lock()
+	if g.link != nil {
+		g.link.Close()
+	}
+	g.Mu.Unlock()
+	conn, err := g.dial(ctx, linkSocket)
+	if err != nil {
+		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, err)
+	}
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	if g.Released {
+		conn.Close()
+		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, host.ErrClosed)
+	}
+	g.link = conn
+	return conn, nil
+}
+
+// noteEnd keeps what is left of a guest that ended by itself.
+func (d *Driver) noteEnd(id fleet.GuestID, exit host.Exit) {
+	console, log := openLog(d.dir(id), consoleLog), openLog(d.dir(id), ownLog)
+	defer console.Close()
+	defer log.Close()
+	var how ending
+	text, err := os.ReadFile(filepath.Join(d.dir(id), endingFile))
+	if err == nil {
+		err = json.Unmarshal(text, &how)
+	}
+	r, kept := d.guests.Remember(id, console, log, func(r *fleet.Remains, shown string) {
+		r.Reason = how.Reason
+		r.Why, r.Died, r.Killed = whyEnded(how.Reason, exit, err)
+	})
+	d.config.Log.Info("guest ended", "guest", id, "why", r.Why, "reason", how.Reason, "kept", r.Folder)
+	if kept != nil {
+		d.config.Log.Warn("what a guest said last is not kept", "guest", id, "cause", kept)
+	}
+}
+
+// whyEnded says why a guest ended, from what its warden has left.
+func whyEnded(reason string, exit host.Exit, unknown error) (why string, died, killed bool) {
+	switch {
+	case unknown != nil:
+		return "its warden on this host " + exit.String(), true, exit.Signal != 0
+	case reason == destroyed:
+		return "somebody destroyed its domain", true, true
+	case reason == "poweroff":
+		return "it switched itself off", false, false
+	case reason == "reboot":
+		return "it reset itself, as a kernel does that panics", false, false
+	case reason == "crash":
+		return "its kernel crashed", true, false
+	}
+	return "Xen ended it: " + reason, true, false
+}
+
+func openLog(dir, name string) *os.File {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return nil
+	}
+	return f
+}
+
+// Ending returns what is known of a guest that ended by itself. It returns nil if the guest
+// did not end, or was stopped since.
+func (d *Driver) Ending(id fleet.GuestID) *fleet.Remains {
+	if g, _ := d.guests.Find(id); g != nil && !g.Dead() {
+		return nil
+	}
+	return d.guests.Ending(id)
+}
+
+// LastWords returns, for people to read, what a guest that is here said last. It is empty if
+// the guest said nothing.
+func (d *Driver) LastWords(id fleet.GuestID) string {
+	return d.guests.LastWords(id, func(dir string) string {
+		f := openLog(dir, consoleLog)
+		defer f.Close()
+		if f == nil {
+			return ""
+		}
+		return host.Tail(f)
+	})
+}

@@ -1,0 +1,162 @@
+package xen
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/act/host"
+)
+
+func TestParseList(t *testing.T) {
+	const head = "Name                                        ID   Mem VCPUs\tState\tTime(s)   UUID                            Reason-Code\tSecurity Label\n"
+	const dom0 = "Domain-0                                     0   384     1     r-----       9.5 00000000-0000-0000-0000-000000000000        -                -\n"
+	for text, want := range map[string]map[string]domain{
+		head + dom0: {},
+		head + dom0 + "pagurus-j1g0     3   144     1     -b----       1.5 1f0c2d3e-0000-0000-0000-000000000000        -                -\n": {
+			"pagurus-j1g0": {Number: 3, MiB: 144, State: "-b----", CPUTime: 1500 * time.Millisecond, Reason: -1}},
+		head + dom0 + "pagurus-j1g0     3   144     1     ---s--       1.5 1f0c2d3e-0000-0000-0000-000000000000        2                -\n": {
+			"pagurus-j1g0": {Number: 3, MiB: 144, State: "---s--", CPUTime: 1500 * time.Millisecond, Reason: suspendReason}},
+		head + dom0 + "(null)     4   0     0     --psd-       0.0\n": {},
+		head + dom0 + "half a line\n":                                 nil,
+		head + dom0 + "x y 1 1 r----- 1 u -\n":                        nil,
+	} {
+		got, err := parseList(text)
+		if (err != nil) != (want == nil) || want != nil && !reflect.DeepEqual(got, want) {
+			t.Errorf("%q is %+v: %v", text, got, err)
+		}
+	}
+}
+
+// passing is a message about pages, as libxl-save-helper writes it.
+func passing(context, doing string, done, total uint64) []byte {
+	m := binary.LittleEndian.AppendUint16(nil, msgProgress)
+	for _, text := range []string{context, doing} {
+		m = binary.LittleEndian.AppendUint32(m, uint32(len(text)+1))
+		m = append(append(m, text...), 0)
+	}
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(m, done), total)
+}
+
+func TestParseProgress(t *testing.T) {
+	whole := passing("xc", "Frames iteration 1", 1024, 4096)
+	if p, is := parseProgress(whole); !is || p != (passed{1024, 4096, 2}) || kind(whole) != msgProgress {
+		t.Errorf("it is %+v, %v", p, is)
+	}
+	for n := 2; n < len(whole); n++ {
+		if p, is := parseProgress(whole[:n]); is {
+			t.Errorf("%d bytes are %+v", n, p)
+		}
+	}
+	if p, is := parseProgress(passing("xc", "Frames", 1, 2)); !is || p.Round != 0 {
+		t.Errorf("without a round it is %+v", p)
+	}
+}
+
+// FuzzHelper: no message of the helper's ends the saver.
+func FuzzHelper(f *testing.F) {
+	f.Add(passing("xc", "Frames iteration 1", 1, 2))
+	f.Add([]byte{2, 0, 255, 255, 255, 255})
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m, err := readFrame(bytes.NewReader(text))
+		if err == nil && len(m) >= 2 {
+			parseProgress(m)
+		}
+		if len(text) >= 2 {
+			parseProgress(text)
+		}
+		_, _ = parseList(string(text))
+	})
+}
+
+// FuzzWire: nothing that a peer sends is more than the buffer takes.
+func FuzzWire(f *testing.F) {
+	f.Add([]byte{wireStream, 0, 0, 0, 1, 'x'})
+	f.Add([]byte{wireStream, 255, 255, 255, 255})
+	f.Fuzz(func(t *testing.T, text []byte) {
+		kind, content, err := readWire(bytes.NewReader(text), make([]byte, 64))
+		if err != nil {
+			return
+		}
+		var again bytes.Buffer
+		if err := sendWire(&again, kind, content); err != nil || !bytes.HasPrefix(text, again.Bytes()) {
+			t.Errorf("%x is %q %x: %v", text, kind, content, err)
+		}
+	})
+}
+
+// No name that a guest or an image may have ends a line of xl's configuration, or a word of it.
+func TestConfig(t *testing.T) {
+	s := spec{Domain: "a\"\nkernel = \"/etc/shadow", CPUs: 2, MemoryBytes: 100<<20 + 1, Bridge: "br0", Interface: "v1", MAC: "02:70:67:00:01:01", LinkScript: "/run/x/vif"}
+	text := s.config("/dev/loop3")
+	if strings.Count(text, "\nkernel = ") != 1 || !strings.Contains(text, "\nmemory = 101\n") || !strings.Contains(text, "target=/dev/loop3") ||
+		!strings.Contains(text, "bridge=br0,vifname=v1,script=/run/x/vif") || strings.Contains(text, "destroy") {
+		t.Error(text)
+	}
+	if s.Bridge = ""; strings.Contains(s.config("x"), "vif") {
+		t.Error("a guest without a network has a link")
+	}
+}
+
+func TestWhyEnded(t *testing.T) {
+	for _, c := range []struct {
+		reason       string
+		unknown      error
+		why          string
+		died, killed bool
+	}{
+		{"poweroff", nil, "it switched itself off", false, false},
+		{"crash", nil, "its kernel crashed", true, false},
+		{destroyed, nil, "somebody destroyed its domain", true, true},
+		{"watchdog", nil, "Xen ended it: watchdog", true, false},
+		{"", os.ErrNotExist, "its warden on this host was killed by SIGKILL", true, true},
+	} {
+		why, died, killed := whyEnded(c.reason, host.Exit{Known: true, Signal: 9}, c.unknown)
+		if why != c.why || died != c.died || killed != c.killed {
+			t.Errorf("%q: %q, %v, %v", c.reason, why, died, killed)
+		}
+	}
+}
+
+func TestBounded(t *testing.T) {
+	f, err := os.OpenFile(filepath.Join(t.TempDir(), "log"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := &bounded{f}
+	for range 3 * consoleBytes / 1000 {
+		if _, err := b.Write(append(bytes.Repeat([]byte("#"), 999), '\n')); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = b.Write([]byte("last"))
+	text, err2 := os.ReadFile(f.Name())
+	if err := errors.Join(err, err2); err != nil || len(text) > consoleBytes || len(text) < consoleBytes/2 || !bytes.HasSuffix(text, []byte("#\nlast")) {
+		t.Errorf("%d bytes end with %.9q: %v", len(text), text[max(0, len(text)-9):], err)
+	}
+}
+
+func TestBoots(t *testing.T) {
+	dir := t.TempDir()
+	if err := boots(dir); err == nil {
+		t.Error("an image without modules boots")
+	}
+	for text, want := range map[string]bool{
+		"": false, strings.Repeat("x", 3<<20): false,
+		strings.Repeat("x", 1<<20-5) + "lib" + diskModule + strings.Repeat("y", 1<<20): true, "a" + diskModule: true,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "modules.cpio"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := boots(dir); (err == nil) != want {
+			t.Errorf("of %d bytes: %v", len(text), err)
+		}
+	}
+}
