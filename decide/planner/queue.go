@@ -66,6 +66,7 @@ type restoring struct {
 	from  bool
 	kind  fleet.Kind
 	needs fleet.Abilities
+	mixed bool // its guests need hosts of several sorts, of which kind and needs are the first guest's
 }
 
 // restoring is what a waiting job needs beside what it asked for.
@@ -74,8 +75,11 @@ func (d *draft) restoring(j fleet.Job) (r restoring) {
 		return r
 	}
 	from, _ := d.origin(j)
-	if a := asksFrom(placement.Ask{}, from, max(1, len(from.Guests)))[0]; a.Restores != nil {
-		r = restoring{true, a.Kind, a.Restores.Needs}
+	for i, a := range asksFrom(placement.Ask{}, from, len(from.Guests)) {
+		if i == 0 {
+			r = restoring{from: true, kind: a.Kind, needs: a.Restores.Needs}
+		}
+		r.mixed = r.mixed || a.Kind != r.kind || a.Restores.Needs != r.needs
 	}
 	return r
 }
@@ -156,7 +160,7 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 	}
 	r, fits := q.plan.Reserve(queue.Ask{Guests: j.Spec.Guests, Bytes: j.Spec.Need.MemoryBytes, Lasts: wholeTime(j.Spec), Hosts: ids})
 	switch {
-	case !fits && len(a.Except) == 0: // else only this job does not go there
+	case !fits && len(a.Except) == 0 && !made.mixed: // else that is true of this job only
 		q.hopeless = append(q.hopeless, hopeless{j.Spec, made})
 		return
 	case !fits:

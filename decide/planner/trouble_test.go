@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/decide/desired"
 	"pagurus/fleet"
 )
 
@@ -223,6 +224,51 @@ func TestMoveMeetsACheckpointAndALoss(t *testing.T) {
 			if beingMade(c) {
 				t.Errorf("after %d answers a checkpoint is left: %+v", loses, c)
 			}
+		}
+	}
+}
+
+// A job of both kinds goes on elsewhere from one checkpoint, each guest as the kind that it was, and on a host for that.
+func TestCheckpointOfBothKinds(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3", "host4")
+	can := func(id fleet.HostID, k fleet.Kind, is fleet.Abilities) {
+		h := w.s.Hosts[id]
+		is.Live, is.Checkpoint = true, true
+		h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{k: is}
+		w.s.Hosts[id] = h
+	}
+	for _, id := range []fleet.HostID{"host1", "host4"} {
+		can(id, fleet.VM, fleet.Abilities{Accelerator: "kvm"})
+	}
+	for _, id := range []fleet.HostID{"host2", "host3"} {
+		can(id, fleet.Container, fleet.Abilities{Processor: "sse2"})
+	}
+	j := w.running(2, func(s *fleet.JobSpec) {
+		s.Kind, s.On, s.Need.MemoryBytes = fleet.Auto, []fleet.HostID{"host1", "host2"}, 1500<<20
+	})
+	kinds := map[fleet.GuestID]fleet.Kind{}
+	for _, g := range desired.GuestIDs(w.s.Jobs[j]) {
+		kinds[g] = w.s.Guests[g].Kind
+	}
+	if kinds["j1g0"] == kinds["j1g1"] {
+		t.Fatalf("kinds: %v", kinds)
+	}
+	id := w.must(fleet.Request{Verb: fleet.SuspendJob, Job: j}).Checkpoint
+	w.answerAll()
+	w.phase(id, fleet.Kept)
+	can("host3", fleet.Container, fleet.Abilities{Processor: "none"})
+	w.must(fleet.Request{Verb: fleet.ResumeJob, Job: j, On: []fleet.HostID{"host3", "host4"}})
+	w.answerAll()
+	w.tick(2 * time.Second)
+	w.state(map[fleet.JobID]fleet.JobState{j: fleet.JobPending}) // a processor lacks what the container may use
+	can("host3", fleet.Container, fleet.Abilities{Processor: "sse2 avx"})
+	w.tick(2 * time.Second)
+	w.answerAll()
+	w.state(map[fleet.JobID]fleet.JobState{j: fleet.JobRunning})
+	for g, kind := range kinds {
+		want := map[fleet.Kind]fleet.HostID{fleet.VM: "host4", fleet.Container: "host3"}[kind]
+		if is := w.s.Guests[g]; is.Kind != kind || is.Home != want || is.From != id {
+			t.Errorf("%s, a %s: %+v", g, kind, is)
 		}
 	}
 }
