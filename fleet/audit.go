@@ -35,6 +35,8 @@ func (r AuditRecord) Who() string {
 	switch {
 	case r.By.Host != "":
 		return "agent of " + string(r.By.Host)
+	case r.By.Guest != "":
+		return "a program in " + string(r.By.Guest)
 	case r.By.User != "":
 		return string(r.By.User)
 	case r.By.Admin && r.By.UID == 0 && r.From == "":

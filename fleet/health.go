@@ -20,6 +20,7 @@ const (
 	LinkFlaps        SignKind = "link losses"
 	Throttling       SignKind = "thermal throttling"
 	CheckFailed      SignKind = "health check"
+	ProgramRemarks   SignKind = "remarks of programs" // Count is of guests; the controller finds it, not the host
 )
 
 // Counter is one of the kernel's counters on a host. It only grows, until the machine is booted or the device is replaced.
@@ -99,6 +100,8 @@ func (s Sign) Sentence() string {
 			return "its health check fails"
 		}
 		return fmt.Sprintf("its health check fails: %s", s.Says)
+	case ProgramRemarks:
+		return fmt.Sprintf("the programs of %d guests say that something is ill", s.Count)
 	case SwapStorm:
 		return fmt.Sprintf("it read %d pages from swap within a minute", s.Count)
 	}

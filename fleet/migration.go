@@ -27,7 +27,10 @@ type Migration struct {
 	Packed   bool `json:"packed,omitempty"`   // memory is sent compressed; decided at the start, for both hosts
 	Preempts bool `json:"preempts,omitempty"` // post-copy sends requested pages over a separate connection; decided at the start, for both hosts
 
-	Marked    string      `json:"marked,omitempty"`    // after what time, and at what mark of its program, its copy began, for people; empty: no program marks
+	AtMark       bool   `json:"at_mark,omitempty"`       // its switch waits for a mark of its program, for some seconds; decided when its copy begins
+	Marked       string `json:"marked,omitempty"`        // after what time, and at what mark of its program, its copy began, for people; empty: no program marks
+	SwitchMarked string `json:"switch_marked,omitempty"` // the same of its switch; empty: it does not wait for marks
+
 	Predicted *Prediction `json:"predicted,omitempty"` // expected cost at the start
 	Stall     *Stall      `json:"stall,omitempty"`     // what the job's ranks saw; nil: not traced, or not known yet
 }

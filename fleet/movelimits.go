@@ -48,7 +48,7 @@ type Limits struct {
 	Compress       Compression   `json:"compress,omitempty"`
 	Preempt        bool          `json:"preempt,omitempty"`    // of a Task by post-copy: requested pages have a connection of their own
 	Slow           bool          `json:"slow,omitempty"`       // of a Task by pre-copy: the guest may be slowed, since it is not expected to converge otherwise
-	AwaitGang      bool          `json:"await_gang,omitempty"` // of a Task: after the copy the guest waits for its gang, so QEMU must not suspend it by itself
+	AwaitGang      bool          `json:"await_gang,omitempty"` // of a Task: after the copy the guest waits for its gang, or for a mark, so QEMU must not suspend it by itself
 }
 
 // LimitFlag is a limit that a person may give a move: its flag and its texts, for the

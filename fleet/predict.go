@@ -8,6 +8,8 @@ type Profile struct {
 	MemoryBytes int64         `json:"memory_bytes"`
 	FilledBytes int64         `json:"filled_bytes"`             // in pages that are not all zero: what a copy must send
 	Changed     []Changed     `json:"changed"`                  // both fields rise
+	AtMark      []Changed     `json:"at_mark,omitempty"`        // as Changed, from a moment on that the guest's programs marked as cheap; empty: not sampled
+	Scratch     int64         `json:"scratch_bytes,omitempty"`  // memory that they give back at such a moment, if a move waits for it
 	Resident    int64         `json:"resident_bytes,omitempty"` // host memory that the guest occupied; 0: unknown
 	Took        time.Duration `json:"took_ns"`                  // CPU time that sampling took
 	Pages       int           `json:"pages"`                    // number of sampled pages
@@ -43,6 +45,8 @@ type Prediction struct {
 	Help      string               `json:"help,omitempty"` // what would make it converge, for people
 	Basis     string               `json:"basis"`          // the evidence for the prediction, for people
 
+	AtMark bool `json:"at_mark,omitempty"` // it waits for a moment that its programs mark as cheap, and is predicted from there on; the wait is not in it
+
 	Kind               Kind     `json:"kind"`
 	ForOwner           bool     `json:"for_owner,omitempty"`   // the move empties a host for its owner, whose programs get the CPU first
 	Profile            *Profile `json:"profile,omitempty"`     // nil: no sample, only the guest's size and CPUs
@@ -60,6 +64,14 @@ type Foreseen struct {
 	Prediction Prediction `json:"prediction"`
 }
 
+// Price is what a move would cost.
+type Price struct {
+	Total     Range[time.Duration] `json:"total_ns"`
+	Downtime  Range[time.Duration] `json:"downtime_ns"`
+	Bytes     Range[int64]         `json:"sent_bytes"`
+	Converges bool                 `json:"converges"`
+}
+
 // Forecast is what a request would do if it were made now.
 type Forecast struct {
 	At         time.Time            `json:"at"`
@@ -67,8 +79,9 @@ type Forecast struct {
 	Total      Range[time.Duration] `json:"total_ns"`    // until the last one finishes
 	Downtime   Range[time.Duration] `json:"downtime_ns"` // of the guest with the longest
 	Bytes      Range[int64]         `json:"sent_bytes"`
-	Converges  bool                 `json:"converges"`       // all of them
-	Notes      []string             `json:"notes,omitempty"` // for people
+	Converges  bool                 `json:"converges"`          // all of them
+	Unmarked   *Price               `json:"unmarked,omitempty"` // what it would cost at moments that its programs do not mark as cheap; nil: it waits for no mark
+	Notes      []string             `json:"notes,omitempty"`    // for people
 }
 
 // Calibration compares past predictions with their outcomes.

@@ -77,9 +77,9 @@ type PhaseTraits struct {
 // of phases come from here.
 var Phases = []PhaseTraits{
 	{Phase: Preparing, Verb: Receive, Side: Target},
-	{Phase: Waiting, Label: "its turn to copy, so that it is ready at the same time as the longest of its move; a guest that moves alone does not wait"},
+	{Phase: Waiting, Label: "its turn to copy, so that it is ready at the same time as the longest of its move; a guest that moves alone waits only for a mark of its program"},
 	{Phase: Copying, Verb: Copy, Side: Source, Transfers: true},
-	{Phase: Ready, Transfers: true, Label: "all guests of its move to be ready, then all switch together; it runs, and what it changes is still copied"},
+	{Phase: Ready, Transfers: true, Label: "all guests of its move to be ready, or a mark of a program, then all switch together; it runs, and what it changes is still copied"},
 	{Phase: Switching, Verb: Switch, Side: Source, Committed: true},
 	{Phase: Activating, Verb: Activate, Side: Target, Committed: true},
 	{Phase: PostCopying, Verb: Fetch, Side: Target, Committed: true, Transfers: true},

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -12,6 +13,7 @@ type WishVerb string
 // What programs ask for.
 const (
 	WishWhere      WishVerb = "where"      // where its guest is, and the job's others
+	WishDistances  WishVerb = "distances"  // how far the job's others are
 	WishCost       WishVerb = "cost"       // what a move would cost now
 	WishMove       WishVerb = "move"       // Aim
 	WishCheckpoint WishVerb = "checkpoint" // of its job
@@ -40,7 +42,7 @@ type Wish struct {
 // Sound reports whether a wish is one that there is.
 func (w Wish) Sound() bool {
 	switch w.Verb {
-	case WishWhere, WishCost, WishCheckpoint:
+	case WishWhere, WishDistances, WishCost, WishCheckpoint:
 		return w.Aim == ""
 	case WishMove:
 		return w.Aim == AimBetter || w.Aim == AimAway || w.Aim == AimRank && w.Rank >= 0
@@ -72,6 +74,12 @@ type WishAnswer struct {
 type WishAnswers struct {
 	Guest   GuestID      `json:"guest"`
 	Answers []WishAnswer `json:"answers"`
+	Awaited *Awaited     `json:"awaited,omitempty"` // what waits for a mark of the guest's programs; nil: nothing is said of that
+}
+
+// Awaited is the wait of a move for a mark of a guest's programs, which then give back memory that they do not need.
+type Awaited struct {
+	For string `json:"for"` // another text for each wait; empty: nothing waits
 }
 
 // Marks are what a guest's programs say of when a move is cheap. The times count back or on from At, which each
@@ -81,6 +89,10 @@ type Marks struct {
 	Cheaps   uint64        `json:"cheaps,omitempty"`       // how many cheap moments were marked so far
 	CheapAgo time.Duration `json:"cheap_ago_ns,omitempty"` // when the last one was
 	NotFor   time.Duration `json:"not_for_ns,omitempty"`   // for how long moves should not begin
+
+	Scratch int64  `json:"scratch_bytes,omitempty"` // memory that programs do not need at their cheap moments
+	Held    int64  `json:"held_bytes,omitempty"`    // of it, that was not given back for the wait For
+	For     string `json:"for,omitempty"`           // the wait of a move (Awaited) that the guest knows of; empty: none
 }
 
 // Remark is what a program says of its job's health.
@@ -90,8 +102,11 @@ type Remark struct {
 	Ago   time.Duration `json:"ago_ns"`
 }
 
+// Ill is the gravest level of remarks.
+const Ill = "ill"
+
 // RemarkLevels are how grave remarks are.
-var RemarkLevels = []string{"note", "warning", "ill"}
+var RemarkLevels = []string{"note", "warning", Ill}
 
 // Said is what a guest's programs say and ask for.
 type Said struct {
@@ -107,6 +122,9 @@ const (
 	MostNotNow  = time.Minute     // that moves wait for one mark
 	RemarkBytes = 200             // of a remark
 	WishLimit   = 8 * time.Second // that a program waits for an answer
+	AwaitedKept = time.Minute     // that a guest knows that a mark is awaited, if it is not told again
+	mostScratch = 1 << 50         // bytes
+	awaitedText = 100             // bytes of Awaited.For
 	wishBytes   = 400             // of a sentence to a program
 	rowsBytes   = 6 << 10         // of all rows of an answer
 )
@@ -122,6 +140,9 @@ func (s Said) Bounded() Said {
 	}
 	s.Marks.CheapAgo = max(0, s.Marks.CheapAgo)
 	s.Marks.NotFor = min(max(0, s.Marks.NotFor), MostNotNow)
+	s.Marks.Scratch = min(max(0, s.Marks.Scratch), mostScratch)
+	s.Marks.Held = min(max(0, s.Marks.Held), s.Marks.Scratch)
+	s.Marks.For = OneLine(s.Marks.For, awaitedText)
 	if r := s.Remark; r != nil {
 		out := *r
 		out.Text = OneLine(out.Text, RemarkBytes)
@@ -153,9 +174,24 @@ func (s Said) Later(d time.Duration) Said {
 	return s
 }
 
+// Urgent reports whether what is said now has to be told at once, and not with the next second's facts: if there are new wishes, or
+// marks are awaited.
+func (s Said) Urgent(before Said, awaited bool) bool {
+	if awaited && s.Marks != before.Marks {
+		return true
+	}
+	return slices.ContainsFunc(s.Wishes, func(w Wish) bool { return !slices.Contains(before.Wishes, w) })
+}
+
 // Silent reports whether nothing was said.
 func (s Said) Silent() bool {
-	return len(s.Wishes) == 0 && s.Marks.Cheaps == 0 && s.Marks.NotFor == 0 && s.Remark == nil
+	return len(s.Wishes) == 0 && s.Marks.Cheaps == 0 && s.Marks.NotFor == 0 && s.Marks.Scratch == 0 && s.Remark == nil
+}
+
+// Bounded is what waits, cut to what a guest is told.
+func (a Awaited) Bounded() Awaited {
+	a.For = OneLine(a.For, awaitedText)
+	return a
 }
 
 // Bounded is an answer, cut to what a program can be told.

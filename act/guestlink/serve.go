@@ -255,7 +255,7 @@ func (l *link) call(ctx context.Context, r request) (res result, err error) {
 		files, err := openFiles(ctx, l.server)
 		res.Files = &files
 		return res, err
-	case callSaid, callAnswer:
+	case callSaid, callAnswer, callAwait:
 		return l.steerCall(ctx, r)
 	case callShutdown:
 		return res, l.server.Shutdown(ctx)

@@ -11,6 +11,7 @@ import (
 const (
 	callSaid   = "said"
 	callAnswer = "answer"
+	callAwait  = "await"
 )
 
 // answerBytes limits the answers in one call, which must fit a frame.
@@ -26,12 +27,19 @@ type answerCall struct {
 	Answers []fleet.WishAnswer `json:"answers"`
 }
 
+// awaitCall says what waits for a mark.
+type awaitCall struct {
+	Awaited fleet.Awaited `json:"awaited"`
+}
+
 // Steered is a Server whose programs steer their own job.
 type Steered interface {
 	// Said returns what programs say and ask for, once that is another version than known.
 	Said(ctx context.Context, known uint64) (fleet.Said, error)
 	// Answer gives programs answers. Those that nobody waits for are dropped.
 	Answer(context.Context, []fleet.WishAnswer) error
+	// Await says what waits for a mark of the programs.
+	Await(context.Context, fleet.Awaited) error
 }
 
 // Said waits until what the guest's programs say is another version than known, and returns it. A guest agent of an
@@ -67,6 +75,13 @@ func (c *Client) Answer(ctx context.Context, answers []fleet.WishAnswer) error {
 	return nil
 }
 
+// Await tells the guest what waits for a mark of its programs. A guest agent of an earlier version does not know it, which
+// is an error.
+func (c *Client) Await(ctx context.Context, a fleet.Awaited) error {
+	_, err := c.do(ctx, callAwait, constant(awaitCall{a.Bounded()}))
+	return err
+}
+
 // length is how long an answer's texts are.
 func length(a fleet.WishAnswer) int {
 	n := len(a.Text)
@@ -90,6 +105,13 @@ func (l *link) steerCall(ctx context.Context, r request) (res result, err error)
 		said, err := server.Said(ctx, known.Known)
 		res.Said = &said
 		return res, err
+	}
+	if r.Call == callAwait {
+		var waits awaitCall
+		if err := body(r, &waits); err != nil {
+			return res, err
+		}
+		return res, server.Await(ctx, waits.Awaited.Bounded())
 	}
 	var told answerCall
 	if err := body(r, &told); err != nil {

@@ -12,11 +12,17 @@ import (
 )
 
 func TestLibraryIsBuiltFromItsSource(t *testing.T) {
-	testkit.Built(t, "lib/libpagurus.so", "lib/libpagurus.c", "c3dd86e5982bddf182da55ddca24866c4f920f51a8c437a227e2f49911470cc3")
+	testkit.Built(t, "lib/libpagurus.so", "lib/libpagurus.c", "6771944e6708fe74d46686e8303a0b564b8ee3c77a75a9e0d15fc157e055d285")
 }
 
-// placed is a root with the library, and a folder with a program that uses all of it.
+// placed is a root with the library, and a program that uses all of it but scratch memory.
 func placed(t *testing.T) (root, program string) {
+	t.Helper()
+	return placedFor(t, "all")
+}
+
+// placedFor is a root with the library, and a program of testdata.
+func placedFor(t *testing.T, name string) (root, program string) {
 	t.Helper()
 	root = t.TempDir()
 	for range 2 {
@@ -24,8 +30,8 @@ func placed(t *testing.T) (root, program string) {
 			t.Fatal(err)
 		}
 	}
-	program = filepath.Join(root, "all")
-	out, err := exec.Command("gcc", "-Wall", "-Werror", "-I", filepath.Join(root, "usr/include"), "-o", program, "testdata/all.c",
+	program = filepath.Join(root, name)
+	out, err := exec.Command("gcc", "-Wall", "-Werror", "-pthread", "-I", filepath.Join(root, "usr/include"), "-o", program, "testdata/"+name+".c",
 		"-L", filepath.Join(root, libraries), "-lpagurus", "-Wl,-rpath,"+filepath.Join(root, libraries)).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -47,7 +53,7 @@ func run(t *testing.T, socket string, args ...string) string {
 
 func TestWithoutPagurusAllCallsSayThatThereIsNone(t *testing.T) {
 	_, program := placed(t)
-	if got := run(t, "/nowhere", program); got != "where 1 '' '' '' 0 0\nneighbours 1 0\ncost 1 '' 0\nmove 1\nmove 1\ncheckpoint 1\ncheap 1\nnot now 1\nremark 1\ninvalid 2 2 2\n" {
+	if got := run(t, "/nowhere", program); got != "where 1 '' '' '' 0 0\nneighbours 1 0\ndistances 1 0\ncost 1 '' 0\nat a mark 1 '' 0.0 0\nmove 1\nmove 1\ncheckpoint 1\ncheap 1\nnot now 1\nremark 1\ninvalid 2 2 2\n" {
 		t.Errorf("%q", got)
 	}
 }
@@ -77,13 +83,13 @@ func answer(t *testing.T, said string) (socket string, heard chan string) {
 	return socket, heard
 }
 
-const told = "pagurus1 0 all is well\njob j1\nguest j1g0\nhost host1\nsite here\nguests 3\nhere 2\ncpus 4\nload 1.5\npeer j1g1 host1 here\npeer j1g2 host2 \n" +
-	"to host2\nseconds 2.5\nseconds-low 2\nseconds-high 3\ndowntime 0.03\nbytes 1048576\nconverges 1\n\n"
+const told = "pagurus1 0 all is well\njob j1\nguest j1g0\nhost host1\nsite here\nguests 3\nhere 2\ncpus 4\nload 1.5\npeer j1g1 host1 here\npeer j1g2 host2 \nfar j1g1 0 0.000000 0 host1\nfar j1g2 2 0.012500 117000000 host2\n" +
+	"to host2\nseconds 2.5\nseconds-low 2\nseconds-high 3\ndowntime 0.03\nbytes 1048576\nconverges 1\nmark-seconds 1.5\nmark-bytes 65536\nmark-converges 1\n\n"
 
 func TestWhatTheGuestSays(t *testing.T) {
 	root, program := placed(t)
 	socket, heard := answer(t, told)
-	want := "where 0 'j1' 'host1' 'here' 3 2\nneighbours 0 2 j1g1@host1@here j1g2@host2@\ncost 0 'host2' 2\nmove 0\nmove 0\ncheckpoint 0\ncheap 0\nnot now 0\nremark 0\ninvalid 2 2 2\n"
+	want := "where 0 'j1' 'host1' 'here' 3 2\nneighbours 0 2 j1g1@host1@here j1g2@host2@\ndistances 0 2 j1g1@host1 0 0.0000 0 j1g2@host2 2 0.0125 117000000\ncost 0 'host2' 2\nat a mark 0 'host2' 1.5 65536\nmove 0\nmove 0\ncheckpoint 0\ncheap 0\nnot now 0\nremark 0\ninvalid 2 2 2\n"
 	if got := run(t, socket, program); got != want {
 		t.Errorf("%q", got)
 	}
@@ -91,15 +97,16 @@ func TestWhatTheGuestSays(t *testing.T) {
 	for len(heard) > 0 {
 		lines = append(lines, <-heard)
 	}
-	if got := strings.Join(lines, ""); got != "pagurus1 where\npagurus1 where\npagurus1 cost me\npagurus1 move job away\npagurus1 move me rank 3\npagurus1 checkpoint\npagurus1 cheap\npagurus1 not-now 1500\npagurus1 remark ill a disk is slow\n" {
+	if got := strings.Join(lines, ""); got != "pagurus1 where\npagurus1 where\npagurus1 distances\npagurus1 cost me\npagurus1 cost me\npagurus1 move job away\npagurus1 move me rank 3\npagurus1 checkpoint\npagurus1 cheap\npagurus1 not-now 1500\npagurus1 remark ill a disk is slow\n" {
 		t.Errorf("%q", got)
 	}
 
 	module := "import sys, ctypes; sys.path.insert(0, '" + root + "/usr/lib/python3/dist-packages'); real = ctypes.CDLL; " +
 		"ctypes.CDLL = lambda name: real('" + filepath.Join(root, libraries) + "/' + name); import libpagurus as p; "
-	if got := run(t, socket, "python3", "-c", module+"print(p.where(), p.neighbours(), p.cost(), p.move(how=p.AWAY), p.not_now(2), p.remark('x'))"); got !=
+	if got := run(t, socket, "python3", "-c", module+"print(p.where(), p.neighbours(), p.distances(), p.cost(), p.move(how=p.AWAY), p.not_now(2), p.remark('x'))"); got !=
 		"Place(job='j1', guest='j1g0', host='host1', site='here', guests=3, here=2, cpus=4, load=1.5) "+
 			"[Place(job='j1', guest='j1g1', host='host1', site='here', guests=0, here=0, cpus=0, load=0.0), Place(job='j1', guest='j1g2', host='host2', site='', guests=0, here=0, cpus=0, load=0.0)] "+
+			"[Distance(guest='j1g1', host='host1', place=0, latency=0.0, bandwidth=0.0), Distance(guest='j1g2', host='host2', place=2, latency=0.0125, bandwidth=117000000.0)] "+
 			"Price(to='host2', seconds=2.5, seconds_low=2.0, seconds_high=3.0, downtime=0.03, bytes=1048576, converges=1) True True True\n" {
 		t.Errorf("%q", got)
 	}
@@ -108,6 +115,46 @@ func TestWhatTheGuestSays(t *testing.T) {
 	}
 	refused, _ := answer(t, "pagurus1 3 there is no room\n\n")
 	if got := run(t, refused, "python3", "-c", module+"\ntry: p.move()\nexcept p.Error as e: print(e.code, e)"); got != "3 there is no room\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Memory that is not needed is given back where a move waits, whole pages of it and nothing else, and bad arguments do nothing.
+func TestScratchMemory(t *testing.T) {
+	root, program := placedFor(t, "regions")
+	socket, heard := answer(t, "pagurus1 0 \ngive 1\n\n")
+	go func() {
+		for range heard { // or it fills
+		}
+	}()
+	want := "bad: 2 2 2 2 2 2 2 2 2 2 2 2\ngood: 0 0 2 2\ncheap: 0 left: 2 of which the ends, and 0\na child's: 0, here: 7\nend: 0 2 0\nended: 7\n" +
+		"one too many: 3 a process has 64 regions at most\ndone\n"
+	if got := run(t, socket, program); got != want {
+		t.Errorf("%q", got)
+	}
+	module := "import sys, ctypes, mmap; sys.path.insert(0, '" + root + "/usr/lib/python3/dist-packages'); real = ctypes.CDLL; " +
+		"ctypes.CDLL = lambda name: real('" + filepath.Join(root, libraries) + "/' + name); import libpagurus as p; "
+	script := module + "b = bytearray(b'x' * 100000); print(p.scratch(b), p.cheap_now(), b.count(0) >= 23 * 4096, p.scratch_end(b))\n" +
+		"try: p.scratch(mmap.mmap(-1, 8192))\nexcept p.Error as e: print(e.code, len(p._scratch))"
+	if got := run(t, socket, "python3", "-c", script); got != "True True True True\n2 0\n" {
+		t.Errorf("%q", got)
+	}
+	if got := run(t, "/nowhere", "python3", "-c", module+"b = bytearray(100000); print(p.scratch(b), p.cheap_now(), p.scratch_end(b))"); got != "False False False\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// A process's scratch memory is told with its marks.
+func TestHowMuchScratchMemoryIsTold(t *testing.T) {
+	root, _ := placed(t)
+	socket, heard := answer(t, "pagurus1 0 \n\n")
+	script := "import sys, ctypes, mmap; sys.path.insert(0, '" + root + "/usr/lib/python3/dist-packages'); real = ctypes.CDLL; " +
+		"ctypes.CDLL = lambda name: real('" + filepath.Join(root, libraries) + "/' + name); import libpagurus as p; " +
+		"b = mmap.mmap(-1, 40960, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); b[5000] = 7; p.scratch(b); p.cheap_now(); print(b[5000]); p.scratch_end(b)"
+	if got := run(t, socket, "python3", "-c", script); got != "7\n" {
+		t.Errorf("%q: it is given back though nothing waits", got)
+	}
+	if got := <-heard + <-heard + <-heard; got != "pagurus1 scratch 40960\npagurus1 cheap 40960\npagurus1 scratch 0\n" {
 		t.Errorf("%q", got)
 	}
 }

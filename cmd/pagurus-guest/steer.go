@@ -25,6 +25,7 @@ const steerPath = runDir + "/job.sock"
 const (
 	mostCallers   = 256 // connections, of which few wait for answers (fleet.MostWishes); more wait until one ends
 	mostDisturbed = 64  // processes that said that moves should not begin
+	mostOwners    = 256 // processes of which it is known that they have scratch memory
 	wishesAtOnce  = 5   // then one a second
 	callerLimit   = fleet.WishLimit + 2*time.Second
 )
@@ -40,6 +41,8 @@ type steering struct {
 	marks   fleet.Marks // Cheaps
 	cheapAt time.Time
 	notNow  map[int32]disturbed // by process
+	scratch map[int32]scratch   // by process
+	awaited awaited
 	remark  *fleet.Remark
 	saidAt  time.Time // the remark
 	tokens  float64
@@ -48,7 +51,7 @@ type steering struct {
 }
 
 func newSteering() *steering {
-	return &steering{waiting: map[uint64]chan fleet.WishAnswer{}, notNow: map[int32]disturbed{}, tokens: wishesAtOnce, began: time.Now()}
+	return &steering{waiting: map[uint64]chan fleet.WishAnswer{}, notNow: map[int32]disturbed{}, scratch: map[int32]scratch{}, tokens: wishesAtOnce, began: time.Now()}
 }
 
 // disturbed is how long moves should not begin for a process. It counts by two clocks: the wall clock may be set back, and the other one
@@ -107,6 +110,7 @@ func (s *steering) nowLocked(now time.Time, up time.Duration) fleet.Said {
 	for _, d := range s.notNow {
 		out.Marks.NotFor = max(out.Marks.NotFor, d.left(now, up))
 	}
+	s.countScratchLocked(&out.Marks, now, up)
 	if s.remark != nil {
 		r := *s.remark
 		r.Ago = max(0, now.Sub(s.saidAt))
@@ -225,10 +229,9 @@ func (s *steering) obey(pid int32, line string) fleet.WishAnswer {
 	now := time.Now().Round(0)
 	s.mu.Lock()
 	switch {
-	case c.cheap:
-		delete(s.notNow, pid)
-		s.marks.Cheaps++
-		s.cheapAt = now
+	case c.cheap, c.gave, c.bytes != nil:
+		defer s.mu.Unlock()
+		return s.markLocked(pid, c, now)
 	case c.notNow != nil:
 		if no := s.disturbLocked(pid, *c.notNow, now); no != "" {
 			s.mu.Unlock()

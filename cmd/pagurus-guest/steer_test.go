@@ -210,3 +210,49 @@ func FuzzSteer(f *testing.F) {
 		}
 	})
 }
+
+// A program with scratch memory is told to give it back where a move waits, and its moment counts when it has.
+func TestScratchMemoryIsGivenBackForAMove(t *testing.T) {
+	s, call := steered(t)
+	says := func(line, want string) {
+		t.Helper()
+		if got := call(line); got != want {
+			t.Errorf("%s: %q", line, got)
+		}
+	}
+	const fine, give = "pagurus1 0 \n\n", "pagurus1 0 \ngive 1\n\n"
+	marks := func(want fleet.Marks) {
+		t.Helper()
+		said, err := s.said(limited(t), 0)
+		if said.Marks.CheapAgo = 0; err != nil || said.Marks != want {
+			t.Errorf("%+v, %v, want %+v", said.Marks, err, want)
+		}
+	}
+	says("pagurus1 scratch 5000000", fine)
+	says("pagurus1 cheap 5000000", fine)
+	marks(fleet.Marks{Cheaps: 1, Scratch: 5000000, Held: 5000000})
+	s.await(fleet.Awaited{For: "c1 copy"})
+	marks(fleet.Marks{Cheaps: 1, Scratch: 5000000, Held: 5000000, For: "c1 copy"})
+	says("pagurus1 cheap 6000000", give)
+	marks(fleet.Marks{Cheaps: 1, Scratch: 6000000, Held: 6000000, For: "c1 copy"})
+	says("pagurus1 gave 5900000", fine)
+	marks(fleet.Marks{Cheaps: 2, Scratch: 6000000, For: "c1 copy"})
+	says("pagurus1 cheap 6000000", give) // it was written again
+	s.await(fleet.Awaited{For: "c1 switch"})
+	marks(fleet.Marks{Cheaps: 2, Scratch: 6000000, Held: 6000000, For: "c1 switch"})
+	says("pagurus1 cheap", fine) // it has none any more
+	marks(fleet.Marks{Cheaps: 3, For: "c1 switch"})
+	s.await(fleet.Awaited{})
+	says("pagurus1 cheap 6000000", fine)
+	s.await(fleet.Awaited{For: "c2 copy"})
+	s.awaited.told.at = s.awaited.told.at.Add(-2 * fleet.AwaitedKept) // nobody tells again
+	says("pagurus1 cheap 6000000", fine)
+	marks(fleet.Marks{Cheaps: 5, Scratch: 6000000, Held: 6000000})
+	for _, bad := range []string{"scratch", "scratch -1", "scratch x", "cheap -1", "cheap 1 2", "gave", "gave 99999999999999999999"} {
+		if got := call("pagurus1 " + bad); !strings.HasPrefix(got, "pagurus1 2 ") {
+			t.Errorf("%s: %q", bad, got)
+		}
+	}
+	s.scratch[1<<30] = scratch{bytes: 7} // its process has ended
+	marks(fleet.Marks{Cheaps: 5, Scratch: 6000000, Held: 6000000})
+}

@@ -21,6 +21,8 @@ const steerBytes = 512
 // steerCall is what a program's line says: one of its parts.
 type steerCall struct {
 	cheap  bool
+	gave   bool   // all scratch memory of its process
+	bytes  *int64 // of scratch memory that its process has
 	notNow *time.Duration
 	remark *fleet.Remark
 	wish   fleet.Wish
@@ -38,12 +40,16 @@ func readSteer(line string) (c steerCall, err error) {
 	verb, rest, _ := strings.Cut(rest, " ")
 	args := strings.Fields(rest)
 	switch verb {
-	case "where", "checkpoint":
+	case "where", "distances", "checkpoint":
 		c.wish.Verb = fleet.WishVerb(verb)
 		return c, argue(verb, args, 0)
-	case "cheap":
-		c.cheap = true
-		return c, argue(verb, args, 0)
+	case "cheap", "gave", "scratch": // "cheap BYTES" of scratch memory, or "cheap": of none
+		c.cheap, c.gave = verb == "cheap", verb == "gave"
+		if c.cheap && len(args) == 0 {
+			return c, nil
+		}
+		c.bytes, err = readBytes(verb, args)
+		return c, err
 	case "cost":
 		c.wish.Verb = fleet.WishCost
 		if err := argue(verb, args, 1); err != nil {
@@ -73,6 +79,18 @@ func readSteer(line string) (c steerCall, err error) {
 		return c, nil
 	}
 	return c, fmt.Errorf("this guest's agent does not know the call %q", fleet.OneLine(verb, 32))
+}
+
+// readBytes reads the only argument of a verb.
+func readBytes(verb string, args []string) (*int64, error) {
+	if err := argue(verb, args, 1); err != nil {
+		return nil, err
+	}
+	n, err := strconv.ParseInt(args[0], 10, 64)
+	if err != nil || n < 0 {
+		return nil, fmt.Errorf("%s needs a number of bytes", verb)
+	}
+	return &n, nil
 }
 
 // readMove reads the arguments of a move.

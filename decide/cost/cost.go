@@ -355,6 +355,27 @@ func mebi(bytes float64) string {
 	return fmt.Sprintf("%.0f MiB", bytes/(1<<20))
 }
 
+// Marked is a profile as it is from a marked moment on, and whether there is one: less changes, and scratch memory has been given back.
+func Marked(p fleet.Profile) (fleet.Profile, bool) {
+	if len(p.AtMark) == 0 && p.Scratch <= 0 {
+		return p, false
+	}
+	if len(p.AtMark) > 0 {
+		p.Changed = p.AtMark
+	}
+	p.FilledBytes = max(0, p.FilledBytes-max(0, p.Scratch))
+	return p, true
+}
+
+// profiled is the profile by which a prediction was made.
+func profiled(p *fleet.Prediction) fleet.Profile {
+	if !p.AtMark {
+		return *p.Profile
+	}
+	marked, _ := Marked(*p.Profile)
+	return marked
+}
+
 // Grown updates a profile for a guest that now occupies more of its host's memory, at
 // most most bytes: memory added since counts as used. Otherwise the profile is unchanged.
 func Grown(p fleet.Profile, resident, most int64) fleet.Profile {

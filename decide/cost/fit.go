@@ -84,17 +84,30 @@ func Total(m fleet.Migration) time.Duration {
 	return max(0, m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At))
 }
 
+// waited is how long a move waited for marks of its programs, which no prediction has in it.
+func waited(m fleet.Migration) (sum time.Duration) {
+	if m.Predicted == nil || !m.Predicted.AtMark {
+		return 0
+	}
+	for i, e := range m.Entered {
+		if (e.Phase == fleet.Waiting || e.Phase == fleet.Ready) && i+1 < len(m.Entered) {
+			sum += max(0, m.Entered[i+1].At.Sub(e.At))
+		}
+	}
+	return sum
+}
+
 // outcomeOf returns the cost of a move; nil if it did not arrive, was slowed, or its
 // source did not report.
 func outcomeOf(m fleet.Migration) *outcome {
-	o := &outcome{m: m, total: Total(m), downtime: m.Cost.Downtime, sent: float64(m.Cost.SentBytes)}
+	o := &outcome{m: m, total: Total(m) - waited(m), downtime: m.Cost.Downtime, sent: float64(m.Cost.SentBytes)}
 	if m.Phase != fleet.Finished || m.Orphan || m.Cost.SlowedPercent > 0 || o.total <= 0 || o.sent <= 0 || m.Cost.Elapsed <= 0 || o.downtime < 0 {
 		return nil
 	}
 	o.elapsed = m.Cost.Elapsed.Seconds()
 	o.ended = m.Entered[len(m.Entered)-1].At
 	if m.Predicted != nil && m.Predicted.Profile != nil {
-		o.curve = newCurve(*m.Predicted.Profile)
+		o.curve = newCurve(profiled(m.Predicted))
 	}
 	return o
 }
@@ -236,7 +249,7 @@ func (m Model) riseOf(o *outcome) float64 {
 	}
 	at := func(rise float64) float64 {
 		k.rise = rise
-		return k.followOn(o.curve, *p.Profile, l).sent
+		return k.followOn(o.curve, profiled(p), l).sent
 	}
 	if at(mostRise)-at(leastRise) < 0.1*float64(p.Profile.FilledBytes) {
 		return 0
@@ -259,7 +272,7 @@ func (m Model) learnRest(link []*outcome, courses []course) time.Duration {
 	k := m.known()
 	for _, o := range link {
 		if p := o.m.Predicted; p != nil && p.Profile != nil && p.Converges {
-			c := k.followOn(o.curve, *p.Profile, linkOf(*p))
+			c := k.followOn(o.curve, profiled(p), linkOf(*p))
 			courses[o.place] = c
 			found = append(found, math.Max(0.0005, (o.downtime-c.downtime-c.mapped).Seconds()))
 		}

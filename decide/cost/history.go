@@ -190,7 +190,7 @@ func (o *History) learn(about Subject) Model {
 		}
 		c := o.courses[p.place]
 		if c.rounds == 0 {
-			c = k.followOn(p.curve, *said.Profile, linkOf(*said))
+			c = k.followOn(p.curve, profiled(said), linkOf(*said))
 		}
 		of := &total
 		if p.share() > 1 { // all members of a gang take as long as the longest

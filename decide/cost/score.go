@@ -29,7 +29,7 @@ func Score(past []fleet.Migration) fleet.Calibration {
 			continue
 		}
 		c.Moves++
-		total.add(p.Total, Total(m))
+		total.add(p.Total, Total(m)-waited(m))
 		downtime.add(p.Downtime, m.Cost.Downtime)
 		sent.add(fleet.Range[time.Duration]{Value: time.Duration(p.Bytes.Value), Low: time.Duration(p.Bytes.Low), High: time.Duration(p.Bytes.High)},
 			time.Duration(m.Cost.SentBytes))

@@ -19,6 +19,7 @@ const ReadyLimit = 5 * time.Minute
 var gangRules = [][3]string{
 	{"waiting", "no member is preparing, and no member that copies has much more left to send than this one", "copying"},
 	{"ready", "the last member becomes ready", "all members enter switching in one change"},
+	{"ready", "as above, but a mark of its program is awaited (for some seconds)", "all members enter switching in one change when it comes, or does not"},
 	{"ready", "the deadline passes", "all that are ready enter switching in one change"},
 	{"preparing or waiting", "the deadline passes, or another member or the whole move is cancelled", "discarding"},
 	{"copying", "the deadline passes", "cancelling"},
@@ -40,8 +41,8 @@ member has entered switching, and not after that.
 `
 
 // Gang applies a report on one member to its whole gang. The last member to become ready
-// takes all members into switching, so that one commit changes every Home. A member that
-// cannot become ready cancels all. The second result is false if nothing changed.
+// takes all members into switching, so that one commit changes every Home; if one of them
+// awaits a mark, SwitchMarked does that. A member that cannot become ready cancels all. The second result is false if nothing changed.
 func Gang(members []fleet.Migration, r fleet.Report) ([]fleet.Migration, bool, error) {
 	for i, m := range members {
 		if m.ID != r.Order.Migration {
@@ -62,13 +63,34 @@ func Gang(members []fleet.Migration, r fleet.Report) ([]fleet.Migration, bool, e
 func applyGangRules(members []fleet.Migration, next fleet.Migration, at time.Time) []fleet.Migration {
 	switch next.Phase {
 	case fleet.Ready:
-		if !slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Phase != fleet.Ready }) {
+		if allReady(members) && !slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.AtMark }) {
 			switchReady(members, at)
 		}
 	case fleet.Discarding:
 		members, _ = CancelGang(members, at, fmt.Sprintf("%s of the same move could not leave: %s", next.Guest, next.Cause))
 	}
 	return members
+}
+
+// allReady reports whether a gang has nobody to wait for.
+func allReady(members []fleet.Migration) bool {
+	return len(members) > 0 && !slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Phase != fleet.Ready })
+}
+
+// AwaitsMark reports whether a gang is ready and waits only for a mark of its programs.
+func AwaitsMark(members []fleet.Migration) bool {
+	return allReady(members) && slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.AtMark })
+}
+
+// SwitchMarked takes a gang that waits for a mark into switching, as Gang does with others. The caller knows that
+// the mark came, or is not awaited any longer. The second result is false if the gang does not wait for one.
+func SwitchMarked(members []fleet.Migration, at time.Time) ([]fleet.Migration, bool) {
+	if !AwaitsMark(members) {
+		return members, false
+	}
+	out := slices.Clone(members)
+	switchReady(out, at)
+	return out, true
 }
 
 // switchReady takes all ready members into switching.

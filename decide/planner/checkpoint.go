@@ -273,6 +273,9 @@ func (d *draft) startCopies(members []fleet.Migration) ([]fleet.Migration, bool)
 	}
 	out, began := lifecycle.Start(members, d.left, d.at)
 	noteMark(members, out, w, d.at)
+	if began {
+		d.awaitMark(members, out)
+	}
 	return out, began
 }
 

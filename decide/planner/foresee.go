@@ -52,13 +52,30 @@ func predict(s *state.View, past history, m fleet.Migration, mode fleet.Mode) fl
 	var p fleet.Prediction
 	if look := past.profileOf(home, m.Guest); look != nil {
 		grown := cost.Grown(*look, facts.ResidentBytes, g.Need.MemoryBytes)
-		p = model.Predict(grown, link)
-		p.Profile = &grown
+		grown.Scratch = 0
+		used := grown
+		if waits, scratch := willAwaitMark(s, m); waits {
+			grown.Scratch = scratch
+			used, waits = cost.Marked(grown)
+			p.AtMark = waits
+		}
+		atMark := p.AtMark
+		p = model.Predict(used, link)
+		p.Profile, p.AtMark = &grown, atMark
 	} else {
 		p = model.Guess(g.Need.MemoryBytes, facts, link)
 	}
 	p.Kind, p.ForOwner = g.Kind, forOwner(s, m)
 	return p
+}
+
+// unmarked is what a predicted migration would cost at moments that its programs do not mark as cheap.
+func unmarked(s *state.View, past history, m fleet.Migration) fleet.Prediction {
+	p := *m.Predicted
+	if !p.AtMark {
+		return p
+	}
+	return past.model(s, m).Predict(*p.Profile, cost.Link{Share: p.Share, Limits: p.Limits})
 }
 
 // share is the number of copies of one move on the same link.
@@ -114,6 +131,7 @@ func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, er
 			_, before := s.Migrations[m.ID]
 			return before || m.Predicted == nil
 		})
+		out.Unmarked = joinUnmarked(out, begun, func(m fleet.Migration) fleet.Prediction { return unmarked(state.ViewOf(s), history{d.l}, m) })
 		out = join(out, begun)
 		for _, v := range decided.Change.Moves {
 			if len(begun) > 0 && v.ID == begun[0].Move && v.Choice != "" && begun[0].Mode != fleet.PreCopy {
@@ -187,6 +205,25 @@ func join(f fleet.Forecast, members []fleet.Migration) fleet.Forecast {
 	f.Total.Low += together.Low
 	f.Total.High += together.High
 	return f
+}
+
+// joinUnmarked is join for what members would cost at unmarked moments; nil: none waits for a mark.
+func joinUnmarked(f fleet.Forecast, members []fleet.Migration, price func(fleet.Migration) fleet.Prediction) *fleet.Price {
+	if f.Unmarked == nil && !slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Predicted.AtMark }) {
+		return nil
+	}
+	before := fleet.Price{Total: f.Total, Downtime: f.Downtime, Bytes: f.Bytes, Converges: f.Converges}
+	if f.Unmarked != nil {
+		before = *f.Unmarked
+	}
+	all := make([]fleet.Migration, len(members))
+	for i, m := range members {
+		p := price(m)
+		m.Predicted = &p
+		all[i] = m
+	}
+	sum := join(fleet.Forecast{Total: before.Total, Downtime: before.Downtime, Bytes: before.Bytes, Converges: before.Converges}, all)
+	return &fleet.Price{Total: sum.Total, Downtime: sum.Downtime, Bytes: sum.Bytes, Converges: sum.Converges}
 }
 
 func longest(a, b fleet.Range[time.Duration]) fleet.Range[time.Duration] {

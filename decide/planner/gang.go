@@ -333,7 +333,7 @@ func (d *draft) conduct() {
 			d.Moves.Put(v.ID, v)
 		}
 		members, expired := lifecycle.Expire(v, members, d.at)
-		members, began := d.startCopies(members)
+		members, began := d.goOn(members)
 		if turned || expired || began {
 			d.recordGang(v.ID, members)
 		}

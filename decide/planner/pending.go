@@ -94,7 +94,7 @@ func copyLimits(s *state.View, m fleet.Migration) fleet.Limits {
 	}
 	l.Lenient = l.Downtime <= 0
 	l = lifecycle.Limits(l)
-	l.AwaitGang = len(v.Migrations) > 1
+	l.AwaitGang = len(v.Migrations) > 1 || m.AtMark
 	l.Preempt = m.Preempts
 	if l.BytesPerSecond <= 0 {
 		return l

@@ -83,7 +83,7 @@ func (d *draft) reportMigration(r fleet.Report) error {
 	if err != nil || !changed {
 		return err
 	}
-	members, _ = d.startCopies(members)
+	members, _ = d.goOn(members)
 	d.recordGang(m.Move, members)
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/decide/lifecycle"
+	"pagurus/decide/state"
 	"pagurus/decide/steering"
 	"pagurus/fleet"
 )
@@ -23,6 +25,10 @@ func (p *Planner) Consider(s fleet.Snapshot, id fleet.GuestID, w fleet.Wish) (a 
 	}
 	if w.Verb == fleet.WishWhere {
 		a.Rows = steering.Place(s, g)
+		return a, nil
+	}
+	if w.Verb == fleet.WishDistances {
+		a.Rows = steering.Distances(s, g)
 		return a, nil
 	}
 	asked, refused := steering.Request(s, g, w)
@@ -80,34 +86,129 @@ func whoAsked(by fleet.Caller) string {
 // waitForMark says whether the copies of a move wait for a mark of a program. Those that leave a host that is emptied, that goes
 // away, or whose owner is there, do not, whoever asked for them and when: others may wait for that host.
 func waitForMark(s fleet.Snapshot, v fleet.Move, members []fleet.Migration, at time.Time) steering.Wait {
-	var since, end time.Time
-	var marks []fleet.Marks
+	marks, since := marksOf(s.Hosts, v, members, fleet.Waiting)
+	if len(marks) == 0 {
+		return steering.Wait{}
+	}
+	return steering.ForMark(marks, notAfter(since, at, s), latestMark(v), at)
+}
+
+// waitForSwitch says the same of the switch of a move whose guests are all ready.
+func waitForSwitch(s fleet.Snapshot, v fleet.Move, members []fleet.Migration, at time.Time) steering.Wait {
+	marks, since := marksOf(s.Hosts, v, members, fleet.Ready)
+	if len(marks) == 0 {
+		return steering.Wait{}
+	}
+	return steering.ForSwitch(marks, notAfter(since, at, s), latestMark(v), at)
+}
+
+// notAfter is since when something waits, where the clock was not set back meanwhile.
+func notAfter(since, at time.Time, s fleet.Snapshot) time.Time {
+	if since.After(at) {
+		return s.LedSince
+	}
+	return since
+}
+
+// latestMark is until when a move waits for marks at most; zero: for as long as any.
+func latestMark(v fleet.Move) time.Time {
+	if v.Limits.Deadline <= 0 {
+		return time.Time{}
+	}
+	return v.Begun.Add(v.Limits.Deadline / 2)
+}
+
+// marksOf is what the programs of guests marked that are all in a phase, the last one since then. Nil: they do not mark, or nothing
+// waits for them.
+func marksOf(hosts map[fleet.HostID]fleet.Host, v fleet.Move, members []fleet.Migration, in fleet.Phase) (marks []fleet.Marks, since time.Time) {
 	for _, m := range members {
-		from := s.Hosts[m.From]
+		from := hosts[m.From]
 		present := from.Facts.Owner != nil && from.Facts.Owner.Present
 		if v.ForOwner != "" || !from.EmptyBy.IsZero() || from.State != fleet.HostUp || present {
-			return steering.Wait{}
+			return nil, since
 		}
-		if m.Phase != fleet.Waiting {
-			return steering.Wait{} // the others of its gang are being copied
+		if m.Phase != in {
+			return nil, since // the others of its gang are being copied
 		}
 		if m.Since.After(since) {
 			since = m.Since
 		}
 		if said := from.Facts.Guests[m.Guest].Said; said != nil {
-			marks = append(marks, said.Marks)
+			is := said.Marks
+			if is.For != awaitedBy(m) { // the guest does not know yet that its scratch memory is to be given back
+				is.Held = is.Scratch
+			}
+			marks = append(marks, is)
 		}
 	}
-	if len(marks) == 0 {
-		return steering.Wait{}
+	return marks, since
+}
+
+// willAwaitMark says whether a migration that is about to begin waits for a mark, and how much scratch memory its guest gives back then.
+func willAwaitMark(s *state.View, m fleet.Migration) (waits bool, scratch int64) {
+	from := s.Hosts.At(m.From)
+	said := from.Facts.Guests[m.Guest].Said
+	if said == nil || m.Mode != "" && m.Mode != fleet.PreCopy {
+		return false, 0
 	}
-	if since.After(at) { // the clock was set back
-		since = s.LedSince
+	marks, _ := marksOf(map[fleet.HostID]fleet.Host{m.From: from}, s.Moves.At(m.Move), []fleet.Migration{m}, m.Phase)
+	if !steering.Marks(marks, said.Marks.At) {
+		return false, 0
 	}
-	if v.Limits.Deadline > 0 {
-		end = v.Begun.Add(v.Limits.Deadline / 2)
+	return true, said.Marks.Scratch
+}
+
+// awaitedBy is what a guest is told of its migration, so that its programs give back scratch memory.
+func awaitedBy(m fleet.Migration) string {
+	switch m.Phase {
+	case fleet.Preparing, fleet.Waiting, fleet.Copying:
+		return string(m.ID) + " copy"
+	case fleet.Ready:
+		return string(m.ID) + " switch"
 	}
-	return steering.ForMark(marks, since, end, at)
+	return ""
+}
+
+// Awaited is what waits for a mark of a guest's programs, or would gain by one.
+func Awaited(s fleet.Snapshot, g fleet.Guest) fleet.Awaited {
+	m, moves := s.Migrations[g.Migration]
+	if !moves || m.Guest != g.ID {
+		return fleet.Awaited{}
+	}
+	return fleet.Awaited{For: awaitedBy(m)}
+}
+
+// awaitMark notes on migrations whose copies begin that their switch waits for a mark, too. The copy goes on as one of a
+// gang's member does, which can neither be compressed, nor slow its guest down, nor be of another mode.
+func (d *draft) awaitMark(before, after []fleet.Migration) {
+	for i, m := range after {
+		if m.Phase != fleet.Copying || before[i].Phase != fleet.Waiting || m.Mode != fleet.PreCopy || m.Packed || m.Predicted != nil && !m.Predicted.Converges {
+			continue
+		}
+		if marks, _ := marksOf(d.base.Hosts, d.Moves.At(m.Move), before[i:i+1], fleet.Waiting); steering.Marks(marks, d.at) {
+			after[i].AtMark = true
+		}
+	}
+}
+
+// goOn lets copies of a gang begin whose turn it is, or its members switch that waited for a mark.
+func (d *draft) goOn(members []fleet.Migration) ([]fleet.Migration, bool) {
+	out, began := d.startCopies(members)
+	if began || !lifecycle.AwaitsMark(out) {
+		return out, began
+	}
+	w := waitForSwitch(d.base, d.Moves.At(out[0].Move), out, d.at)
+	if w.Holds {
+		return out, false
+	}
+	ready := out
+	out, switches := lifecycle.SwitchMarked(out, d.at)
+	for i := range out {
+		if out[i].AtMark && w.Why != "" {
+			out[i].SwitchMarked = fmt.Sprintf("after %s, %s", d.at.Sub(ready[i].Since).Round(100*time.Millisecond), w.Why)
+		}
+	}
+	return out, switches
 }
 
 // noteMark notes on migrations whose copies began what mark they waited for.
@@ -123,28 +224,51 @@ func noteMark(before, after []fleet.Migration, w steering.Wait, at time.Time) {
 func (d *draft) marked(id fleet.GuestID) {
 	g, known := d.Guests.Find(id)
 	m, moves := d.Migrations.Find(g.Migration)
-	if !known || !moves || m.Phase != fleet.Waiting {
+	if !known || !moves || m.Phase != fleet.Waiting && m.Phase != fleet.Ready {
 		return
 	}
-	if members, began := d.startCopies(d.membersOf(d.Moves.At(m.Move))); began {
+	if members, began := d.goOn(d.membersOf(d.Moves.At(m.Move))); began {
 		d.recordGang(m.Move, members)
 	}
 }
 
 // awaitsMark says what mark a migration waits for, or began to be copied at.
 func (e *explainer) awaitsMark(m fleet.Migration) []string {
-	if m.Marked != "" {
-		return []string{fmt.Sprintf("Its copy began %s.", m.Marked)}
-	}
 	var members []fleet.Migration
 	for _, id := range e.s.Moves[m.Move].Migrations {
 		members = append(members, e.s.Migrations[id])
 	}
 	w := waitForMark(e.s, e.s.Moves[m.Move], members, e.s.At)
-	if !w.Holds {
-		return nil
+	what := "It"
+	if lifecycle.AwaitsMark(members) {
+		w, what = waitForSwitch(e.s, e.s.Moves[m.Move], members, e.s.At), "It is copied, and its switch"
 	}
-	return []string{fmt.Sprintf("It waits for a mark, for %s at most: %s.", max(0, w.Until.Sub(e.s.At)).Round(time.Second), w.Why)}
+	var out []string
+	if m.Marked != "" {
+		out = append(out, fmt.Sprintf("Its copy began %s.", m.Marked))
+	}
+	if m.SwitchMarked != "" {
+		out = append(out, fmt.Sprintf("Its switch began %s.", m.SwitchMarked))
+	}
+	if !w.Holds {
+		return out
+	}
+	return append(out, fmt.Sprintf("%s waits for a mark, for %s at most: %s.", what, max(0, w.Until.Sub(e.s.At)).Round(time.Second), w.Why))
+}
+
+// changesAtMarks says how much less a guest's memory changes from a marked moment on, and what it gives back then.
+func changesAtMarks(p *fleet.Profile, m fleet.Marks) (out []string) {
+	if p != nil && len(p.AtMark) > 0 && len(p.Changed) > 0 {
+		within := func(all []fleet.Changed) int64 {
+			i := slices.IndexFunc(all, func(c fleet.Changed) bool { return c.Within >= p.AtMark[0].Within })
+			return all[max(0, i)].Bytes
+		}
+		out = append(out, fmt.Sprintf("Within %s of such a moment it changes %d MiB, and %d MiB at others.", p.AtMark[0].Within, within(p.AtMark)>>20, within(p.Changed)>>20))
+	}
+	if m.Scratch > 0 {
+		out = append(out, fmt.Sprintf("It gives back up to %d MiB of scratch memory when a move waits for such a moment.", m.Scratch>>20))
+	}
+	return out
 }
 
 // remark is what a guest's programs said last of its health, and whether they mark moments.
@@ -160,6 +284,7 @@ func (e *explainer) remark(g fleet.Guest) (out []string) {
 	if said.Marks.Cheaps > 0 {
 		out = append(out, fmt.Sprintf("Its program marked %s cheap for a move, the last one %s ago.", counted(int(said.Marks.Cheaps), "moment")+" as", ago(said.Marks.CheapAgo)))
 	}
+	out = append(out, changesAtMarks(e.s.Hosts[g.Home].Facts.Guests[g.ID].Profile, said.Marks)...)
 	if still := said.Marks.NotFor - e.s.At.Sub(said.Marks.At); still > 0 {
 		out = append(out, fmt.Sprintf("Its program says that moves should not begin for %s.", still.Round(time.Second)))
 	}

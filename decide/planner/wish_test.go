@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/decide/state"
 	"pagurus/fleet"
 )
 
@@ -41,6 +42,72 @@ func TestAMoveWaitsForAMark(t *testing.T) {
 	}
 }
 
+// A guest whose programs mark moments is copied, and then switches at one; its scratch memory is given back before both.
+func TestASwitchWaitsForAMark(t *testing.T) {
+	w := spread(t, 1, "host1")
+	w.says("j1g0", fleet.Marks{Cheaps: 1, Scratch: 100 << 20, Held: 100 << 20})
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"})
+	w.answerAll()
+	m := w.member("j1g0")
+	if awaited := Awaited(w.s, w.s.Guests["j1g0"]); m.Phase != fleet.Waiting || awaited.For != string(m.ID)+" copy" {
+		t.Fatalf("it is %s, and %+v is awaited", m.Phase, awaited)
+	}
+	given := func(cheaps uint64) {
+		w.says("j1g0", fleet.Marks{Cheaps: cheaps, Scratch: 100 << 20, For: Awaited(w.s, w.s.Guests["j1g0"]).For})
+		w.observe(fleet.Observation{At: w.now, Marked: "j1g0"})
+		w.answerAll()
+	}
+	given(2)
+	m = w.member("j1g0")
+	if m.Phase != fleet.Ready || !m.AtMark || m.Marked != "after 0s, at a moment that its program marked as cheap, without 100 MiB of scratch memory" {
+		t.Fatalf("it is %s, %q", m.Phase, m.Marked)
+	}
+	if l := copyLimits(state.ViewOf(w.s), m); !l.AwaitGang {
+		t.Error("QEMU would suspend it by itself")
+	}
+	if said := w.explain(Subject{Guest: "j1g0"}); !strings.Contains(said, "It is copied, and its switch waits for a mark, for 5s at most: its program marks cheap moments, and the next is awaited.") {
+		t.Error(said)
+	}
+	w.turn(3)
+	given(3)
+	if m = w.member("j1g0"); m.Phase != fleet.Finished || m.SwitchMarked != "after 3s, at a moment that its program marked as cheap, without 100 MiB of scratch memory" {
+		t.Errorf("it is %s, %q", m.Phase, m.SwitchMarked)
+	}
+	if awaited := Awaited(w.s, w.s.Guests["j1g0"]); awaited.For != "" {
+		t.Errorf("%+v is awaited of a guest that does not move", awaited)
+	}
+}
+
+func TestASwitchDoesNotWaitForMarksForEver(t *testing.T) {
+	for _, drain := range []bool{false, true} {
+		w := spread(t, 1, "host1")
+		w.says("j1g0", fleet.Marks{Cheaps: 1})
+		w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"})
+		w.turn(1)
+		w.says("j1g0", fleet.Marks{Cheaps: 1, CheapAgo: time.Second})
+		w.turn(1)
+		if p := w.member("j1g0").Phase; p != fleet.Ready {
+			t.Fatalf("it is %s", p)
+		}
+		if drain { // it leaves at once
+			w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
+			w.turn(1)
+			if m := w.member("j1g0"); m.Phase != fleet.Finished {
+				t.Errorf("it is %s, %q", m.Phase, m.SwitchMarked)
+			}
+			continue
+		}
+		w.turn(3)
+		if p := w.member("j1g0").Phase; p != fleet.Ready {
+			t.Fatalf("it is %s", p)
+		}
+		w.turn(3)
+		if m := w.member("j1g0"); m.Phase != fleet.Finished || !strings.Contains(m.SwitchMarked, "no cheap moment was marked until it had to switch") {
+			t.Errorf("it is %s, %q", m.Phase, m.SwitchMarked)
+		}
+	}
+}
+
 func TestAMoveDoesNotWaitForMarksForEver(t *testing.T) {
 	w := spread(t, 1, "host1")
 	w.says("j1g0", fleet.Marks{NotFor: time.Minute})
@@ -50,7 +117,7 @@ func TestAMoveDoesNotWaitForMarksForEver(t *testing.T) {
 	if p := w.member("j1g0").Phase; p != fleet.Waiting {
 		t.Fatalf("it is %s", p)
 	}
-	w.turn(2)
+	w.turn(2 + 6) // and for its switch
 	if m := w.member("j1g0"); m.Phase != fleet.Finished || !strings.Contains(m.Marked, "no cheap moment was marked until it had to begin") {
 		t.Errorf("it is %s, %q", m.Phase, m.Marked)
 	}
@@ -143,5 +210,50 @@ func TestWhatBecomesOfWishes(t *testing.T) {
 	r.Job, r.Guests, r.ID = "j9", nil, "x"
 	if _, err := w.step(*r); err == nil {
 		t.Error("a program asks for another's job")
+	}
+}
+
+// The price of a move that waits for a mark is that from a marked moment on, and the other one is told beside it.
+func TestThePriceFallsAtMarks(t *testing.T) {
+	w := spread(t, 1, "host1")
+	p := fleet.Profile{
+		At: w.now, MemoryBytes: 256 << 20, FilledBytes: 200 << 20,
+		Changed: []fleet.Changed{{Within: 50 * time.Millisecond, Bytes: 4 << 20}, {Within: time.Second, Bytes: 90 << 20}, {Within: 3 * time.Second, Bytes: 90 << 20}},
+		AtMark:  []fleet.Changed{{Within: 50 * time.Millisecond, Bytes: 64 << 10}, {Within: time.Second, Bytes: 1 << 20}, {Within: 3 * time.Second, Bytes: 90 << 20}},
+	}
+	ask := fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2", By: fleet.Caller{Admin: true}}
+	foresee := func() fleet.Forecast {
+		t.Helper()
+		f, err := w.p.Foresee(w.s, ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	w.profiled(p)
+	before := foresee()
+	if before.Unmarked != nil || before.Migrations[0].Prediction.AtMark {
+		t.Errorf("nothing marks, and %+v", before)
+	}
+	w.says("j1g0", fleet.Marks{Cheaps: 1, Scratch: 100 << 20, Held: 100 << 20})
+	f := foresee()
+	if f.Unmarked == nil || f.Unmarked.Bytes != before.Bytes || f.Unmarked.Total != before.Total {
+		t.Fatalf("at other moments %+v, and %+v where nothing is marked", f.Unmarked, before)
+	}
+	if m := f.Migrations[0].Prediction; !m.AtMark || f.Bytes.Value >= before.Bytes.Value-100<<20 || f.Total.Value >= before.Total.Value || len(m.Profile.AtMark) == 0 || m.Profile.Scratch != 100<<20 {
+		t.Errorf("at a mark %+v, else %+v", f, before)
+	}
+	a, _ := w.p.Consider(w.s, "j1g0", fleet.Wish{ID: 7, Verb: fleet.WishCost})
+	if rows := strings.Join(a.Rows, "\n"); !strings.Contains(rows, "\nmark-bytes ") || !strings.HasPrefix(rows, "seconds ") {
+		t.Errorf("a program is told %q", rows)
+	}
+	if said := w.explain(Subject{Guest: "j1g0"}); !strings.Contains(said, "Within 50ms of such a moment it changes 0 MiB, and 4 MiB at others.") || !strings.Contains(said, "It gives back up to 100 MiB of scratch memory") {
+		t.Error(said)
+	}
+	h := w.s.Hosts["host1"]
+	h.Facts.Owner = &fleet.Owner{Present: true}
+	w.s.Hosts["host1"] = h
+	if f := foresee(); f.Unmarked != nil {
+		t.Errorf("it leaves an owner's host, and %+v", f.Unmarked)
 	}
 }

@@ -99,18 +99,27 @@ func Place(s fleet.Snapshot, g fleet.Guest) []string {
 	return append(append(rows, "here "+strconv.Itoa(here)), peers...)
 }
 
-// Price is what a program is told of what a move would cost.
+// Price is what a program is told of what a move would cost: at any moment, and from a marked one on.
 func Price(f fleet.Forecast) []string {
-	seconds := func(key string, d time.Duration) string { return fmt.Sprintf("%s %.3f", key, d.Seconds()) }
-	rows := []string{
-		seconds("seconds", f.Total.Value), seconds("seconds-low", f.Total.Low), seconds("seconds-high", f.Total.High),
-		seconds("downtime", f.Downtime.Value), fmt.Sprintf("bytes %d", f.Bytes.Value),
-	}
-	if f.Converges {
-		rows = append(rows, "converges 1")
+	atMark := fleet.Price{Total: f.Total, Downtime: f.Downtime, Bytes: f.Bytes, Converges: f.Converges}
+	rows := price("", atMark)
+	if f.Unmarked != nil {
+		rows = append(price("", *f.Unmarked), price("mark-", atMark)...)
 	}
 	if len(f.Migrations) > 0 {
 		rows = append(rows, "to "+string(f.Migrations[0].To))
+	}
+	return rows
+}
+
+func price(what string, p fleet.Price) []string {
+	seconds := func(key string, d time.Duration) string { return fmt.Sprintf("%s%s %.3f", what, key, d.Seconds()) }
+	rows := []string{
+		seconds("seconds", p.Total.Value), seconds("seconds-low", p.Total.Low), seconds("seconds-high", p.Total.High),
+		seconds("downtime", p.Downtime.Value), fmt.Sprintf("%sbytes %d", what, p.Bytes.Value),
+	}
+	if p.Converges {
+		rows = append(rows, what+"converges 1")
 	}
 	return rows
 }
@@ -165,10 +174,14 @@ func (p Pauses) EndPause(verb fleet.WishVerb, at time.Time) {
 }
 
 const (
-	// MostWait is how long a move waits for a mark of a program.
+	// MostWait is how long a move waits for a mark of a program before its copy begins.
 	MostWait = 30 * time.Second
-	// fresh is how long a cheap moment is one. The planner looks once a second, and at once when one is marked.
+	// MostSwitchWait is how long its switch does, while memory that changes is still sent.
+	MostSwitchWait = 5 * time.Second
+	// fresh is how long a cheap moment is one for a copy. The planner looks once a second, and at once when one is marked.
 	fresh = 1200 * time.Millisecond
+	// freshSwitch is the same for a switch, which is over in less than a second: it should fall into the moment itself.
+	freshSwitch = 500 * time.Millisecond
 	// habit is how long after a program's last cheap moment another one is waited for.
 	habit = 2 * time.Minute
 )
@@ -180,34 +193,59 @@ type Wait struct {
 	Why   string    // for people: what it waits for, or why it does not any more; empty: no program marks
 }
 
-// ForMark says whether a move of guests whose programs marked so waits. Its copies could begin since then; end is when
+// ForMark says whether the copies of a move of guests whose programs marked so wait. They could begin since then; end is when
 // they must begin; zero: no earlier than MostWait.
 func ForMark(all []fleet.Marks, since, end, at time.Time) Wait {
-	if most := since.Add(MostWait); end.IsZero() || end.After(most) {
+	return patience{MostWait, fresh, "moves should not begin now", "it had to begin"}.wait(all, since, end, at)
+}
+
+// ForSwitch is ForMark of the switch of guests whose copies are good enough since then.
+func ForSwitch(all []fleet.Marks, since, end, at time.Time) Wait {
+	return patience{MostSwitchWait, freshSwitch, "moves should wait now", "it had to switch"}.wait(all, since, end, at)
+}
+
+// Marks reports whether programs that marked so are waited for at all.
+func Marks(all []fleet.Marks, at time.Time) bool {
+	return ForSwitch(all, at, time.Time{}, at).Why != ""
+}
+
+// patience is how long a part of a move waits, and what it says.
+type patience struct {
+	most, fresh time.Duration
+	not, had    string
+}
+
+func (p patience) wait(all []fleet.Marks, since, end, at time.Time) Wait {
+	if most := since.Add(p.most); end.IsZero() || end.After(most) {
 		end = most
 	}
 	var disturbed time.Time
-	cheap, awaited := false, false
+	cheap, awaited, spared := false, false, int64(0)
 	for _, m := range all {
 		if until := m.At.Add(m.NotFor); m.NotFor > 0 && until.After(disturbed) {
 			disturbed = until
 		}
 		if age := at.Sub(m.At.Add(-m.CheapAgo)); m.Cheaps > 0 && age < habit {
-			cheap, awaited = true, awaited || age > fresh
+			cheap, awaited = true, awaited || age > p.fresh || m.Held > 0
+			spared += m.Scratch
 		}
 	}
 	switch {
 	case !disturbed.After(at) && !cheap:
 		return Wait{}
 	case !at.Before(end):
-		return Wait{Why: "no cheap moment was marked until it had to begin"}
+		return Wait{Why: "no cheap moment was marked until " + p.had}
 	case disturbed.After(at):
 		if disturbed.Before(end) {
 			end = disturbed
 		}
-		return Wait{Holds: true, Until: end, Why: "its program said that moves should not begin now"}
+		return Wait{Holds: true, Until: end, Why: "its program said that " + p.not}
 	case awaited:
 		return Wait{Holds: true, Until: end, Why: "its program marks cheap moments, and the next is awaited"}
 	}
-	return Wait{Why: "at a moment that its program marked as cheap"}
+	why := "at a moment that its program marked as cheap"
+	if spared > 0 {
+		why += fmt.Sprintf(", without %d MiB of scratch memory", spared>>20)
+	}
+	return Wait{Why: why}
 }

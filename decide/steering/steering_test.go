@@ -141,6 +141,9 @@ func TestMovesWaitForMarks(t *testing.T) {
 		{"a move with a deadline", []fleet.Marks{{NotFor: time.Hour}}, s, 2 * s, 2 * s, "should not begin now"},
 		{"one of two is not ready", []fleet.Marks{{Cheaps: 1}, {Cheaps: 1, CheapAgo: 5 * s}}, s, 0, MostWait, "the next is awaited"},
 		{"one of two marks", []fleet.Marks{{Cheaps: 1}, {}}, s, 0, 0, "marked as cheap"},
+		{"scratch memory is not given back yet", []fleet.Marks{{Cheaps: 3, Scratch: 9 << 20, Held: 1}}, s, 0, MostWait, "the next is awaited"},
+		{"it is", []fleet.Marks{{Cheaps: 3, Scratch: 9 << 20}}, s, 0, 0, "marked as cheap, without 9 MiB of scratch memory"},
+		{"it never marks", []fleet.Marks{{Scratch: 9 << 20, Held: 9 << 20}}, s, 0, 0, ""},
 		{"one of two is disturbed", []fleet.Marks{{Cheaps: 1}, {NotFor: s}}, s, 0, 2 * s, "should not begin now"},
 	} {
 		at := noon.Add(c.after)
@@ -157,4 +160,64 @@ func TestMovesWaitForMarks(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, w)
 		}
 	}
+}
+
+func TestSwitchesWaitForMarks(t *testing.T) {
+	s := time.Second
+	for _, c := range []struct {
+		name  string
+		marks fleet.Marks
+		after time.Duration
+		end   time.Duration
+		until time.Duration // 0: it does not wait
+		why   string
+	}{
+		{"nobody marks", fleet.Marks{}, 0, 0, 0, ""},
+		{"a cheap moment just now", fleet.Marks{Cheaps: 3, CheapAgo: s / 4}, s, 0, 0, "marked as cheap"},
+		{"a cheap moment that is over", fleet.Marks{Cheaps: 3, CheapAgo: s}, s, 0, MostSwitchWait, "the next is awaited"},
+		{"not now", fleet.Marks{NotFor: time.Minute}, s, 0, MostSwitchWait, "should wait now"},
+		{"the limit is over", fleet.Marks{Cheaps: 3, CheapAgo: 8 * s}, MostSwitchWait, 0, 0, "until it had to switch"},
+		{"a move with a deadline", fleet.Marks{Cheaps: 3, CheapAgo: 8 * s}, 2 * s, 2 * s, 0, "until it had to switch"},
+	} {
+		at, end := noon.Add(c.after), time.Time{}
+		if c.end > 0 {
+			end = noon.Add(c.end)
+		}
+		w := ForSwitch([]fleet.Marks{c.marks.By(at)}, noon, end, at)
+		if w.Holds != (c.until > 0) || w.Holds && !w.Until.Equal(noon.Add(c.until)) || !strings.Contains(w.Why, c.why) || (w.Why == "") != (c.why == "") {
+			t.Errorf("%s: %+v", c.name, w)
+		}
+		if Marks([]fleet.Marks{c.marks.By(at)}, at) != (c.name != "nobody marks") {
+			t.Errorf("%s: whether it marks is not told", c.name)
+		}
+	}
+}
+
+func TestHowFarNeighboursAre(t *testing.T) {
+	s := world()
+	told := func(want ...string) {
+		t.Helper()
+		if got := Distances(s, s.Guests["j1g0"]); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	change := func(id fleet.HostID, f func(*fleet.Facts)) {
+		h := s.Hosts[id]
+		f(&h.Facts)
+		s.Hosts[id] = h
+	}
+	told("far j1g1 1 0.000000 0 host2")
+	for _, id := range []fleet.HostID{"host1", "host2"} {
+		change(id, func(f *fleet.Facts) { f.Speed = &fleet.Speed{LinkBytesPerSecond: 125e6} })
+	}
+	told("far j1g1 1 0.000000 125000000 host2")
+	change("host2", func(f *fleet.Facts) {
+		f.Site = "there"
+		f.WireGuard = &fleet.WireGuardFacts{Paths: map[fleet.HostID]fleet.Path{"host1": {Latency: 12 * time.Millisecond, BytesPerSecond: 3e6}}}
+	})
+	told("far j1g1 2 0.012000 3000000 host2")
+	g := s.Guests["j1g1"]
+	g.Home = "host1"
+	s.Guests["j1g1"] = g
+	told("far j1g1 0 0.000000 0 host1")
 }

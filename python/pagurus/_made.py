@@ -307,6 +307,7 @@ Forecast = TypedDict('Forecast', {
     'notes': NotRequired['list[str]'],
     'sent_bytes': Required['Rangeint64'],
     'total_ns': Required['RangeDuration'],
+    'unmarked': NotRequired['Price'],
 }, total=False)
 Forecast.__doc__ = 'Forecast is what a request would do if it were made now.'
 
@@ -697,7 +698,10 @@ Marks = TypedDict('Marks', {
     'at': NotRequired['str'],
     'cheap_ago_ns': NotRequired['int'],
     'cheaps': NotRequired['int'],
+    'for': NotRequired['str'],
+    'held_bytes': NotRequired['int'],
     'not_for_ns': NotRequired['int'],
+    'scratch_bytes': NotRequired['int'],
 }, total=False)
 Marks.__doc__ = "Marks are what a guest's programs say of when a move is cheap. The times count back or on from At, which each that passes marks on sets by its own clock."
 
@@ -804,6 +808,7 @@ OwnerWish = TypedDict('OwnerWish', {
 OwnerWish.__doc__ = 'OwnerWish is a policy that the owner has chosen at the machine, until the controller has it.'
 
 Part = TypedDict('Part', {
+    'at_mark': NotRequired['bool'],
     'attempt': Required['int'],
     'blackout_ns': NotRequired['int'],
     'born': NotRequired['int'],
@@ -830,6 +835,7 @@ Part = TypedDict('Part', {
     'rounds': NotRequired['list[Round]'],
     'since': Required['str'],
     'stall': NotRequired['Stall'],
+    'switch_marked': NotRequired['str'],
     'to': Required['str'],
 }, total=False)
 Part.__doc__ = 'Part is one migration of a move with its progress.'
@@ -864,6 +870,7 @@ Power = TypedDict('Power', {
 Power.__doc__ = "Power is what a host's processors used, by their own counters (RAPL)."
 
 Prediction = TypedDict('Prediction', {
+    'at_mark': NotRequired['bool'],
     'basis': Required['str'],
     'converges': Required['bool'],
     'downtime_ns': Required['RangeDuration'],
@@ -883,8 +890,17 @@ Prediction = TypedDict('Prediction', {
 }, total=False)
 Prediction.__doc__ = "Prediction is a migration's expected cost when it begins. It is stored with the outcome to improve later predictions."
 
+Price = TypedDict('Price', {
+    'converges': Required['bool'],
+    'downtime_ns': Required['RangeDuration'],
+    'sent_bytes': Required['Rangeint64'],
+    'total_ns': Required['RangeDuration'],
+}, total=False)
+Price.__doc__ = 'Price is what a move would cost.'
+
 Profile = TypedDict('Profile', {
     'at': Required['str'],
+    'at_mark': NotRequired['list[Changed]'],
     'cache': NotRequired['Cache'],
     'changed': Required['list[Changed]'],
     'filled_bytes': Required['int'],
@@ -892,6 +908,7 @@ Profile = TypedDict('Profile', {
     'memory_bytes': Required['int'],
     'pages': Required['int'],
     'resident_bytes': NotRequired['int'],
+    'scratch_bytes': NotRequired['int'],
     'segments': NotRequired['int'],
     'took_ns': Required['int'],
 }, total=False)

@@ -22,7 +22,7 @@ func (d *memoryDriver) Profile(ctx context.Context, g fleet.GuestID) (fleet.Prof
 	if d.guest(g) == nil {
 		return fleet.Profile{}, ErrAbsent
 	}
-	return fleet.Profile{At: time.Now(), FilledBytes: 7}, nil
+	return fleet.Profile{At: time.Now(), FilledBytes: 7, Changed: []fleet.Changed{{Within: time.Second, Bytes: 1}}}, nil
 }
 
 // TestGuestsAreLookedAt: guests are sampled soon after they come, then every half minute,
@@ -47,6 +47,43 @@ func TestGuestsAreLookedAt(t *testing.T) {
 		defer r.a.mu.Unlock()
 		if n := len(r.a.profiles.last) + len(r.a.profiles.inside) + len(r.a.profiles.seen); n != 0 {
 			t.Errorf("%d profiles of guests that are gone", n)
+		}
+	})
+}
+
+// TestGuestsAreSampledAtMarks: guests whose programs mark moments are sampled from there on in turns with any moment, and both are told.
+func TestGuestsAreSampledAtMarks(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.do(task(fleet.Start, 1))
+		time.Sleep(15 * time.Second)
+		told := func() int {
+			p := r.a.facts().Guests["j1g0"].Profile
+			if p == nil || p.FilledBytes != 7 || len(p.Changed) != 1 {
+				t.Fatalf("the facts say %+v", p)
+			}
+			return len(p.AtMark)
+		}
+		marks := func(n uint64) {
+			r.a.mu.Lock()
+			defer r.a.mu.Unlock()
+			r.a.slots["j1g0"].heard = &heardSaid{fleet.Said{Marks: fleet.Marks{Cheaps: n}}, time.Now()}
+		}
+		marks(1)
+		time.Sleep(time.Minute)
+		if told() != 0 {
+			t.Error("no moment was marked meanwhile, and one was sampled")
+		}
+		for n := range uint64(90) {
+			marks(2 + n)
+			time.Sleep(time.Second)
+		}
+		if told() != 1 {
+			t.Error("no marked moment was sampled")
+		}
+		marks(0)
+		time.Sleep(2 * atMarkKept)
+		if told() != 0 {
+			t.Error("a sample from long ago is told")
 		}
 	})
 }

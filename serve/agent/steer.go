@@ -14,6 +14,8 @@ type steered interface {
 	Said(ctx context.Context, known uint64) (fleet.Said, error)
 	// Answer gives programs answers.
 	Answer(context.Context, []fleet.WishAnswer) error
+	// Await says what waits for a mark of the programs. One that is older than this call gives an error.
+	Await(context.Context, fleet.Awaited) error
 }
 
 const (
@@ -52,6 +54,7 @@ func (a *Agent) listenTo(ctx context.Context, w *taskRun) {
 	}
 	a.mu.Unlock()
 	known, failed := uint64(0), 0
+	var before fleet.Said
 	for ctx.Err() == nil {
 		in, can := a.guestAgentOf(w.slot, w.link).(steered)
 		if !can {
@@ -70,9 +73,10 @@ func (a *Agent) listenTo(ctx context.Context, w *taskRun) {
 		a.mu.Lock()
 		if w.slot.listener == w {
 			w.slot.heard = &heardSaid{said, time.Now()}
-			a.urgent = true
+			a.urgent = a.urgent || said.Urgent(before, time.Now().Before(w.slot.awaited))
 		}
 		a.mu.Unlock()
+		before = said
 		_ = pause.For(ctx, saidEvery)
 	}
 }
@@ -95,7 +99,7 @@ func (a *Agent) hasNews() bool {
 	return was
 }
 
-// answerPrograms gives a guest's programs answers of the controller. Those that do not arrive are given again when
+// answerPrograms gives a guest's programs answers of the controller, and says what waits for their marks. Those that do not arrive are given again when
 // they are asked for again.
 func (a *Agent) answerPrograms(ctx context.Context, to fleet.WishAnswers) {
 	defer func() {
@@ -105,11 +109,28 @@ func (a *Agent) answerPrograms(ctx context.Context, to fleet.WishAnswers) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
+	if to.Awaited != nil {
+		a.mu.Lock()
+		if s := a.slots[to.Guest]; s != nil {
+			s.awaited = time.Time{}
+			if to.Awaited.For != "" {
+				s.awaited = time.Now().Add(fleet.AwaitedKept)
+			}
+		}
+		a.mu.Unlock()
+	}
 	in, err := a.reach(to.Guest)
 	if err != nil {
 		return // it has left, and asks again from where it is
 	}
-	if s, can := in.(steered); can {
+	s, can := in.(steered)
+	if !can {
+		return
+	}
+	if to.Awaited != nil {
+		_ = s.Await(ctx, *to.Awaited)
+	}
+	if len(to.Answers) > 0 {
 		_ = s.Answer(ctx, to.Answers)
 	}
 }

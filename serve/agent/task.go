@@ -29,6 +29,7 @@ type guestSlot struct {
 	reclaim    ReclaimState            // memory reclaimed for the host's owner
 	slowed     int                     // percent, in the last copy; as far as this agent knows
 	staged     *staged                 // its checkpoint under way; nil: none
+	awaited    time.Time               // until then a mark of its programs is awaited, and told at once
 	heard      *heardSaid              // what its programs said last; nil: nothing, or nobody listens
 	listener   *taskRun                // that listens to them
 	dropped    int64                   // bytes of page cache before the last copy; as far as this agent knows

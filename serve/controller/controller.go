@@ -20,10 +20,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
+	"pagurus/decide/health"
 	"pagurus/decide/planner"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 	"pagurus/serve/identity"
+	"pagurus/serve/wire"
 )
 
 // Store keeps the snapshot.
@@ -59,6 +63,7 @@ type Config struct {
 
 	ImageLimits fleet.ImageLimits // who builds images asks for them
 
+	Audit  wire.Audit // keeps what programs ask for; nil: nobody does
 	Notify Notify
 	Usages UsageStore // nil: what jobs use is not kept
 
@@ -122,14 +127,16 @@ type Controller struct {
 	notifying      notifying
 	meter          *meter
 	wishes         wishes
-	parts          parts // of checkpoints, on their way from and to users
+	wishRefusals   *rate.Limiter // of what the audit keeps
+	remarks        health.Book   // of programs, on their hosts
+	parts          parts         // of checkpoints, on their way from and to users
 }
 
 // New makes a controller and starts nothing.
 func New(c Config) *Controller {
 	out := &Controller{
 		Config: c, spool: newSpool(c.Spool), events: make(chan func(context.Context), queue), ready: make(chan struct{}),
-		over: make(chan struct{}), hosts: map[fleet.HostID]*host{}, rekeyed: rekeyed{}, meter: newMeter(),
+		over: make(chan struct{}), hosts: map[fleet.HostID]*host{}, remarks: health.Book{}, wishRefusals: rate.NewLimiter(refusedASecond, refusedASecond), rekeyed: rekeyed{}, meter: newMeter(),
 	}
 	out.stash = &stash{dir: c.Spool, reserve: c.Reserve}
 	if c.Others != nil {

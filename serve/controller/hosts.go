@@ -372,6 +372,7 @@ func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
 			f.Guests[g] = of
 		}
 	}
+	f.Health = c.withRemarks(id, f)
 	if f.Notices != nil {
 		notices := f.Notices.By(f.SeenAt)
 		f.Notices = &notices

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"runtime/debug"
 	"time"
 
+	"pagurus/decide/health"
 	"pagurus/decide/planner"
 	"pagurus/decide/steering"
 	"pagurus/fleet"
@@ -61,6 +63,9 @@ type wishesOf struct {
 	answers map[uint64]keptAnswer
 	cheaps  uint64 // marked so far
 	notFor  bool   // moves should not begin, when it was last heard
+
+	awaited   fleet.Awaited // as it was told last
+	awaitedAt time.Time
 }
 
 type keptAnswer struct {
@@ -81,6 +86,7 @@ func (c *Controller) heed(ctx context.Context, id fleet.HostID, f fleet.Facts) {
 		}
 		of := c.wishes.of(g)
 		c.heedMarks(ctx, guest, of, facts.Said.Marks)
+		c.tellAwaited(g, of, facts.Said.Marks)
 		var answers []fleet.WishAnswer
 		for _, w := range facts.Said.Wishes[:min(len(facts.Said.Wishes), mostAnswers)] {
 			if a, answered := of.answers[w.ID]; answered {
@@ -137,20 +143,50 @@ func (w *wishes) sweep(at time.Time, gone func(fleet.GuestID) bool, ended func(f
 	}
 }
 
+// withRemarks is a host's health, with what the programs of guests said there. What they said elsewhere, before they came, does not count.
+func (c *Controller) withRemarks(id fleet.HostID, f fleet.Facts) *fleet.Health {
+	s := c.snap()
+	for g, facts := range f.Guests {
+		guest, known := s.Guests[g]
+		if !known || guest.Home != id || guest.State != fleet.GuestRunning || facts.Said == nil || facts.Said.Remark == nil {
+			continue
+		}
+		if at := f.SeenAt.Add(-facts.Said.Remark.Ago); at.After(guest.Since) {
+			c.remarks.NoteRemark(id, g, health.Remarked{User: s.Jobs[guest.Job].Spec.UID, At: at}, facts.Said.Remark.Level == fleet.Ill)
+		}
+	}
+	return health.Remarks(f.Health, c.remarks.Of(id, f.SeenAt), f.SeenAt)
+}
+
 // heedMarks goes on with a move that waits for a mark, if there is a new one.
 func (c *Controller) heedMarks(ctx context.Context, g fleet.Guest, of *wishesOf, m fleet.Marks) {
 	turned := m.Cheaps != of.cheaps || of.notFor && m.NotFor == 0
 	of.cheaps, of.notFor = m.Cheaps, m.NotFor > 0
-	if turned && c.snap().Migrations[g.Migration].Phase == fleet.Waiting {
+	phase := c.snap().Migrations[g.Migration].Phase
+	if turned && (phase == fleet.Waiting || phase == fleet.Ready) {
 		_, err := c.step(ctx, fleet.Observation{At: now(), Marked: g.ID})
 		c.noteStoreError(err)
 	}
 }
 
+// tellAwaited tells a guest whose programs mark moments whether a move waits for one, when that changes, and again as long as it does:
+// the guest forgets it after a time.
+func (c *Controller) tellAwaited(g fleet.GuestID, of *wishesOf, m fleet.Marks) {
+	s := c.snap()
+	awaited, at := planner.Awaited(s, s.Guests[g]), now()
+	again := at.Sub(of.awaitedAt).Abs() > fleet.AwaitedKept/4 && (awaited.For != "" || m.For != "")
+	home := s.Guests[g].Home
+	if m == (fleet.Marks{At: m.At}) || awaited == of.awaited && !again || c.hosts[home] == nil {
+		return
+	}
+	of.awaited, of.awaitedAt = awaited, at
+	c.sendToHost(home, wire.Down{Answers: &fleet.WishAnswers{Guest: g, Awaited: &awaited}})
+}
+
 // consider answers a wish at once, or finds an answer beside the loop and gives it then. With too much under way it is
 // considered when it is asked again. An answer that it comes too often is not kept.
 func (c *Controller) consider(g fleet.Guest, of *wishesOf, w fleet.Wish) (a fleet.WishAnswer, atOnce bool) {
-	quick, uid := w.Verb == fleet.WishWhere, c.snap().Jobs[g.Job].Spec.UID
+	quick, uid := w.Verb == fleet.WishWhere || w.Verb == fleet.WishDistances, c.snap().Jobs[g.Job].Spec.UID
 	if of.under[w.ID] || !quick && !c.wishes.enter(uid) {
 		return a, false
 	}
@@ -211,11 +247,41 @@ func (c *Controller) grant(g fleet.GuestID, w fleet.Wish) (fleet.WishAnswer, err
 		return a, nil
 	}
 	answer, err := c.Ask(ctx, *r)
+	c.recordWish(*r, answer, err)
 	if said := (*wire.Error)(nil); err != nil && (!errors.As(err, &said) || said.Status == wire.NotLeading) {
 		return a, err
 	}
 	c.Log.Info("a program asked for its own job", "guest", g, "asked", w.Verb, "aim", w.Aim, "moves", answer.Moves, "refused", err)
 	return planner.Granted(w, answer, err), nil
+}
+
+// recordedBytes is the most of each text in the audit, and refusedASecond how many refusals are kept there.
+const (
+	recordedBytes  = 1 << 10
+	refusedASecond = 10
+)
+
+// recordWish keeps in the audit what a program asked for, and what came of it.
+func (c *Controller) recordWish(r fleet.Request, answer fleet.Answer, err error) {
+	if c.Audit == nil {
+		return
+	}
+	rec := fleet.AuditRecord{At: time.Now(), By: r.By, Did: string(r.Verb), On: r.Object(answer), Request: r.ID}
+	switch said := (*wire.Error)(nil); {
+	case err == nil:
+	case errors.As(err, &said) && said.Status == wire.NotLeading:
+		return // it is asked again
+	case errors.As(err, &said) && said.Status < http.StatusInternalServerError:
+		if rec.Refused = fleet.OneLine(err.Error(), recordedBytes); !c.wishRefusals.Allow() {
+			return
+		}
+	default:
+		rec.Failed = fleet.OneLine(err.Error(), recordedBytes)
+	}
+	c.Log.Info("audit", "who", rec.Who(), "did", rec.Did, "on", rec.On, "result", rec.Result())
+	if err := c.Audit.Append(rec); err != nil {
+		c.Log.Error("what a program asked for could not be kept", "guest", r.By.Guest, "did", rec.Did, "cause", err)
+	}
 }
 
 // keepAnswer keeps an answer, for when it is asked again.

@@ -37,8 +37,19 @@ func (f Forecast) Table() Table {
 	if len(f.Migrations) > 1 {
 		t.Rows = append(t.Rows, []string{"all", "", "", between(f.Total, Took), between(f.Downtime, Took), between(f.Bytes, Bytes)})
 	}
+	if u := f.Unmarked; u != nil {
+		t.Notes = append(t.Notes, "this is from a moment on that its program marks as cheap, for which the move waits; "+unmarkedText(*u))
+	}
 	t.Notes = append(t.Notes, f.Notes...)
 	return t
+}
+
+// unmarkedText says what a move would cost at other moments.
+func unmarkedText(u fleet.Price) string {
+	if !u.Converges {
+		return "at others it would not converge"
+	}
+	return fmt.Sprintf("at others it would take %s, with a downtime of %s, and send %s", Took(u.Total.Value), Took(u.Downtime.Value), Bytes(u.Bytes.Value))
 }
 
 // Basis says in one sentence what the prediction is based on; empty without migrations.

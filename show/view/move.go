@@ -75,10 +75,15 @@ func (p Part) blackoutText() string {
 
 // markText says what mark of its program a guest waited for; empty: none.
 func (p Part) markText() string {
-	if p.Marked == "" {
-		return ""
+	switch {
+	case p.Marked != "" && p.SwitchMarked != "":
+		return "its copy began " + Clean(p.Marked) + "; its switch began " + Clean(p.SwitchMarked)
+	case p.SwitchMarked != "":
+		return "its switch began " + Clean(p.SwitchMarked)
+	case p.Marked != "":
+		return "its copy began " + Clean(p.Marked)
 	}
-	return "its copy began " + Clean(p.Marked)
+	return ""
 }
 
 // skew gives the skew of the guests that switched; nil for fewer than two.

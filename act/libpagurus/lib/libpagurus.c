@@ -237,6 +237,8 @@ static int ask(struct line *request, char *reply)
 	struct line line = { request_, 0, sizeof request_ }; \
 	add(&line, "pagurus1 ")
 
+#include "regions.h"
+
 static const char *whom(int what) { return what == PAGURUS_ME ? " me" : what == PAGURUS_JOB ? " job" : 0; }
 
 int pagurus_where(struct pagurus_place *place)
@@ -281,7 +283,45 @@ int pagurus_neighbours(struct pagurus_place *places, int most, int *count)
 	return code;
 }
 
-int pagurus_cost(int what, struct pagurus_price *price)
+int pagurus_distances(struct pagurus_distance *others, int most, int *count)
+{
+	int code, n = 0;
+	const char *at;
+	ASKS;
+	*count = 0;
+	add(&line, "distances");
+	if ((code = ask(&line, reply)) != PAGURUS_OK)
+		return code;
+	for (at = value(reply, "far"); at; at = value(at, "far"), n++) {
+		struct pagurus_distance *d = others + n;
+		char place[8], latency[32], speed[32];
+		if (n >= most)
+			continue;
+		clear(d, sizeof *d);
+		at = word(at, d->guest, sizeof d->guest, 0);
+		at = word(at, place, sizeof place, 0);
+		at = word(at, latency, sizeof latency, 0);
+		at = word(at, speed, sizeof speed, 0);
+		at = word(at, d->host, sizeof d->host, 1);
+		d->place = (int)number(place);
+		d->latency = number(latency);
+		d->bandwidth = number(speed);
+	}
+	*count = n;
+	return code;
+}
+
+/* A quantity of a price, of the kind named by what. */
+static double priced(const char *reply, const char *what, const char *key)
+{
+	char name[32];
+	struct line l = { name, 0, sizeof name };
+	add(&l, what);
+	add(&l, key);
+	return quantity(reply, name);
+}
+
+static int cost(int what, struct pagurus_price *price, const char *kind)
 {
 	int code;
 	ASKS;
@@ -293,14 +333,20 @@ int pagurus_cost(int what, struct pagurus_price *price)
 	if ((code = ask(&line, reply)) != PAGURUS_OK)
 		return code;
 	copy(reply, "to", price->to, sizeof price->to);
-	price->seconds = quantity(reply, "seconds");
-	price->seconds_low = quantity(reply, "seconds-low");
-	price->seconds_high = quantity(reply, "seconds-high");
-	price->downtime = quantity(reply, "downtime");
-	price->bytes = (long long)quantity(reply, "bytes");
-	price->converges = quantity(reply, "converges") != 0;
+	if (!value(reply, "mark-seconds")) /* nothing is known of marked moments */
+		kind = "";
+	price->seconds = priced(reply, kind, "seconds");
+	price->seconds_low = priced(reply, kind, "seconds-low");
+	price->seconds_high = priced(reply, kind, "seconds-high");
+	price->downtime = priced(reply, kind, "downtime");
+	price->bytes = (long long)priced(reply, kind, "bytes");
+	price->converges = priced(reply, kind, "converges") != 0;
 	return code;
 }
+
+int pagurus_cost(int what, struct pagurus_price *price) { return cost(what, price, ""); }
+
+int pagurus_cost_at_mark(int what, struct pagurus_price *price) { return cost(what, price, "mark-"); }
 
 int pagurus_move(int what, int how, int rank)
 {
@@ -327,12 +373,18 @@ static volatile long marked_ms, mark_code = PAGURUS_NONE, holds;
 
 int pagurus_cheap_now(void)
 {
-	long at = now_ms(), held = holds;
+	long at = now_ms(), held = holds, scratch = region_bytes();
 	ASKS;
 	if (marked_ms && at - marked_ms >= 0 && at - marked_ms < MARKS_MS)
 		return (int)mark_code;
 	add(&line, "cheap");
+	if (scratch) {
+		add(&line, " ");
+		add_number(&line, scratch);
+	}
 	mark_code = ask(&line, reply);
+	if (mark_code == PAGURUS_OK && scratch && value(reply, "give")) /* a move waits for it */
+		mark_code = give_regions(&line, reply);
 	if (held == holds) /* else another thread's "not now" may be later, which the next one ends */
 		marked_ms = at;
 	return (int)mark_code;

@@ -15,8 +15,10 @@ OK, NONE, INVALID, REFUSED, BUSY, LATE, FAULT = range(7)
 ME, JOB = range(2)
 BETTER, AWAY, WITH_RANK = range(3)
 NOTE, WARNING, ILL = range(3)
+SAME_HOST, SAME_SITE, ELSEWHERE = range(3)
 
 Place = namedtuple("Place", "job guest host site guests here cpus load")
+Distance = namedtuple("Distance", "guest host place latency bandwidth")
 Price = namedtuple("Price", "to seconds seconds_low seconds_high downtime bytes converges")
 
 
@@ -33,6 +35,10 @@ class _Place(ctypes.Structure):
                 ("guests", ctypes.c_int), ("here", ctypes.c_int), ("cpus", ctypes.c_int), ("load", ctypes.c_double)]
 
 
+class _Distance(ctypes.Structure):
+    _fields_ = [("guest", ctypes.c_char * 40), ("host", ctypes.c_char * 128), ("place", ctypes.c_int), ("latency", ctypes.c_double), ("bandwidth", ctypes.c_double)]
+
+
 class _Price(ctypes.Structure):
     _fields_ = [("to", ctypes.c_char * 128), ("seconds", ctypes.c_double), ("seconds_low", ctypes.c_double), ("seconds_high", ctypes.c_double),
                 ("downtime", ctypes.c_double), ("bytes", ctypes.c_longlong), ("converges", ctypes.c_int)]
@@ -42,6 +48,8 @@ try:
     _library = ctypes.CDLL("libpagurus.so.0")
     _library.pagurus_text.restype = ctypes.c_char_p
     _library.pagurus_not_now.argtypes = [ctypes.c_double]
+    _library.pagurus_scratch.argtypes = [ctypes.c_void_p, ctypes.c_ulong]
+    _library.pagurus_scratch_end.argtypes = [ctypes.c_void_p]
 except OSError:
     _library = None
 
@@ -73,10 +81,24 @@ def neighbours(most=256):
     return [_made(Place, p) for p in places[:min(most, count.value)] if p.guest]
 
 
+def distances(most=256):
+    """How far they are."""
+    others, count = (_Distance * most)(), ctypes.c_int()
+    if not _call("pagurus_distances", others, most, ctypes.byref(count)):
+        return []
+    return [_made(Distance, d) for d in others[:min(most, count.value)] if d.guest]
+
+
 def cost(what=ME):
     """What a move would cost now; None: not under Pagurus."""
     price = _Price()
     return _made(Price, price) if _call("pagurus_cost", what, ctypes.byref(price)) else None
+
+
+def cost_at_mark(what=ME):
+    """What it would cost from a moment on that cheap_now() marks."""
+    price = _Price()
+    return _made(Price, price) if _call("pagurus_cost_at_mark", what, ctypes.byref(price)) else None
 
 
 def move(what=ME, how=BETTER, rank=0):
@@ -97,6 +119,30 @@ def cheap_now():
 def not_now(seconds):
     """Moves should not begin for so many seconds, or until cheap_now."""
     return _call("pagurus_not_now", float(seconds))
+
+
+_scratch = {}  # by address: what keeps the memory there
+
+
+def scratch(buffer):
+    """What is in a buffer (a bytearray, an anonymous private mmap, an array of numpy) is not needed at cheap moments.
+    It reads as zeros after one for which a move waited. The buffer is kept until scratch_end."""
+    held = (ctypes.c_char * memoryview(buffer).nbytes).from_buffer(buffer)
+    at = ctypes.addressof(held)
+    before = _scratch.setdefault(at, held)
+    try:
+        return _call("pagurus_scratch", at, len(held))
+    except Error as e:
+        if before is held and e.code in (INVALID, REFUSED):
+            del _scratch[at]
+        raise
+
+
+def scratch_end(buffer):
+    """What is in a buffer is needed again."""
+    at = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+    _scratch.pop(at, None)
+    return _call("pagurus_scratch_end", at)
 
 
 def remark(text, level=NOTE):

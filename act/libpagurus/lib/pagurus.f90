@@ -18,6 +18,14 @@ module pagurus
     real(c_double) :: load
   end type
 
+  integer(c_int), parameter :: PAGURUS_SAME_HOST = 0, PAGURUS_SAME_SITE = 1, PAGURUS_ELSEWHERE = 2
+
+  type, bind(c) :: pagurus_distance
+    character(kind=c_char) :: guest(40), host(128)
+    integer(c_int) :: place
+    real(c_double) :: latency, bandwidth
+  end type
+
   type, bind(c) :: pagurus_price
     character(kind=c_char) :: to(128)
     real(c_double) :: seconds, seconds_low, seconds_high, downtime
@@ -36,7 +44,18 @@ module pagurus
       integer(c_int), value :: most
       integer(c_int), intent(out) :: count
     end function
+    integer(c_int) function pagurus_distances(others, most, count) bind(c)
+      import :: c_int, pagurus_distance
+      type(pagurus_distance), intent(out) :: others(*)
+      integer(c_int), value :: most
+      integer(c_int), intent(out) :: count
+    end function
     integer(c_int) function pagurus_cost(what, price) bind(c)
+      import :: c_int, pagurus_price
+      integer(c_int), value :: what
+      type(pagurus_price), intent(out) :: price
+    end function
+    integer(c_int) function pagurus_cost_at_mark(what, price) bind(c)
       import :: c_int, pagurus_price
       integer(c_int), value :: what
       type(pagurus_price), intent(out) :: price
@@ -50,6 +69,16 @@ module pagurus
     end function
     integer(c_int) function pagurus_cheap_now() bind(c)
       import :: c_int
+    end function
+    ! call it with c_loc(array), and c_sizeof(array); the array is a target, and allocated
+    integer(c_int) function pagurus_scratch(memory, length) bind(c)
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: memory
+      integer(c_size_t), value :: length
+    end function
+    integer(c_int) function pagurus_scratch_end(memory) bind(c)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: memory
     end function
     integer(c_int) function pagurus_not_now(seconds) bind(c)
       import :: c_int, c_double

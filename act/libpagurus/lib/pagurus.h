@@ -53,6 +53,18 @@ struct pagurus_place {
 	double load;    /* of them, those that guests use, the caller's own with them */
 };
 
+/* Where a neighbour is, seen from the caller. */
+enum { PAGURUS_SAME_HOST = 0, PAGURUS_SAME_SITE = 1, PAGURUS_ELSEWHERE = 2 };
+
+struct pagurus_distance {
+	char guest[40];
+	char host[128];
+	int place;        /* one of those above; hosts that have no site are of one */
+	double latency;   /* seconds of a round trip between the two hosts; 0: the same host, or not measured */
+	double bandwidth; /* bytes a second that went between them in a moment lately, or else that their slower interface
+	                     can carry; 0: the same host, or not known */
+};
+
 struct pagurus_price {
 	char to[128];         /* the host that it would move to now */
 	double seconds;       /* from the order until all is over */
@@ -69,8 +81,15 @@ int pagurus_where(struct pagurus_place *place);
 /* The other guests of the job: up to most of them, and in *count how many are known: of a very large job not all. */
 int pagurus_neighbours(struct pagurus_place *places, int most, int *count);
 
+/* How far are they? In the same order, and bounded as well. */
+int pagurus_distances(struct pagurus_distance *others, int most, int *count);
+
 /* What would a move cost now? what: PAGURUS_ME or PAGURUS_JOB. */
 int pagurus_cost(int what, struct pagurus_price *price);
+
+/* What would it cost from a moment on that pagurus_cheap_now() marks? The same, until such moments have been sampled,
+ * or scratch memory is known. */
+int pagurus_cost_at_mark(int what, struct pagurus_price *price);
 
 /* Asks for a move: PAGURUS_ME or PAGURUS_JOB, how as above, rank only of PAGURUS_WITH_RANK. It returns when
  * the move is decided, and the program runs on while it moves; pagurus_where tells when it is elsewhere. */
@@ -82,6 +101,15 @@ int pagurus_checkpoint(void);
 /* A move is cheap now: little memory is being written. Call it where each step or phase ends. It ends
  * this process's pagurus_not_now. */
 int pagurus_cheap_now(void);
+
+/* The program does not need what is in this memory at any of its cheap moments: neither its other threads do. So a
+ * pagurus_cheap_now() for which a move waits gives its whole pages back, and they need not be sent. THEY THEN READ AS
+ * ZEROS: what was in them is lost. It must be private memory of no file, as from malloc, mmap or new, and no stack; 64
+ * regions at most. A forked process has them, too. Not from signal handlers. */
+int pagurus_scratch(void *memory, unsigned long length);
+
+/* It is needed again, or about to be freed, which must not happen before. memory is as in pagurus_scratch. */
+int pagurus_scratch_end(void *memory);
 
 /* Moves should not begin for so many seconds (a minute at most), or until pagurus_cheap_now. */
 int pagurus_not_now(double seconds);
