@@ -41,6 +41,7 @@ var Catalogue = []Measurable{
 	{"container-sizes", ByMake, "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore"},
 	{"encryption", ByMake, "messages, moves and stalls with WireGuard between hosts, beside without"},
 	{"jail", ByMake, "start and moves of a virtual machine whose QEMU is in its jail, beside one without"},
+	{"marks", ByMake, "moves that a program asks for itself, at a moment that it marks as cheap, beside at any moment"},
 	{"join", ByMake, "from join on a fresh machine of a lab of machines to MPI_Init in its first guest"},
 }
 

@@ -77,6 +77,7 @@ func (b *experiments) measures() map[string]func(context.Context) error {
 		"join":               b.join,
 		"encryption":         b.encryption,
 		"jail":               b.jail,
+		"marks":              b.marks,
 	}
 }
 
