@@ -143,8 +143,7 @@ func (d *draft) restartJob(r fleet.Request) (fleet.Answer, error) {
 	}
 	d.Jobs.Put(j.ID, next)
 	d.settleJob(j.ID)
-	d.dequeue()
-	return fleet.Answer{Job: j.ID}, nil
+	return d.begunAgain(j.ID, d.dequeue()), nil
 }
 
 // resumeJob lets a suspended job wait for room, on other hosts than before if these are named.
@@ -167,8 +166,16 @@ func (d *draft) resumeJob(r fleet.Request) (fleet.Answer, error) {
 		}
 	}
 	d.Jobs.Put(j.ID, next)
-	d.dequeue()
-	return fleet.Answer{Job: j.ID}, nil
+	return d.begunAgain(j.ID, d.dequeue()), nil
+}
+
+// begunAgain is the answer about a job that is to begin again, once the queue has had its turn: it may have to wait.
+func (d *draft) begunAgain(id fleet.JobID, q *queueing) fleet.Answer {
+	out := fleet.Answer{Job: id}
+	if j := d.Jobs.At(id); j.State == fleet.JobPending {
+		out.Notes = []string{waitsSince(id, q.why(d, j))}
+	}
+	return out
 }
 
 // reportCheckpoint applies a report on one guest's part of a checkpoint.

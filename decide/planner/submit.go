@@ -70,8 +70,12 @@ func (d *draft) admitted(r fleet.Request, id fleet.JobID, q *queueing) (fleet.An
 	}
 	j.Reason = w.reason
 	d.Jobs.Put(id, j)
-	waits := fmt.Sprintf("%s waits: %s; `pagurus explain %s` says when it would start", id, w.reason, id)
-	return fleet.Answer{Job: id, Notes: append([]string{waits}, planned(j.Spec)...)}, nil
+	return fleet.Answer{Job: id, Notes: append([]string{waitsSince(id, w)}, planned(j.Spec)...)}, nil
+}
+
+// waitsSince tells whoever asked for a job that it waits.
+func waitsSince(id fleet.JobID, w waiting) string {
+	return fmt.Sprintf("%s waits: %s; `pagurus explain %s` says when it would start", id, w.reason, id)
 }
 
 // invalid says what is wrong with a job and how to fix it; empty: nothing.

@@ -257,7 +257,10 @@ func TestCheckpointOfBothKinds(t *testing.T) {
 	w.answerAll()
 	w.phase(id, fleet.Kept)
 	can("host3", fleet.Container, fleet.Abilities{Processor: "none"})
-	w.must(fleet.Request{Verb: fleet.ResumeJob, Job: j, On: []fleet.HostID{"host3", "host4"}})
+	said := w.must(fleet.Request{Verb: fleet.ResumeJob, Job: j, On: []fleet.HostID{"host3", "host4"}}).Notes
+	if len(said) != 1 || !strings.Contains(said[0], "j1 waits: there is no room for guest") {
+		t.Errorf("told: %q", said)
+	}
 	w.answerAll()
 	w.tick(2 * time.Second)
 	w.state(map[fleet.JobID]fleet.JobState{j: fleet.JobPending}) // a processor lacks what the container may use
