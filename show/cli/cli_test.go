@@ -329,9 +329,9 @@ func TestDrainSaysWhoStays(t *testing.T) {
 
 // A guest that is starting, or whose next try is scheduled, is not stuck: it leaves later.
 func TestDrainWaitsForWhoLeavesLater(t *testing.T) {
-	for what, later := range map[string]func(w *world, g *fleet.Guest){
-		"starts":         func(_ *world, g *fleet.Guest) { g.State = fleet.GuestStarting },
-		"is tried again": func(w *world, g *fleet.Guest) { g.RetryAt = w.Clock().Add(time.Minute) },
+	for what, later := range map[string]func(now time.Time, g *fleet.Guest){
+		"starts":         func(_ time.Time, g *fleet.Guest) { g.State = fleet.GuestStarting },
+		"is tried again": func(now time.Time, g *fleet.Guest) { g.RetryAt = now.Add(time.Minute) },
 	} {
 		w := newWorld(t)
 		w.Change(func(s *fleet.Snapshot) {
@@ -339,9 +339,10 @@ func TestDrainWaitsForWhoLeavesLater(t *testing.T) {
 			s.Hosts["host1"] = fleet.Host{ID: "host1", State: fleet.HostDraining}
 		})
 		w.answers(func(fleet.Request) (fleet.Answer, error) { return fleet.Answer{}, nil })
+		now := w.Clock() // Change holds what Clock waits for
 		w.Change(func(s *fleet.Snapshot) {
 			g := s.Guests["j1g0"]
-			later(w, &g)
+			later(now, &g)
 			s.Guests["j1g0"] = g
 		})
 		b := w.beginCommand("drain", "host1", "--wait")
