@@ -22,6 +22,7 @@ const (
 	CapFlag     = "cap"      // of run and host policy: a share of the CPUs
 	ExportFlag  = "export"   // of run: the directory that guests share
 	FilesFlag   = "files"    // of run: more directories
+	GrowFlag    = "grow"     // of run: how many guests its program may ask for
 	GuestsFlag  = "guests"   // of run
 	MemFlag     = "mem"      // of run: memory of each guest
 	NetFlag     = "net"      // of run: what guests reach

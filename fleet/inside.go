@@ -44,6 +44,7 @@ type Program struct {
 	MPI   bool     `json:"mpi"` // run it as Ranks ranks over all guests with the image's mpirun
 	Ranks int      `json:"ranks"`
 	Trace bool     `json:"trace"`
+	Grow  bool     `json:"grow,omitempty"` // its job may get more guests, which it asks for
 }
 
 // Cache is what a guest reports of its memory.

@@ -59,6 +59,7 @@ type JobSpec struct {
 
 	Net      Reach `json:"net,omitempty"`      // what its guests reach
 	Restarts int   `json:"restarts,omitempty"` // how often it begins again after a loss that is not its program's fault
+	Grow     int   `json:"grow,omitempty"`     // how many guests more than Guests its program may ask for while it runs
 }
 
 // Directory is a directory that guests see at the same path.
@@ -80,8 +81,11 @@ func (s JobSpec) Directories() []Directory {
 }
 
 // Slots is how many ranks guest i runs. They are spread evenly; the first guests run one
-// more.
+// more. Those by which the job grows have none at its beginning.
 func (s JobSpec) Slots(i int) int {
+	if i >= s.Guests {
+		return 0
+	}
 	n := s.Ranks / s.Guests
 	if i < s.Ranks%s.Guests {
 		n++
@@ -151,6 +155,9 @@ type Job struct {
 	FromBeginning  bool           `json:"from_beginning,omitempty"`    // likewise
 	Unrestorable   []CheckpointID `json:"unrestorable,omitempty"`      // no guest could be made of a part of these
 	Suspending     bool           `json:"suspending,omitempty"`        // it is stopping, and is suspended afterwards
+
+	Grown   int      `json:"grown,omitempty"`   // how many guests more than Spec.Guests it has, with those that start
+	Growths []Growth `json:"growths,omitempty"` // the last ones that its program asked for, the newest last; only that one may be under way
 }
 
 // Computes reports whether its program runs and is to go on.

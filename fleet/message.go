@@ -55,6 +55,7 @@ const (
 	SuspendJob       RequestVerb = "suspend"           // Job: make a checkpoint, then end its guests
 	ResumeJob        RequestVerb = "resume"            // Job, which is suspended
 	RemoveJob        RequestVerb = "remove job"        // Job, which has ended: forget it, with its output
+	Grow             RequestVerb = "grow"              // Job, Count, Within: more guests, which its program asks for
 	SendSignal       RequestVerb = "signal"            // Job, Signal; not stored
 	Migrate          RequestVerb = "migrate"           // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; with Host: as if Host were drained
 	CancelMove       RequestVerb = "cancel move"       // Move
@@ -88,10 +89,12 @@ type Request struct {
 	ToSite string         `json:"to_site,omitempty"` // if To is empty: move to a host of this site
 	Limits Limits         `json:"limits,omitzero"`
 	Spec   *JobSpec       `json:"spec,omitempty"`
-	Now    bool           `json:"now,omitempty"`      // of Submit: refuse a job that would have to wait
-	Grace  *time.Duration `json:"grace_ns,omitempty"` // nil: UsualGrace
-	Signal string         `json:"signal,omitempty"`   // name, with or without SIG, or number
-	Image  *Image         `json:"image,omitempty"`    // set by the controller from Spec.Image
+	Now    bool           `json:"now,omitempty"`       // of Submit: refuse a job that would have to wait
+	Grace  *time.Duration `json:"grace_ns,omitempty"`  // nil: UsualGrace
+	Signal string         `json:"signal,omitempty"`    // name, with or without SIG, or number
+	Count  int            `json:"count,omitempty"`     // of Grow
+	Within time.Duration  `json:"within_ns,omitempty"` // of Grow: for how long there may be no room, and they may start
+	Image  *Image         `json:"image,omitempty"`     // set by the controller from Spec.Image
 
 	Checkpoint CheckpointID `json:"checkpoint,omitempty"`
 	Beginning  bool         `json:"beginning,omitempty"` // of Restart: from the beginning of the program

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ const (
 	WishCost       WishVerb = "cost"       // what a move would cost now
 	WishMove       WishVerb = "move"       // Aim
 	WishCheckpoint WishVerb = "checkpoint" // of its job
+	WishGrow       WishVerb = "grow"       // Count or Ranks, Within: more guests of its job
 )
 
 // Aim is where a program wants to be moved.
@@ -37,15 +39,31 @@ type Wish struct {
 	Whole bool     `json:"whole,omitempty"` // of WishCost and WishMove: the whole job, not only its guest
 	Aim   Aim      `json:"aim,omitempty"`
 	Rank  int      `json:"rank,omitempty"` // of AimRank
+
+	Count  int           `json:"count,omitempty"`     // of WishGrow: guests
+	Ranks  int           `json:"ranks,omitempty"`     // of WishGrow, in the place of Count: as many guests as these need
+	Within time.Duration `json:"within_ns,omitempty"` // of WishGrow: how long they are waited for
 }
+
+// WishRequest is the ID of the request that a wish of a guest's program becomes: the same however often it is asked for.
+func WishRequest(g GuestID, w Wish) RequestID { return RequestID(fmt.Sprintf("%s/%x", g, w.ID)) }
+
+// Patience is how long a program waits for the answer to a wish.
+func (w Wish) Patience() time.Duration { return WishLimit + w.Within }
 
 // Sound reports whether a wish is one that there is.
 func (w Wish) Sound() bool {
 	switch w.Verb {
 	case WishWhere, WishDistances, WishCost, WishCheckpoint:
-		return w.Aim == ""
+		return w.Aim == "" && w.Within == 0
 	case WishMove:
+		if w.Within != 0 {
+			return false
+		}
 		return w.Aim == AimBetter || w.Aim == AimAway || w.Aim == AimRank && w.Rank >= 0
+	case WishGrow:
+		return w.Aim == "" && w.Within > 0 && w.Within <= MostGrowthWait &&
+			(w.Count > 0 && w.Count <= MostGrowth && w.Ranks == 0 || w.Ranks > 0 && w.Ranks <= MostRanks && w.Count == 0)
 	}
 	return false
 }

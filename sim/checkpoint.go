@@ -78,7 +78,7 @@ func (w *world) carryCheckpoint(m *machine, g *guest, o fleet.Order) {
 	case fleet.Continue:
 		w.reply(continueTakes, o, fleet.Report{}, func() {
 			if g.at == m && g.cutting.cut && !g.cutting.void {
-				for _, other := range g.job.guests {
+				for _, other := range g.job.all() {
 					if other.cutting.of != o.Checkpoint || !other.cutting.cut {
 						w.breach("%s runs on by %s, and %s is not cut", g.id, o.Checkpoint, other.id)
 					}

@@ -18,6 +18,7 @@ const (
 	cues     // a cue of the script
 	fences   // the lease of a host is over
 	arrivals // a job of the scenario
+	asks     // a job's program asks for more guests
 )
 
 // event happens at a time.
@@ -32,6 +33,7 @@ type event struct {
 	copying *copying
 	cue     *Cue
 	arrival *Submission
+	call    *Call
 }
 
 // heap holds future events, the next first. Each node has four children: half the depth

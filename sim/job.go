@@ -29,6 +29,8 @@ type job struct {
 	run     fleet.Order // the standing order, as last sent
 	begun   time.Duration
 	changed []fleet.Changed // see changes
+	more    []*guest        // by which it has grown since it began
+	grows   string          // its last growth, as it was seen
 }
 
 // guest is a modelled guest: where its memory is and where it runs.
@@ -258,7 +260,7 @@ func (w *world) submit() {
 // leaves handles a job that is over.
 func (w *world) leaves(j *job) {
 	delete(w.jobs, j.id)
-	for _, g := range j.guests {
+	for _, g := range j.all() {
 		w.wipe(g)
 		delete(w.guests, g.id)
 	}

@@ -60,10 +60,11 @@ func (w *world) Committed(c fleet.Changeset) {
 	for i := range c.Guests {
 		v := &c.Guests[i]
 		g := w.guests[v.ID]
-		if g == nil && (v.State == fleet.GuestStarting || v.State == fleet.GuestRestoring) {
+		if (g == nil || g.gone) && (v.State == fleet.GuestStarting || v.State == fleet.GuestRestoring) {
 			j := w.jobs[v.Job]
 			g = &guest{id: v.ID, job: j}
-			j.guests[v.Index], w.guests[v.ID] = g, g
+			j.room(v.Index, g)
+			w.guests[v.ID] = g
 			if w.Log != nil {
 				w.say("%s shall run on %s", v.ID, v.Home)
 			}

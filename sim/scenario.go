@@ -23,6 +23,7 @@ const (
 	eventsFile = "events" // one cue a line: when, host, what, load
 	traceFile  = "trace"  // of owners; optional
 	jobsFile   = "jobs"   // one job a line; optional
+	callsFile  = "calls"  // of programs for more guests, one a line; optional
 	goldenFile = "log"    // the expected log, once checked by a person
 )
 
@@ -49,6 +50,13 @@ func ReadScenario(folder string) (Config, error) {
 	}
 	if err := c.readSubmissions(jobs); err != nil {
 		return c, fmt.Errorf("%s, %w", filepath.Join(folder, jobsFile), err)
+	}
+	calls, err := os.ReadFile(filepath.Join(folder, callsFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return c, fmt.Errorf("reading the scenario: %w", err)
+	}
+	if err := c.readCalls(calls); err != nil {
+		return c, fmt.Errorf("%s, %w", filepath.Join(folder, callsFile), err)
 	}
 	trace, err := os.Open(filepath.Join(folder, traceFile))
 	if errors.Is(err, fs.ErrNotExist) {

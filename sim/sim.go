@@ -31,6 +31,7 @@ type Config struct {
 	Script    []Cue
 
 	Submissions []Submission
+	Calls       []Call        // of programs for more guests
 	Checkpoint  time.Duration // every submission has checkpoints so often; 0: none, and hosts cannot
 
 	Log    func(string) // gets a line for every event; nil: no log
@@ -122,6 +123,7 @@ type world struct {
 	copies  map[fleet.MigrationID]*copying
 	waiting []*job // to be submitted
 	serial  int    // of jobs
+	asked   int    // calls for more guests
 	ticking bool
 	busy    bool // submit is already scheduled
 	tight   bool // a job found no room before
@@ -205,6 +207,9 @@ func newWorld(c Config) (*world, error) {
 	for i := range c.Submissions {
 		w.push(event{at: c.Submissions[i].At, kind: arrivals, arrival: &c.Submissions[i]})
 	}
+	for i := range c.Calls {
+		w.push(event{at: c.Calls[i].At, kind: asks, call: &c.Calls[i]})
+	}
 	for range c.Work.Jobs {
 		w.enqueue(c.Work)
 	}
@@ -287,6 +292,8 @@ func (w *world) handle(ev event) {
 		}
 	case arrivals:
 		w.submitted(ev.arrival)
+	case asks:
+		w.calls(ev.call)
 	}
 	for len(w.changed) > 0 { // guests that have arrived where an owner is present
 		m := w.changed[0]

@@ -61,6 +61,9 @@ func (w *world) submitted(s *Submission) {
 	w.submitting = &job{Work: s.Work.usual(), serial: w.serial, begun: w.now, own: true}
 	spec := w.spec(w.submitting)
 	spec.Time, spec.Restarts, spec.On = s.Limit, s.Restarts, s.On
+	for _, c := range w.Calls {
+		spec.Grow = min(spec.Grow+c.Count, fleet.MostGrowth)
+	}
 	if w.Checkpoint > 0 {
 		spec.Checkpoint = &fleet.CheckpointPlan{Every: w.Checkpoint}
 	}
@@ -100,11 +103,14 @@ func (w *world) followJob(v fleet.Job) {
 			w.say("%s waits to begin again: %s", v.ID, v.Reason)
 		}
 	}
+	if j != nil {
+		w.followGrowth(j, v)
+	}
 	if j != nil && v.State == fleet.JobStarting && j.guests == nil {
 		if j.own {
 			w.say("%s begins", v.ID)
 		}
-		j.guests = make([]*guest, v.Spec.Guests)
+		j.guests = make([]*guest, v.Size())
 		if v.From != "" {
 			w.goOn(j, v.From)
 		}
@@ -116,10 +122,11 @@ func (w *world) rewind(j *job) {
 	w.progress(j)
 	w.out.WastedHours += j.hours(j.done)
 	w.out.Again++
-	for _, g := range j.guests {
+	for _, g := range j.all() {
 		w.wipe(g)
 		delete(w.guests, g.id)
 	}
+	j.more = nil
 	j.guests, j.started, j.over, j.done, j.pace, j.run = nil, false, false, 0, 0, fleet.Order{}
 	j.version++
 }

@@ -70,7 +70,7 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 	r = record{
 		Record:   host.Record{Guest: t.Guest.ID, Gen: t.Guest.Gen, StartedAt: time.Now()},
 		Hostname: fleet.GuestName(t.Guest.Index), Need: need, UID: t.Job.Spec.UID,
-		Port: port.Port{Subnet: t.Job.Subnet, Index: t.Guest.Index, Guests: t.Job.Spec.Guests, Out: t.Job.Spec.Outward(), MTU: t.Job.NetworkMTU()},
+		Port: port.Port{Subnet: t.Job.Subnet, Index: t.Guest.Index, Guests: t.Job.Spec.MostGuests(), Out: t.Job.Spec.Outward(), MTU: t.Job.NetworkMTU()},
 	}
 	folder, err := d.config.ImageFolder(ctx, t.Guest.Image)
 	if err != nil {

@@ -183,6 +183,8 @@ func sound(jobs map[fleet.JobID]fleet.Job, at, id string) error {
 	switch {
 	case j.Spec.Guests < 1 || j.Spec.Guests > fleet.MaxGuestsPerJob:
 		return damaged(at, fmt.Errorf("it has %d guests, which is not 1 to %d", j.Spec.Guests, fleet.MaxGuestsPerJob))
+	case j.Grown < 0 || j.Spec.Grow < 0 || j.Grown > fleet.MaxGuestsPerJob || j.Spec.Grow > fleet.MaxGuestsPerJob:
+		return damaged(at, fmt.Errorf("it has grown by %d guests of %d, which is not 0 to %d", j.Grown, j.Spec.Grow, fleet.MaxGuestsPerJob))
 	case j.Spec.Ranks < 1 || j.Spec.Ranks > mostRanks:
 		return damaged(at, fmt.Errorf("it has %d ranks, which is not 1 to %d", j.Spec.Ranks, mostRanks))
 	case j.Subnet > fleet.MostSubnet:

@@ -28,6 +28,14 @@ var fortran []byte
 //go:embed lib/libpagurus.py
 var python []byte
 
+//go:embed lib/libpagurus-mpi.so
+var spawner []byte
+
+// Spawner is what is loaded before all other libraries (LD_PRELOAD) by programs whose job may grow: it gives MPI_Comm_spawn its hints.
+const Spawner = "/" + libraries + "/" + soName + ":" + spawnerPath
+
+const spawnerPath = "/" + libraries + "/libpagurus-mpi.so"
+
 // libraries is where Debian's compilers and loaders look without being told.
 const libraries = "usr/lib/x86_64-linux-gnu"
 
@@ -42,6 +50,7 @@ func Place(root string) error {
 		text []byte
 	}{
 		{filepath.Join(libraries, soName), library},
+		{spawnerPath, spawner},
 		{filepath.Join(libraries, "pkgconfig/pagurus.pc"), pkgConfig},
 		{"usr/include/pagurus.h", header},
 		{"usr/include/pagurus.f90", fortran},

@@ -12,7 +12,8 @@ import (
 )
 
 func TestLibraryIsBuiltFromItsSource(t *testing.T) {
-	testkit.Built(t, "lib/libpagurus.so", "lib/libpagurus.c", "6771944e6708fe74d46686e8303a0b564b8ee3c77a75a9e0d15fc157e055d285")
+	testkit.Built(t, "lib/libpagurus.so", "lib/libpagurus.c", "022cde78ede8df5cc8d6d9501a0dec1470f504343a4fc302c2f830bd72a395d7")
+	testkit.Built(t, "lib/libpagurus-mpi.so", "lib/libpagurus-mpi.c", "3a4c4dcccc0e738076a5b24a0f6c83d2a1390ca2347bf97c3ac0f686e44b992c")
 }
 
 // placed is a root with the library, and a program that uses all of it but scratch memory.
@@ -112,6 +113,17 @@ func TestWhatTheGuestSays(t *testing.T) {
 	}
 	if got := run(t, "/nowhere", "python3", "-c", module+"print(p.where(), p.neighbours(), p.cost(), p.move(), p.cheap_now())"); got != "None [] None False False\n" {
 		t.Errorf("%q", got)
+	}
+	more, heard := answer(t, "pagurus1 0 \ncount 2\nfirst 1\nslots 3\nhosts guest1:3,guest2:3\n\n")
+	if got := run(t, more, "python3", "-c", module+"print(p.grow(2, seconds=5), p.grow(ranks=6, seconds=0.001))"); got != strings.Repeat(" Growth(guests=2, first=1, slots=3, hosts='guest1:3,guest2:3')", 2)[1:]+"\n" {
+		t.Errorf("%q", got)
+	}
+	if got := <-heard + <-heard; !strings.HasPrefix(got, "pagurus1 grow guests 2 ") || !strings.HasSuffix(got, "\npagurus1 grow ranks 6 1\n") {
+		t.Errorf("%q", got)
+	}
+	busy, heard := answer(t, "pagurus1 4 busy\n\n") // asked again, as long as there is time
+	if got := run(t, busy, "python3", "-c", module+"\ntry: p.grow(1, seconds=2)\nexcept p.Error as e: print(e.code, e)"); got != "4 busy\n" || len(heard) != 2 {
+		t.Errorf("%q, asked %d times", got, len(heard))
 	}
 	refused, _ := answer(t, "pagurus1 3 there is no room\n\n")
 	if got := run(t, refused, "python3", "-c", module+"\ntry: p.move()\nexcept p.Error as e: print(e.code, e)"); got != "3 there is no room\n" {

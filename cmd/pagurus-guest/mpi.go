@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"pagurus/act/libpagurus"
 	"pagurus/fleet"
 )
 
@@ -40,6 +41,13 @@ func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check st
 	}
 	if !strings.HasPrefix(p.Args[0], "-") { // otherwise it begins with an option of mpirun
 		check = p.Args[0]
+	}
+	if spawns := libpagurus.Spawner; p.Grow {
+		if len(args) > len(p.Args) {
+			args[1] = strings.Replace(args[1], "LD_PRELOAD=", "LD_PRELOAD="+spawns+":", 1)
+		}
+		// In the environment, too: ranks that others spawn have it from the daemons of their MPI library, which it does no harm.
+		p.Env = append(slices.Clone(p.Env), "LD_PRELOAD="+preload(spawns, p.Env)) // the last one counts
 	}
 	args = append([]string{mpirun(s.MPI), "-n", strconv.Itoa(p.Ranks)}, args...)
 	env = merge(merge(env, mpiEnv(s)), p.Env)

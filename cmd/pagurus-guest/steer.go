@@ -23,11 +23,11 @@ const steerPath = runDir + "/job.sock"
 
 // What programs may do at once.
 const (
-	mostCallers   = 256 // connections, of which few wait for answers (fleet.MostWishes); more wait until one ends
-	mostDisturbed = 64  // processes that said that moves should not begin
-	mostOwners    = 256 // processes of which it is known that they have scratch memory
-	wishesAtOnce  = 5   // then one a second
-	callerLimit   = fleet.WishLimit + 2*time.Second
+	mostCallers   = 256                             // connections, of which few wait for answers (fleet.MostWishes); more wait until one ends
+	mostDisturbed = 64                              // processes that said that moves should not begin
+	mostOwners    = 256                             // processes of which it is known that they have scratch memory
+	wishesAtOnce  = 5                               // then one a second
+	callerLimit   = fleet.WishLimit + 2*time.Second // for a line to come, or an answer to be taken
 )
 
 // steering is what the programs of this guest say and ask for. It lives in the guest's memory, so it moves with it.
@@ -193,12 +193,13 @@ func (s *steering) attend(conn net.Conn) {
 			say("bug in answering a program: %v", p)
 		}
 	}()
-	_ = conn.SetDeadline(time.Now().Add(callerLimit))
+	_ = conn.SetReadDeadline(time.Now().Add(callerLimit))
 	line, err := bufio.NewReaderSize(conn, steerBytes).ReadSlice('\n')
 	answer := fleet.WishAnswer{Code: fleet.WishInvalid, Text: fmt.Sprintf("a call is one line of at most %d bytes", steerBytes)}
 	if err == nil {
 		answer = s.obey(process(conn), strings.TrimSuffix(string(line), "\n"))
 	}
+	_ = conn.SetWriteDeadline(time.Now().Add(callerLimit))
 	_, _ = conn.Write(steerReply(answer)) // if the program is gone, nobody needs it
 }
 
@@ -287,12 +288,12 @@ func (s *steering) ask(w fleet.Wish, now time.Time) fleet.WishAnswer {
 		delete(s.waiting, w.ID)
 		s.dropLocked(w.ID)
 	}()
-	late := time.NewTimer(fleet.WishLimit)
+	late := time.NewTimer(w.Patience())
 	defer late.Stop()
 	select {
 	case a := <-answer:
 		return a
 	case <-late.C:
-		return fleet.WishAnswer{Code: fleet.WishLate, Text: fmt.Sprintf("the controller did not answer within %s", fleet.WishLimit)}
+		return fleet.WishAnswer{Code: fleet.WishLate, Text: fmt.Sprintf("the controller did not answer within %s", w.Patience())}
 	}
 }

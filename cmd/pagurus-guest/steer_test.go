@@ -72,6 +72,25 @@ func TestProgramsAskAndTheHostAnswers(t *testing.T) {
 	}
 }
 
+func TestProgramsAskForGuests(t *testing.T) {
+	s, call := steered(t)
+	go call("pagurus1 grow guests 3 2000")
+	said, err := s.said(limited(t), 0)
+	if err != nil || len(said.Wishes) != 1 {
+		t.Fatalf("%+v, %v", said, err)
+	}
+	w := said.Wishes[0]
+	if w.Verb != fleet.WishGrow || w.Count != 3 || w.Ranks != 0 || w.Within != 2*time.Second || w.Patience() != fleet.WishLimit+2*time.Second {
+		t.Errorf("%+v", w)
+	}
+	go call("pagurus1 grow ranks 70000 600000") // more than any job has
+	go call("pagurus1 grow ranks 70 600000")
+	testkit.Until(t, 10*time.Second, "both are heard", func() bool {
+		said, err := s.said(limited(t), 0)
+		return err == nil && len(said.Wishes) == 2 && said.Wishes[1].Ranks == 70
+	})
+}
+
 func TestMarksAndRemarks(t *testing.T) {
 	s, call := steered(t)
 	for _, line := range []string{"pagurus1 not-now 30000", "pagurus1 remark ill a disk is slow"} {
@@ -186,7 +205,8 @@ func TestProgramsThatAskTooOftenAreTold(t *testing.T) {
 func TestCallsThatAreNone(t *testing.T) {
 	_, call := steered(t)
 	for _, line := range []string{"", "hello", "pagurus2 where", "pagurus1", "pagurus1 fly", "pagurus1 where now", "pagurus1 move", "pagurus1 move me", "pagurus1 move you away", "pagurus1 move me rank", "pagurus1 move me rank -1",
-		"pagurus1 move me away 3", "pagurus1 move me sideways", "pagurus1 cost", "pagurus1 not-now", "pagurus1 not-now -5", "pagurus1 not-now x", "pagurus1 remark", "pagurus1 remark ill", "pagurus1 remark loud x", "pagurus1 remark ill \x1b[2J",
+		"pagurus1 move me away 3", "pagurus1 move me sideways", "pagurus1 cost", "pagurus1 grow", "pagurus1 grow guests 1", "pagurus1 grow guests 0 1000", "pagurus1 grow guests 17 1000", "pagurus1 grow hosts 1 1000", "pagurus1 grow guests 1 0", "pagurus1 grow ranks 3 600001", "pagurus1 grow guests -1 9",
+		"pagurus1 not-now", "pagurus1 not-now -5", "pagurus1 not-now x", "pagurus1 remark", "pagurus1 remark ill", "pagurus1 remark loud x", "pagurus1 remark ill \x1b[2J",
 		strings.Repeat("x", 600)} {
 		if got := call(line); !strings.HasPrefix(got, "pagurus1 2 ") || !strings.HasSuffix(got, "\n\n") {
 			t.Errorf("%q: %q", line, got)
@@ -196,7 +216,7 @@ func TestCallsThatAreNone(t *testing.T) {
 
 // FuzzSteer: whatever a program writes, it gets one whole answer.
 func FuzzSteer(f *testing.F) {
-	for _, line := range []string{"pagurus1 where", "pagurus1 move me rank 7", "pagurus1 move job better", "pagurus1 not-now 100", "pagurus1 cheap", "pagurus1 remark note x", "pagurus1 cost job", "\x00"} {
+	for _, line := range []string{"pagurus1 where", "pagurus1 move me rank 7", "pagurus1 move job better", "pagurus1 not-now 100", "pagurus1 cheap", "pagurus1 remark note x", "pagurus1 cost job", "pagurus1 grow ranks 3 2000", "\x00"} {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {

@@ -59,6 +59,8 @@ func readSteer(line string) (c steerCall, err error) {
 		return c, err
 	case "move":
 		return readMove(args)
+	case "grow":
+		return readGrow(args)
 	case "not-now":
 		if err := argue(verb, args, 1); err != nil {
 			return c, err
@@ -112,6 +114,27 @@ func readMove(args []string) (c steerCall, err error) {
 		err = errors.New("move goes better, away, or to a rank from 0 on")
 	}
 	return c, err
+}
+
+// readGrow reads the arguments of a call for more guests: how many, or for how many ranks, and for how many milliseconds.
+func readGrow(args []string) (c steerCall, err error) {
+	c.wish.Verb = fleet.WishGrow
+	if err := argue("grow", args, 3); err != nil {
+		return c, err
+	}
+	n, err := strconv.ParseUint(args[1], 10, 31)
+	ms, wrong := strconv.ParseUint(args[2], 10, 31)
+	switch {
+	case args[0] == "guests":
+		c.wish.Count = int(n)
+	case args[0] == "ranks":
+		c.wish.Ranks = int(n)
+	}
+	c.wish.Within = time.Duration(ms) * time.Millisecond
+	if err = errors.Join(err, wrong); err != nil || !c.wish.Sound() {
+		return c, fmt.Errorf("grow needs guests (1 to %d) or ranks, how many, and up to %d milliseconds", fleet.MostGrowth, fleet.MostGrowthWait.Milliseconds())
+	}
+	return c, nil
 }
 
 func argue(verb string, args []string, want int) error {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/host/jail"
+	"pagurus/act/libpagurus"
 	"pagurus/act/share/handle"
 	"pagurus/fleet"
 )
@@ -359,6 +360,11 @@ func TestPlan(t *testing.T) {
 	}
 	if slices.Contains(env, "A=1") || slices.Contains(env, "HOME=/home/user") {
 		t.Errorf("a variable is there twice: %q", env)
+	}
+	_, _, env = plan(s, home, fleet.Program{Args: []string{"./a.out"}, MPI: true, Ranks: 4, Grow: true, Env: []string{"LD_PRELOAD=/own.so", "A=1"}})
+	load := "LD_PRELOAD=" + libpagurus.Spawner + ":/own.so"
+	if !slices.Contains(env, load) || !slices.Contains(env, carried+"=LD_PRELOAD A") || slices.Contains(env, "LD_PRELOAD=/own.so") {
+		t.Errorf("a job that may grow: %q", env)
 	}
 	args, check, _ = plan(s, home, fleet.Program{Args: []string{"./a.out"}})
 	if fmt.Sprint(args) != "[./a.out]" || check != "" {

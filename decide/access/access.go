@@ -30,6 +30,7 @@ var requests = map[fleet.RequestVerb]right{
 	fleet.Cancel:     ownJob,
 	fleet.RemoveJob:  ownJob,
 	fleet.SendSignal: ownJob,
+	fleet.Grow:       ownJob,
 
 	fleet.MakeCheckpoint:   ownJob,
 	fleet.RemoveCheckpoint: ownJob, // whose checkpoint it is
@@ -164,7 +165,7 @@ func MayAsk(v View, r fleet.Request) string {
 }
 
 // steering are the requests that a program may make of its own job.
-var steering = map[fleet.RequestVerb]bool{fleet.Migrate: true, fleet.MakeCheckpoint: true}
+var steering = map[fleet.RequestVerb]bool{fleet.Migrate: true, fleet.MakeCheckpoint: true, fleet.Grow: true}
 
 // steers says why a program may not make a request; empty: it may. It acts for its own job's user, and on that job alone.
 func (v View) steers(r fleet.Request) string {
@@ -176,7 +177,7 @@ func (v View) steers(r fleet.Request) string {
 		}
 	}
 	if !own {
-		return fmt.Sprintf("a program in guest %s may have its own job moved and checkpointed, and nothing else", r.By.Guest)
+		return fmt.Sprintf("a program in guest %s may have its own job moved and checkpointed, and let it grow, and nothing else", r.By.Guest)
 	}
 	return v.jobs(r.By, r.Verb, g.Job)
 }
@@ -261,6 +262,7 @@ var doing = map[fleet.RequestVerb]string{
 
 	fleet.RemoveJob:  "remove",
 	fleet.SendSignal: "send signals to",
+	fleet.Grow:       "grow",
 	fleet.Migrate:    "move",
 	fleet.CancelMove: "stop moving",
 }

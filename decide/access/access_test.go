@@ -62,6 +62,7 @@ func TestEveryRequest(t *testing.T) {
 		{fleet.Request{Verb: fleet.Restart, Job: "j1", Checkpoint: "j1c1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Restart, Job: "j1", Checkpoint: "j2c1"}, []string{"root"}}, // another's memory
 		{fleet.Request{Verb: fleet.SendSignal, Job: "j1"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.Grow, Job: "j1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Migrate, Job: "j1"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"}, []string{"root", "ada"}},
 		{fleet.Request{Verb: fleet.Migrate, Guests: []fleet.GuestID{"j1g0", "j2g0"}}, []string{"root"}},
@@ -290,7 +291,7 @@ func TestHostsBehindNAT(t *testing.T) {
 func TestWhatAProgramMayAsk(t *testing.T) {
 	own := fleet.Caller{UID: 1, Guest: "j1g0"}
 	for _, r := range []fleet.Request{
-		{Verb: fleet.Migrate, Guests: []fleet.GuestID{"j1g0"}}, {Verb: fleet.Migrate, Guest: "j1g0", To: "node"}, {Verb: fleet.Migrate, Job: "j1"}, {Verb: fleet.MakeCheckpoint, Job: "j1"},
+		{Verb: fleet.Migrate, Guests: []fleet.GuestID{"j1g0"}}, {Verb: fleet.Migrate, Guest: "j1g0", To: "node"}, {Verb: fleet.Migrate, Job: "j1"}, {Verb: fleet.MakeCheckpoint, Job: "j1"}, {Verb: fleet.Grow, Job: "j1"},
 	} {
 		r.By = own
 		if why := MayAsk(world(), r); why != "" {

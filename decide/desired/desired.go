@@ -167,7 +167,7 @@ func (a *State) network(j fleet.Job, host fleet.HostID) fleet.Network {
 		})
 	}
 	if j.Gateway == host && host != "" {
-		n.Gateway = &fleet.Gateway{Guests: j.Spec.Guests}
+		n.Gateway = &fleet.Gateway{Guests: j.Spec.MostGuests()}
 	}
 	a.clients(&n, j, host)
 	n.Peers = a.senders(j.ID, host)
@@ -241,9 +241,9 @@ func Jobs(s fleet.Snapshot) []fleet.Job {
 	return out
 }
 
-// GuestIDs names a job's guests, by index.
+// GuestIDs names a job's guests, by index, with those that start because it grows.
 func GuestIDs(j fleet.Job) []fleet.GuestID {
-	ids := make([]fleet.GuestID, j.Spec.Guests)
+	ids := make([]fleet.GuestID, j.Size())
 	for i := range ids {
 		ids[i] = GuestID(j.ID, i)
 	}

@@ -21,6 +21,7 @@ func Enqueue(j fleet.Job, why string, at time.Time) fleet.Job {
 	j.Requeue, j.Suspending, j.Ending, j.Exit, j.Result, j.Cause = false, false, nil, nil, "", ""
 	j.LostWith = ""
 	j.Started, j.ShareHost, j.Gateway, j.Subnet = time.Time{}, "", "", 0
+	j.Grown = 0 // until it begins
 	return j
 }
 
@@ -33,8 +34,9 @@ func GuestOf(g fleet.Guest, from fleet.CheckpointID, vault fleet.HostID) fleet.G
 	return g
 }
 
-// BeginJob lets a waiting job start on a network and with a host for its files.
-func BeginJob(j fleet.Job, net fleet.Subnet, share fleet.HostID, at time.Time) fleet.Job {
+// BeginJob lets a waiting job start with so many guests, on a network and with a host for its files.
+func BeginJob(j fleet.Job, guests int, net fleet.Subnet, share fleet.HostID, at time.Time) fleet.Job {
+	j = regrown(j, guests)
 	j.State, j.Since, j.Attempt, j.Reason = fleet.JobStarting, at, 0, ""
 	j.Subnet, j.ShareHost = net, share
 	return j

@@ -125,7 +125,7 @@ func TakePart(c fleet.Checkpoint, g fleet.GuestID, at time.Time) (fleet.Checkpoi
 // Cuttable reports whether a checkpoint of a job could begin now: all of its guests run, and none is moving or
 // suspended.
 func Cuttable(j fleet.Job, guests []fleet.Guest) bool {
-	return j.Computes() && len(guests) == j.Spec.Guests && !slices.ContainsFunc(guests, func(g fleet.Guest) bool {
+	return j.Computes() && len(guests) == j.Size() && !slices.ContainsFunc(guests, func(g fleet.Guest) bool {
 		return g.State != fleet.GuestRunning || g.Suspended
 	})
 }

@@ -66,6 +66,8 @@ A move is a gang of one or more migrations that switch together.
 	jobs.print(&b)
 	b.WriteString("\n")
 	rules(&b, jobRules)
+	b.WriteString("\nA running job grows by guests that its program asks for. Until all of them run they are not the job's.\n\n")
+	rules(&b, growthRules)
 	printCheckpoints(&b)
 	printGone(&b)
 	b.WriteString("\n## Host\n\n| state | asked | becomes |\n| --- | --- | --- |\n")

@@ -108,10 +108,14 @@ func JobOrder(j fleet.Job, guest0 fleet.Guest, m fleet.Migration) (fleet.Order, 
 func SettleJob(j fleet.Job, guests []fleet.Guest, at time.Time) (fleet.Job, []fleet.Guest, bool) {
 	before := j.State
 	if j.State == fleet.JobStarting || j.State == fleet.JobRunning {
-		j = live(j, guests, at)
+		j = live(j, joined(j, guests), at)
+	}
+	if j.State == fleet.JobRunning {
+		j, stopped, changed := settleGrowth(j, guests, at)
+		return j, stopped, changed || j.State != before
 	}
 	if j.State == fleet.JobStarting {
-		if resumed := resumeRestored(guests, at); len(resumed) == j.Spec.Guests {
+		if resumed := resumeRestored(guests, at); len(resumed) == j.Size() {
 			return j, resumed, true
 		}
 	}
@@ -129,7 +133,7 @@ func SettleJob(j fleet.Job, guests []fleet.Guest, at time.Time) (fleet.Job, []fl
 		}
 	}
 	if gone == len(guests) {
-		j = over(doubted(j, guests), at)
+		j = over(growthOver(doubted(j, joined(j, guests)), at), at)
 	}
 	return j, stopped, j.State != before || len(stopped) > 0
 }
@@ -192,6 +196,9 @@ func (t *Tally) Count(in fleet.GuestState, by int) {
 // InLine reports whether SettleJob certainly has nothing to do. Moving guests of a
 // stopping job may come back, so it does not then.
 func (t Tally) InLine(j fleet.Job) bool {
+	if g, grows := j.Growing(); grows && g.State != fleet.GrowthWaiting {
+		return false
+	}
 	switch j.State {
 	case fleet.JobStarting:
 		return t.Over == 0 && t.Up < t.All && t.Restored < t.All
@@ -225,7 +232,7 @@ func live(j fleet.Job, guests []fleet.Guest, at time.Time) fleet.Job {
 			return bereft(stopping(j, fleet.JobFailed, fmt.Sprintf("guest %s is lost: %s", g.ID, g.Cause), at), j, guests)
 		}
 	}
-	if j.State == fleet.JobStarting && up == len(guests) && up == j.Spec.Guests {
+	if j.State == fleet.JobStarting && up == len(guests) && up == j.Size() {
 		j.State, j.Since, j.Started, j.Attempt = fleet.JobRunning, at, at, 0
 		j.Elsewhere, j.Avoid = 0, nil
 		j.RestartFrom, j.FromBeginning = "", false

@@ -130,7 +130,7 @@ func (s *search) plan(j fleet.Job) (ReliefPlan, bool) {
 // guests returns a job's movable guests; none if the job has moved lately or some guest
 // does not run.
 func (s *search) guests(j fleet.Job) []fleet.Guest {
-	if t := s.Index.Tally(j.ID); j.State != fleet.JobRunning || t.Moving > 0 || t.Up < j.Spec.Guests {
+	if t := s.Index.Tally(j.ID); j.State != fleet.JobRunning || t.Moving > 0 || t.Up < j.Size() {
 		return nil
 	}
 	known := s.Index.Snapshot()
@@ -139,7 +139,7 @@ func (s *search) guests(j fleet.Job) []fleet.Guest {
 			return nil
 		}
 	}
-	out := make([]fleet.Guest, 0, j.Spec.Guests)
+	out := make([]fleet.Guest, 0, j.Size())
 	for _, id := range desired.GuestIDs(j) {
 		g := s.Guest(id)
 		home := known.Hosts[g.Home]

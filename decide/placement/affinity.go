@@ -55,11 +55,11 @@ func MarkAffinity(v *Survey, c AffinityView, guests []fleet.Guest, asks []Ask) {
 
 // markJob does so for guests of one job, by index.
 func markJob(v *Survey, c AffinityView, j fleet.Job, gang []int, asks []Ask) {
-	if j.Spec.Guests < 2 {
+	if j.Size() < 2 {
 		return
 	}
 	rooms, bar := v.Rooms(asks)
-	p := parting{guests: gang, room: make([]int, len(rooms)), at: make([]int, j.Spec.Guests), traffic: j.Traffic}
+	p := parting{guests: gang, room: make([]int, len(rooms)), at: make([]int, j.Size()), traffic: j.Traffic}
 	for k, r := range rooms {
 		p.room[k] = r.Guests
 	}

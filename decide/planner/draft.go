@@ -212,7 +212,7 @@ func (d *draft) tally(id fleet.JobID) lifecycle.Tally {
 }
 
 func (d *draft) guestsOf(j fleet.Job) []fleet.Guest {
-	out := make([]fleet.Guest, 0, j.Spec.Guests)
+	out := make([]fleet.Guest, 0, j.Size())
 	for _, id := range desired.GuestIDs(j) {
 		if g, ok := d.Guests.Find(id); ok {
 			out = append(out, g)
@@ -262,7 +262,7 @@ func (d *draft) recordGang(move fleet.MoveID, members []fleet.Migration) {
 // job in a finite table.
 func (d *draft) settleJob(id fleet.JobID) {
 	j, ok := d.Jobs.Find(id)
-	if !ok || j.State == fleet.JobEnded || len(d.Guests.Changes()) <= max(state.FewChanges, j.Spec.Guests) && d.tally(id).InLine(j) {
+	if !ok || j.State == fleet.JobEnded || len(d.Guests.Changes()) <= max(state.FewChanges, j.Size()) && d.tally(id).InLine(j) {
 		return
 	}
 	guests := d.guestsOf(j)
@@ -282,7 +282,10 @@ func (d *draft) settleJob(id fleet.JobID) {
 	for _, g := range stopped {
 		d.Guests.Put(g.ID, g)
 	}
-	if j.State != fleet.JobStopping {
+	cause := "job " + string(id) + " is stopping"
+	if growth, grows := j.Growing(); j.State == fleet.JobRunning && grows && growth.State == fleet.GrowthStopping {
+		guests, cause = guests[min(growth.First, len(guests)):], "the guests that "+string(id)+" was to have more are stopped"
+	} else if j.State != fleet.JobStopping {
 		return
 	}
 	for i := range guests {
@@ -291,7 +294,6 @@ func (d *draft) settleJob(id fleet.JobID) {
 		if g.State != fleet.GuestMoving || !ok {
 			continue
 		}
-		cause := "job " + string(id) + " is stopping"
 		if given, gave := lifecycle.Abandon(m, d.at, cause); gave && !d.mayRunOn(m.To) {
 			d.recordGang(m.Move, []fleet.Migration{given})
 			continue

@@ -238,7 +238,7 @@ func (e *explainer) price(g fleet.Guest) []string {
 
 func (e *explainer) job(j fleet.Job) []string {
 	out := []string{fmt.Sprintf("%s runs %s as %s in %s and has been %s %s.", j.ID, strings.Join(j.Spec.Args, " "),
-		counted(j.Spec.Ranks, "rank"), counted(j.Spec.Guests, "guest"), j.State, e.since(j.Since))}
+		counted(j.Spec.Ranks, "rank"), counted(j.Size(), "guest"), j.State, e.since(j.Since))}
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if j.Result != "" {
 		say("%s.", result(j))
@@ -287,6 +287,7 @@ func (e *explainer) job(j fleet.Job) []string {
 	case fleet.JobStopping:
 		say("It waits for %s to end; then the job has ended.", counted(waiting, "guest"))
 	case fleet.JobRunning:
+		out = append(out, e.growth(j)...)
 		say("Its program runs in guest 0; when it ends, the guests are stopped.")
 	}
 	return out

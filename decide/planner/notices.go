@@ -63,7 +63,7 @@ func (d *draft) staying(id fleet.HostID) (out []fleet.Guest) {
 // noticeCase asks what moving and saving the guests of one job would take.
 func (d *draft) noticeCase(h fleet.Host, guests []fleet.Guest) vacating.Case {
 	j := d.Jobs.At(guests[0].Job)
-	c := vacating.Case{Job: j.ID, CPUs: j.Spec.Guests * max(j.Spec.Need.CPUs, 1), Save: d.savesIn(j)}
+	c := vacating.Case{Job: j.ID, CPUs: j.Size() * max(j.Spec.Need.CPUs, 1), Save: d.savesIn(j)}
 	since := orElse(j.Started, j.Since)
 	for _, p := range d.checkpointsOf(j.ID) {
 		if p.Phase == fleet.Kept && p.Cut.After(since) {

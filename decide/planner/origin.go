@@ -94,6 +94,14 @@ func asksFrom(a placement.Ask, c fleet.Checkpoint, guests int) []placement.Ask {
 	return asks
 }
 
+// sizeFrom is how many guests a job begins with: from a checkpoint also those by which it had grown.
+func sizeFrom(j fleet.Job, c fleet.Checkpoint) int {
+	if c.ID == "" {
+		return j.Spec.Guests
+	}
+	return max(j.Spec.Guests, len(c.Guests))
+}
+
 // networkFor is a network for a job that begins: of one that goes on from a checkpoint its guests keep their addresses, and the
 // network is apart from that of its earlier guests.
 func (d *draft) networkFor(c fleet.Checkpoint) (fleet.Subnet, bool) {

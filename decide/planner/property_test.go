@@ -41,10 +41,16 @@ func TestAnythingInAnyOrder(t *testing.T) {
 				requests++
 				r := submission(rapid.IntRange(1, 3).Draw(t, "guests"))
 				r.ID = fleet.RequestID(fmt.Sprint(requests))
+				r.Spec.Grow = rapid.IntRange(0, 3).Draw(t, "grow")
 				r.Spec.Restarts = rapid.IntRange(0, 2).Draw(t, "restarts")
 				r.Spec.Time = time.Duration(rapid.IntRange(0, 1).Draw(t, "limit")) * 30 * time.Second
 				r.Spec.Need.MemoryBytes <<= 2 * rapid.IntRange(0, 1).Draw(t, "large")
 				_, _ = w.ask(r)
+			},
+			"grow": func(*rapid.T) {
+				requests++
+				_, _ = w.ask(fleet.Request{Verb: fleet.Grow, ID: fleet.RequestID(fmt.Sprint(requests)), Job: fleet.JobID(some("j1", "j2", "j3")),
+					Count: rapid.IntRange(1, 2).Draw(t, "count"), Within: time.Duration(rapid.IntRange(1, 60).Draw(t, "within")) * time.Second})
 			},
 			"migrate": func(*rapid.T) { _, _ = w.ask(fleet.Request{Verb: fleet.Migrate, Guest: guest()}) },
 			"gang": func(*rapid.T) {

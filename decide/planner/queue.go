@@ -35,6 +35,8 @@ const (
 )
 
 const (
+	// closedBytes is more than any host has.
+	closedBytes = math.MaxInt64 / 4
 	// around is how long a job's guests are there before its program runs, and after its limit.
 	around = time.Minute + fleet.UsualGrace
 	// avoids is for how long a job that begins again waits for other hosts than those that failed to start it.
@@ -102,6 +104,7 @@ func (d *draft) dequeue() *queueing {
 			d.consider(q, j)
 		}
 	}
+	d.placeGrowths(q)
 	return q
 }
 
@@ -133,9 +136,10 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 		return
 	}
 	from, _ := d.origin(j)
-	a := asksFrom(d.wanting(j), from, j.Spec.Guests)[0]
+	guests := sizeFrom(j, from)
+	a := asksFrom(d.wanting(j), from, guests)[0]
 	ids := d.candidates(a)
-	if len(d.avoided(j)) > 0 && !d.holds(ids, a, j.Spec.Guests) {
+	if len(d.avoided(j)) > 0 && !d.holds(ids, a, guests) {
 		a.Except = d.uncleared(j) // better on those that failed than nowhere
 		ids = d.candidates(a)
 	}
@@ -158,7 +162,7 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 	for _, id := range ids {
 		d.plan(q, id)
 	}
-	r, fits := q.plan.Reserve(queue.Ask{Guests: j.Spec.Guests, Bytes: j.Spec.Need.MemoryBytes, Lasts: wholeTime(j.Spec), Hosts: ids})
+	r, fits := q.plan.Reserve(queue.Ask{Guests: guests, Bytes: j.Spec.Need.MemoryBytes, Lasts: wholeTime(j.Spec), Hosts: ids})
 	switch {
 	case !fits && len(a.Except) == 0 && !made.mixed: // else that is true of this job only
 		q.hopeless = append(q.hopeless, hopeless{j.Spec, made})
@@ -229,7 +233,8 @@ func (d *draft) uncleared(j fleet.Job) (out []fleet.HostID) {
 	if j.Incarnation == 0 {
 		return nil
 	}
-	for _, id := range desired.GuestIDs(j) {
+	for i := range j.Spec.MostGuests() {
+		id := desired.GuestID(j.ID, i)
 		home := d.Guests.At(id).Home
 		if _, has := d.Hosts.At(home).Facts.Guests[id]; has {
 			out = append(out, home)
@@ -246,10 +251,11 @@ func (d *draft) find(q *queueing, j fleet.Job, a placement.Ask) ([]placement.Cho
 		room.Reserve(id, fleet.Resources{MemoryBytes: bytes})
 	}
 	for id := range q.closed {
-		room.Reserve(id, fleet.Resources{MemoryBytes: math.MaxInt64 / 4})
+		room.Reserve(id, fleet.Resources{MemoryBytes: closedBytes})
 	}
 	from, _ := d.origin(j)
-	asks, all := asksFrom(a, from, j.Spec.Guests), make([]fleet.Guest, j.Spec.Guests)
+	j.Grown = sizeFrom(j, from) - j.Spec.Guests
+	asks, all := asksFrom(a, from, j.Size()), make([]fleet.Guest, j.Size())
 	for i := range all {
 		all[i].Index = i
 	}
@@ -278,19 +284,25 @@ func (d *draft) beginJob(q *queueing, j fleet.Job, chosen []placement.Choice) bo
 		d.counters().NextSubnet = (net + 1) % (fleet.MaxSubnet + 1)
 	}
 	j.From = from.ID
-	j = lifecycle.BeginJob(j, net, share, d.at)
+	j = lifecycle.BeginJob(j, len(chosen), net, share, d.at)
 	j.Gateway = gateway
 	j.MTU = d.base.Cluster.Encryption.GuestMTU(gateway != "" && desired.By6(d.base.Hosts[gateway]) || slices.ContainsFunc(chosen, func(c placement.Choice) bool { return desired.By6(d.base.Hosts[c.Host]) }))
 	d.Jobs.Put(j.ID, j)
 	for i, id := range desired.GuestIDs(j) {
-		gen := d.Guests.At(id).Gen + 1 // of an earlier incarnation: hosts refuse what it was ordered
-		d.Guests.Put(id, begun(fleet.Guest{
-			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, Home: chosen[i].Host, Gen: gen, Born: j.Born,
-			Since: d.at, Need: j.Spec.Need, Image: j.Digest, Reason: chosen[i].Reason,
-			Shape: topology.For(d.base.Hosts, chosen[i].Host, chosen[i].Kind, j.Spec),
-		}, from, i))
+		d.Guests.Put(id, begun(d.guestFor(j, i, chosen[i]), from, i))
 	}
 	return true
+}
+
+// guestFor is a new guest of a job, at its place.
+func (d *draft) guestFor(j fleet.Job, index int, at placement.Choice) fleet.Guest {
+	id := desired.GuestID(j.ID, index)
+	gen := d.Guests.At(id).Gen + 1 // of an earlier one of that name: hosts refuse what it was ordered
+	return fleet.Guest{
+		ID: id, Job: j.ID, Index: index, Kind: at.Kind, Home: at.Host, Gen: gen, Born: j.Born,
+		Since: d.at, Need: j.Spec.Need, Image: j.Digest, Reason: at.Reason,
+		Shape: topology.For(d.base.Hosts, at.Host, at.Kind, j.Spec),
+	}
 }
 
 // candidates are hosts that could take a guest if they were free.
@@ -375,7 +387,8 @@ func (q *queueing) why(d *draft, j fleet.Job) waiting {
 		w.reason = reason
 		return w
 	}
-	asks := asksFrom(d.wanting(j), from, j.Spec.Guests)
+	guests := sizeFrom(j, from)
+	asks := asksFrom(d.wanting(j), from, guests)
 	a := asks[0]
 	_, stuck := d.room().Clone().PlaceAll(asks)
 	if reason, hosts := d.noGateway(j.Spec); stuck < 0 && reason != "" {
@@ -387,7 +400,7 @@ func (q *queueing) why(d *draft, j fleet.Job) waiting {
 		return w
 	}
 	w.hosts = placement.Explain(d.room(), a)
-	w.reason = fmt.Sprintf("there is no room for guest %d of %d (%d MiB each)", stuck+1, j.Spec.Guests, j.Spec.Need.MemoryBytes>>20)
+	w.reason = fmt.Sprintf("there is no room for guest %d of %d (%d MiB each)", stuck+1, guests, j.Spec.Need.MemoryBytes>>20)
 	return w
 }
 

@@ -35,6 +35,8 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.takeCheckpoint(r)
 	case fleet.ResumeJob:
 		return d.resumeJob(r)
+	case fleet.Grow:
+		return d.grow(r)
 	case fleet.SendSignal:
 		return d.signal(r)
 	case fleet.Migrate:

@@ -26,7 +26,7 @@ func (d *draft) takeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "the copy is of job %s of uid %d, and not of %s; name that job", r.Taken.Checkpoint.Job, r.Taken.UID, j.ID)
 	case r.Taken.Checkpoint.Born != j.Born:
 		return refuse(r, "the copy is of an earlier job that was called %s", j.ID)
-	case len(r.Taken.Checkpoint.Guests) != j.Spec.Guests:
+	case len(r.Taken.Checkpoint.Guests) < j.Spec.Guests || len(r.Taken.Checkpoint.Guests) > j.Spec.MostGuests():
 		return refuse(r, "the copy has %d guests, and job %s has %d", len(r.Taken.Checkpoint.Guests), j.ID, j.Spec.Guests)
 	}
 	if _, can := lifecycle.Restart(j, r.Taken.Checkpoint.ID, false, d.at); !can {

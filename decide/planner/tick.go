@@ -52,6 +52,7 @@ func (d *draft) tick() error {
 	d.preserve()
 	d.noRetry = false // these hosts were silent, so waiting longer gains nothing
 	d.conduct()
+	d.endGrowths()
 	d.dequeue()
 	d.forgetGuests()
 	d.forgetJobs()
@@ -215,8 +216,11 @@ func (d *draft) forgetGuestsOf(id fleet.JobID) {
 	if j.Alone {
 		return
 	}
-	for _, g := range desired.GuestIDs(j) {
-		d.Guests.Drop(g)
+	for i := range max(j.Size(), j.Spec.MostGuests()) {
+		g := desired.GuestID(id, i)
+		if _, there := d.base.Guests[g]; there || i < j.Spec.Guests { // more only if it has grown by them once
+			d.Guests.Drop(g)
+		}
 	}
 	d.forgetMigrations(d.l.MigrationsOf(id))
 	for _, m := range d.l.MigrationsOf(id) {

@@ -31,6 +31,11 @@ func (p *Planner) Consider(s fleet.Snapshot, id fleet.GuestID, w fleet.Wish) (a 
 		a.Rows = steering.Distances(s, g)
 		return a, nil
 	}
+	if j := s.Jobs[g.Job]; w.Verb == fleet.WishGrow {
+		if _, grows := j.Growing(); grows {
+			return no(fleet.WishBusy, growsAlready(j))
+		}
+	}
 	asked, refused := steering.Request(s, g, w)
 	if refused != "" {
 		return no(fleet.WishInvalid, refused)

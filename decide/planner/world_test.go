@@ -441,7 +441,7 @@ func (w *world) sound() {
 			if (j.State == fleet.JobEnded || j.State == fleet.JobPending || j.State == fleet.JobSuspended) && !g.State.Ended() {
 				w.t.Fatalf("%s has ended and %s is %s", j.ID, id, g.State)
 			}
-			if j.State != fleet.JobEnded && j.State != fleet.JobStopping && j.State != fleet.JobPending && j.State != fleet.JobSuspended && g.State.Ended() {
+			if j.State != fleet.JobEnded && j.State != fleet.JobStopping && j.State != fleet.JobPending && j.State != fleet.JobSuspended && g.State.Ended() && j.Joined(g.Index) {
 				w.t.Fatalf("%s is %s and %s is %s", j.ID, j.State, id, g.State)
 			}
 		}

@@ -128,6 +128,7 @@ func evenly(counts []int, each, all int) int {
 func Shorten(j fleet.Job) fleet.Job {
 	s := &j.Spec
 	s.Env, s.Groups, s.On, s.Files, s.Source, j.Traffic = nil, nil, nil, nil, "", nil
+	j.Growths = nil
 	s.Args = shortArguments(s.Args)
 	for _, text := range []*string{&s.Dir, &s.Export, &s.Image, &s.Machine, &j.Cause} {
 		*text = short(*text, mostText)

@@ -45,6 +45,7 @@ type Index struct {
 	asked       map[fleet.RequestID][]fleet.MoveID
 	checkpoints map[fleet.JobID][]fleet.CheckpointID // all of a job
 	working     map[fleet.CheckpointID]bool          // checkpoints that are due, or that hosts or vaults work on
+	growing     map[fleet.JobID]bool                 // running jobs whose program waits for more guests
 	planned     line[fleet.JobID]                    // running jobs by when their plan has the next checkpoint made
 	subnets     map[fleet.Subnet]int                 // of unfinished jobs
 	byJob       map[fleet.JobID][]fleet.MigrationID
@@ -73,7 +74,7 @@ func NewIndex(s fleet.Snapshot, p placement.Policy) *Index {
 		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{}, failing: map[fleet.HostID]bool{},
 		waiting: map[int64]map[fleet.GuestID]bool{}, restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, outward: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
 		live: map[uint32]int64{}, ended: map[uint32]line[fleet.JobID]{}, asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
-		checkpoints: map[fleet.JobID][]fleet.CheckpointID{}, working: map[fleet.CheckpointID]bool{},
+		checkpoints: map[fleet.JobID][]fleet.CheckpointID{}, working: map[fleet.CheckpointID]bool{}, growing: map[fleet.JobID]bool{},
 		profiledBy: map[fleet.GuestID]fleet.MigrationID{},
 	}
 	for _, h := range s.Hosts {
@@ -407,6 +408,8 @@ func (l *Index) job(j fleet.Job, by int) {
 	if j.State == fleet.JobRunning && !j.NextCheckpoint.IsZero() {
 		l.planned.add(j.NextCheckpoint, j.ID, by)
 	}
+	_, grows := j.Growing()
+	set(l.growing, j.ID, by > 0 && grows && j.State == fleet.JobRunning)
 	set(l.outward, j.ID, by > 0 && j.Spec.Outward() && j.State != fleet.JobPending && j.State != fleet.JobSuspended && j.State != fleet.JobEnded)
 	set(l.refused, j.ID, by > 0 && j.State == fleet.JobRunning && (j.Attempt > 0 || !j.Computes()))
 	if j.Request != "" && by > 0 {

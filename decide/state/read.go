@@ -82,6 +82,9 @@ func (l *Index) Expired(at time.Time) (out []fleet.JobID) {
 	return out
 }
 
+// Growing names the running jobs whose programs wait for more guests.
+func (l *Index) Growing() []fleet.JobID { return names(l.growing) }
+
 // Outward names the jobs with guests that reach the Internet.
 func (l *Index) Outward() []fleet.JobID { return names(l.outward) }
 
@@ -270,7 +273,7 @@ func (l *Index) Check() string {
 		have, all any
 	}{
 		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"failing", l.failing, anew.failing}, {"still", l.suspended, anew.suspended}, {"queued", l.queued, anew.queued}, {"hosts", l.hosts, anew.hosts},
-		{"waiting", l.waiting, anew.waiting}, {"restless", l.restless, anew.restless}, {"refused", l.refused, anew.refused}, {"outward", l.outward, anew.outward}, {"tallies", l.tallies, anew.tallies}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
+		{"waiting", l.waiting, anew.waiting}, {"restless", l.restless, anew.restless}, {"refused", l.refused, anew.refused}, {"outward", l.outward, anew.outward}, {"growing", l.growing, anew.growing}, {"tallies", l.tallies, anew.tallies}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
 		{"asked", l.asked, anew.asked}, {"checkpoints", l.checkpoints, anew.checkpoints}, {"working", l.working, anew.working}, {"ended", l.ended, anew.ended}, {"live", l.live, anew.live}, {"all live", l.liveAll, anew.liveAll}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
 	} {
 		if !reflect.DeepEqual(c.have, c.all) {
@@ -292,5 +295,5 @@ func (l *Index) Check() string {
 // Unsettled reports whether time alone may soon cause a change: an answer is outstanding,
 // a move is in progress, or a host drains.
 func (l *Index) Unsettled() bool {
-	return len(l.waiting)+len(l.restless)+len(l.refused)+len(l.queue)+len(l.limited)+len(l.planned)+len(l.working)+len(l.open)+len(l.draining)+len(l.readdressed)+len(l.failing) > 0
+	return len(l.waiting)+len(l.restless)+len(l.refused)+len(l.queue)+len(l.limited)+len(l.planned)+len(l.growing)+len(l.working)+len(l.open)+len(l.draining)+len(l.readdressed)+len(l.failing) > 0
 }

@@ -19,11 +19,18 @@ import (
 func Request(s fleet.Snapshot, g fleet.Guest, w fleet.Wish) (r fleet.Request, no string) {
 	j := s.Jobs[g.Job]
 	r = fleet.Request{
-		ID: fleet.RequestID(fmt.Sprintf("%s/%x", g.ID, w.ID)), At: s.At,
+		ID: fleet.WishRequest(g.ID, w), At: s.At,
 		By: fleet.Caller{UID: j.Spec.UID, GID: j.Spec.GID, Guest: g.ID},
 	}
 	if w.Verb == fleet.WishCheckpoint {
 		r.Verb, r.Job = fleet.MakeCheckpoint, j.ID
+		return r, ""
+	}
+	if w.Verb == fleet.WishGrow {
+		r.Verb, r.Job, r.Within, r.Count = fleet.Grow, j.ID, w.Within, w.Count
+		if slots := max(j.Spec.GrownSlots(), 1); w.Ranks > 0 {
+			r.Count = (w.Ranks + slots - 1) / slots
+		}
 		return r, ""
 	}
 	r.Verb = fleet.Migrate
@@ -79,7 +86,7 @@ func Place(s fleet.Snapshot, g fleet.Guest) []string {
 	j, h := s.Jobs[g.Job], s.Hosts[g.Home]
 	rows := []string{
 		"job " + string(g.Job), "guest " + string(g.ID), "host " + string(g.Home), "site " + h.Facts.Site,
-		"guests " + strconv.Itoa(j.Spec.Guests),
+		"guests " + strconv.Itoa(j.Size()),
 		"cpus " + strconv.Itoa(h.Facts.Capacity.CPUs), fmt.Sprintf("load %.2f", h.Facts.LoadCPUs),
 	}
 	here := 0
@@ -150,8 +157,10 @@ func (r *Rate) TakeWish(at time.Time) string {
 // Pauses is when the programs of a job last asked for what costs others something.
 type Pauses map[fleet.WishVerb]time.Time
 
-// pauses are between two of these.
-var pauses = map[fleet.WishVerb]time.Duration{fleet.WishMove: 5 * time.Second, fleet.WishCheckpoint: 20 * time.Second}
+// pauses are between two of these. A job grows one step at a time.
+var pauses = map[fleet.WishVerb]time.Duration{fleet.WishMove: 5 * time.Second, fleet.WishCheckpoint: 20 * time.Second, fleet.WishGrow: time.Second}
+
+var sought = map[fleet.WishVerb]string{fleet.WishMove: "a move", fleet.WishCheckpoint: "a checkpoint", fleet.WishGrow: "more guests"}
 
 // BeginPause says why a wish is not considered now; empty: it is, and the pause begins.
 func (p Pauses) BeginPause(verb fleet.WishVerb, at time.Time) string {
@@ -160,7 +169,7 @@ func (p Pauses) BeginPause(verb fleet.WishVerb, at time.Time) string {
 		return ""
 	}
 	if since := at.Sub(p[verb]); since >= 0 && since < pause {
-		return fmt.Sprintf("a program of this job asked for a %s %s ago; ask again in %s", verb, since.Round(time.Second), (pause - since).Round(time.Second))
+		return fmt.Sprintf("a program of this job asked for %s %s ago; ask again in %s", sought[verb], since.Round(time.Second), (pause - since).Round(time.Second))
 	}
 	p[verb] = at
 	return ""

@@ -151,7 +151,7 @@ func about(j fleet.Job) *fleet.UsedBy {
 		name = name[:mostName]
 	}
 	return &fleet.UsedBy{
-		Name: name, GID: s.GID, Guests: s.Guests, Ranks: s.Ranks, Need: s.Need, Time: s.Time, Kind: s.Kind, Submitted: j.Submitted, Started: j.Started,
+		Name: name, GID: s.GID, Guests: j.Size(), Ranks: s.Ranks, Need: s.Need, Time: s.Time, Kind: s.Kind, Submitted: j.Submitted, Started: j.Started,
 		Ended: j.Ended, Result: j.Result, Exit: j.Exit, LostWith: j.LostWith, Overran: s.Time > 0 && j.Result == fleet.JobCancelled && !j.Started.IsZero() && j.Ended.Sub(j.Started) >= s.Time,
 	}
 }

@@ -331,6 +331,18 @@ Gap = TypedDict('Gap', {
 }, total=False)
 Gap.__doc__ = 'Gap is a time in which a rank made no progress: inside an MPI call, or between two.'
 
+Growth = TypedDict('Growth', {
+    'at': Required['str'],
+    'cause': NotRequired['str'],
+    'count': Required['int'],
+    'ended': NotRequired['str'],
+    'first': NotRequired['int'],
+    'request': Required['str'],
+    'state': Required['str'],
+    'until': Required['str'],
+}, total=False)
+Growth.__doc__ = "Growth is one call of a job's program for more guests of its job, and what came of it."
+
 Guest = TypedDict('Guest', {
     'aborts': NotRequired['int'],
     'address': Required['str'],
@@ -510,6 +522,8 @@ Job = TypedDict('Job', {
     'from': NotRequired['str'],
     'from_beginning': NotRequired['bool'],
     'gateway': NotRequired['str'],
+    'grown': NotRequired['int'],
+    'growths': NotRequired['list[Growth]'],
     'guest_ids': Required['list[str]'],
     'id': Required['str'],
     'incarnation': NotRequired['int'],
@@ -554,6 +568,8 @@ JobDetail = TypedDict('JobDetail', {
     'from': NotRequired['str'],
     'from_beginning': NotRequired['bool'],
     'gateway': NotRequired['str'],
+    'grown': NotRequired['int'],
+    'growths': NotRequired['list[Growth]'],
     'guest_ids': Required['list[str]'],
     'id': Required['str'],
     'incarnation': NotRequired['int'],
@@ -603,6 +619,7 @@ JobSpec = TypedDict('JobSpec', {
     'files': NotRequired['list[Directory]'],
     'gid': Required['int'],
     'groups': NotRequired['list[int]'],
+    'grow': NotRequired['int'],
     'guests': Required['int'],
     'image': Required['str'],
     'kind': Required['str'],
@@ -1276,10 +1293,13 @@ WireGuardFacts.__doc__ = 'WireGuardFacts is what an agent reports about its Wire
 
 Wish = TypedDict('Wish', {
     'aim': NotRequired['str'],
+    'count': NotRequired['int'],
     'id': Required['int'],
     'rank': NotRequired['int'],
+    'ranks': NotRequired['int'],
     'verb': Required['str'],
     'whole': NotRequired['bool'],
+    'within_ns': NotRequired['int'],
 }, total=False)
 Wish.__doc__ = "Wish is what a program in a guest asks of its own job, in the job's own authority. The guest agent keeps it until it is answered, also while the guest moves."
 
@@ -1347,6 +1367,10 @@ class Operations:
     def forget_host(self, host: str, *, idempotency_key: Optional[str] = None) -> Answer:
         """Remove a host that is gone for good. Like `pagurus host forget`."""
         return cast('Answer', self._call('DELETE', f'/hosts/{_quoted(host)}', _texts({}), None, idempotency_key))
+
+    def grow_job(self, job: str, *, count: Optional[int] = None, within_ns: Optional[int] = None, idempotency_key: Optional[str] = None) -> Answer:
+        """Give a running job more guests, as its program may ask for them."""
+        return cast('Answer', self._call('POST', f'/jobs/{_quoted(job)}/grow', _texts({}), _given({'count': count, 'within_ns': within_ns}), idempotency_key))
 
     def isolate_cp_us(self, host: str, *, isolation: Optional[IsolationRequest] = None, idempotency_key: Optional[str] = None) -> Answer:
         """Isolate some of a host's CPUs for guests, or put everything back. Like `pagurus host isolate`."""
@@ -1582,6 +1606,10 @@ class AsyncOperations:
     async def forget_host(self, host: str, *, idempotency_key: Optional[str] = None) -> Answer:
         """Remove a host that is gone for good. Like `pagurus host forget`."""
         return cast('Answer', await self._call('DELETE', f'/hosts/{_quoted(host)}', _texts({}), None, idempotency_key))
+
+    async def grow_job(self, job: str, *, count: Optional[int] = None, within_ns: Optional[int] = None, idempotency_key: Optional[str] = None) -> Answer:
+        """Give a running job more guests, as its program may ask for them."""
+        return cast('Answer', await self._call('POST', f'/jobs/{_quoted(job)}/grow', _texts({}), _given({'count': count, 'within_ns': within_ns}), idempotency_key))
 
     async def isolate_cp_us(self, host: str, *, isolation: Optional[IsolationRequest] = None, idempotency_key: Optional[str] = None) -> Answer:
         """Isolate some of a host's CPUs for guests, or put everything back. Like `pagurus host isolate`."""

@@ -62,7 +62,7 @@ func (p Pump) Launch(ctx context.Context, j fleet.Job) error {
 	s := j.Spec
 	return p.Programs.Launch(ctx, fleet.Program{
 		ID: p.program(), Args: s.Args, Env: s.Env, Dir: s.Dir,
-		MPI: j.MPI != "", Ranks: s.Ranks, Trace: s.Trace,
+		MPI: j.MPI != "", Ranks: s.Ranks, Trace: s.Trace, Grow: s.Grow > 0,
 	})
 }
 

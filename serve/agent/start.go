@@ -161,7 +161,7 @@ func setupOf(t fleet.Task, now time.Time) fleet.Setup {
 	if j.Spec.Outward() {
 		s.Gateway = j.Subnet.GatewayAddr()
 	}
-	for i := range min(j.Spec.Guests, fleet.MaxGuestsPerJob) {
+	for i := range min(j.Spec.MostGuests(), fleet.MaxGuestsPerJob) { // also those that may come: then nobody has to be told
 		s.Peers = append(s.Peers, fleet.Peer{
 			Hostname: fleet.GuestName(i), Addr: j.Subnet.GuestAddr(i), MAC: j.Subnet.GuestMAC(i),
 			Slots: j.Spec.Slots(i),

@@ -190,6 +190,14 @@ func (c *Controller) consider(g fleet.Guest, of *wishesOf, w fleet.Wish) (a flee
 	if of.under[w.ID] || !quick && !c.wishes.enter(uid) {
 		return a, false
 	}
+	if w.Verb == fleet.WishGrow { // it takes its time, and another controller may have begun it
+		if a, waits, known := planner.GrowthSaid(c.snap(), g, w); known {
+			if waits {
+				return a, false
+			}
+			return c.keepAnswer(of, a), true
+		}
+	}
 	at, pauses := now(), c.wishes.pauses(g.Job)
 	no := of.rate.TakeWish(at)
 	if no == "" {
@@ -215,7 +223,7 @@ func (c *Controller) consider(g fleet.Guest, of *wishesOf, w fleet.Wish) (a flee
 			if err != nil || a.Code != fleet.WishDone {
 				pauses.EndPause(w.Verb, at)
 			}
-			if err == nil {
+			if granted := a.Code == fleet.WishDone && w.Verb == fleet.WishGrow; err == nil && !granted { // that is answered when it is over
 				c.answerGuest(g.ID, []fleet.WishAnswer{c.keepAnswer(of, a)})
 			}
 		})

@@ -79,6 +79,7 @@ var orders = []Operation{
 	{ID: "cancelJob", Method: http.MethodPost, Path: "/jobs/{job}/cancel", Command: "job cancel", Summary: "Cancel jobs", Verb: fleet.Cancel, Fields: []string{"grace_ns"}},
 	{ID: "removeJob", Method: http.MethodDelete, Path: "/jobs/{job}", Command: "job rm", Summary: "Remove ended jobs with their output", Verb: fleet.RemoveJob},
 	{ID: "signalJob", Method: http.MethodPost, Path: "/jobs/{job}/signal", Command: "job signal", Summary: "Send a signal to the ranks of a job", Verb: fleet.SendSignal, Fields: []string{"signal"}},
+	{ID: "growJob", Method: http.MethodPost, Path: "/jobs/{job}/grow", Summary: "Give a running job more guests, as its program may ask for them", Verb: fleet.Grow, Fields: []string{"count", "within_ns"}},
 	{ID: "restartJob", Method: http.MethodPost, Path: "/jobs/{job}/restart", Command: "job restart", Summary: "Begin a job again, from its newest checkpoint or another one", Verb: fleet.Restart, Fields: []string{"checkpoint", "beginning"}},
 	{ID: "suspendJob", Method: http.MethodPost, Path: "/jobs/{job}/suspend", Command: "job suspend", Summary: "Suspend a running job: keep its state, and free its hosts", Verb: fleet.SuspendJob},
 	{ID: "resumeJob", Method: http.MethodPost, Path: "/jobs/{job}/resume", Command: "job resume", Summary: "Let a suspended job go on, as soon as there is room", Verb: fleet.ResumeJob, Fields: []string{"on"}},

@@ -32,7 +32,7 @@ type runFlags struct {
 	trace, noTrace       bool
 	now                  bool
 	time                 time.Duration
-	restarts             int
+	restarts, grow       int
 	checkpoint           string
 	plan                 *fleet.CheckpointPlan // checkpoint, parsed
 	mirrored             fleet.Tune            // tune, parsed
@@ -71,6 +71,7 @@ func (a *app) runCommand() *cobra.Command {
   pagurus run -n 2 --on host1,host2 --env OMP_NUM_THREADS=1 -- ./a.out < deck
   pagurus run -n 4 --files /scratch/ada --files /data:ro -- ./a.out /data/mesh
   pagurus run -n 64 --time 2h --restarts 3 -- ./a.out
+  pagurus run -n 4 --guests 2 --grow 8 -- ./spawns
   pagurus run -n 64 --restarts 3 --checkpoint every=30m,keep=2 -- ./a.out
   job=$(pagurus run -n 4 --detach -- ./a.out); pagurus logs -f $job; pagurus wait $job`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -110,6 +111,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.StringArrayVar(&f.files, fleet.FilesFlag, nil, "DIR or DIR:ro, another directory the guests see at the same path; :ro is to read only; may be repeated")
 	Duration(flags, &f.time, fleet.TimeFlag, "the program is told to end after this time; with it, a job may pass waiting ones that it does not delay (default: no limit)")
 	flags.IntVar(&f.restarts, fleet.RestartsFlag, 0, "how often the job begins again, from its newest checkpoint or its beginning, when it loses a host, or a guest by no fault of its program")
+	flags.IntVar(&f.grow, fleet.GrowFlag, 0, "how many guests more its program may ask for while it runs, as by MPI_Comm_spawn with the info key pagurus; see docs/libpagurus.md")
 	flags.StringVar(&f.checkpoint, fleet.CheckpointFlag, "off", "checkpoints of the job by themselves: auto (as often as it pays), off, or every=30m,keep=2")
 	flags.BoolVar(&f.now, fleet.NowFlag, false, "do not wait for room: fail if there is none")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
@@ -134,6 +136,7 @@ func (f *runFlags) judge(cmd *cobra.Command) {
 	NoLess(flags, fleet.GuestsFlag, 1)
 	NoLess(flags, cpusFlag, 1)
 	NoLess(flags, fleet.RestartsFlag, 0)
+	NoLess(flags, fleet.GrowFlag, 0)
 	JudgeTune(flags, tuneFlag)
 	Judge(flags, fleet.CheckpointFlag, func(s string) error {
 		if s == "" {
@@ -293,7 +296,7 @@ func (f *runFlags) job(args []string) fleet.JobSpec {
 		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir, Files: f.directories,
 		Ranks: f.ranks, Guests: f.guests, Need: fleet.Resources{CPUs: f.cpus, MemoryBytes: f.memory},
 		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.cap, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
-		Time: f.time, Restarts: f.restarts, Checkpoint: f.plan, Net: reach(f.net),
+		Time: f.time, Restarts: f.restarts, Grow: f.grow, Checkpoint: f.plan, Net: reach(f.net),
 	}
 }
 

@@ -123,7 +123,7 @@ func (c Cluster) line(j Job) string {
 	case fleet.JobSuspended:
 		return fmt.Sprintf("%s: suspended; it goes on with `pagurus resume %s`", j.ID, j.ID)
 	case fleet.JobStarting:
-		return fmt.Sprintf("%s: starting %s on %s", j.ID, Count(j.Spec.Guests, "guest"), orElse(c.homes(j), "hosts to be found"))
+		return fmt.Sprintf("%s: starting %s on %s", j.ID, Count(j.Size(), "guest"), orElse(c.homes(j), "hosts to be found"))
 	case fleet.JobRunning:
 		for _, m := range c.Moves {
 			for _, p := range m.Parts {

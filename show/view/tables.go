@@ -182,7 +182,7 @@ func (c Cluster) JobTable() Table {
 	}
 	for _, j := range c.Jobs {
 		t.Rows = append(t.Rows, []string{
-			cell(string(j.ID)), cell(string(j.State)), fmt.Sprint(j.Spec.Ranks), fmt.Sprint(j.Spec.Guests),
+			cell(string(j.ID)), cell(string(j.State)), fmt.Sprint(j.Spec.Ranks), fmt.Sprint(j.Size()),
 			cell(j.Spec.Image), cell(short(Command(j.Spec.Args), commandWidth)), Ago(c.At, j.Submitted),
 			c.Ran(j.Job), cell(Result(j.Job)),
 		})

@@ -24,13 +24,14 @@ extern char *getenv(const char *) __attribute__((weak, visibility("default")));
 enum { READ = 0, CLOSE = 3, POLL = 7, SOCKET = 41, CONNECT = 42, SENDTO = 44, SETSOCKOPT = 54, CLOCK_GETTIME = 228 };
 enum { AF_UNIX = 1, SOCK_STREAM_CLOEXEC = 1 | 02000000, MSG_NOSIGNAL = 0x4000, POLLIN = 1, SOL_SOCKET = 1, SO_SNDTIMEO = 21 };
 enum { EINTR = 4, EAGAIN = 11 };
-enum { LINE = 512, REPLY = 8192, TEXT = 512, PATIENCE_MS = 10000, MARKS_MS = 20 };
+enum { LINE = 512, REPLY = 8192, TEXT = 512, PATIENCE_MS = 10000, MARKS_MS = 20, BUSY_MS = 1100, GROW_MS = 600000 };
 
 struct unix_address { unsigned short family; char path[108]; };
 struct moment { long s, ns; };
 struct polled { int fd; short events, got; };
 
 static __thread char text[TEXT];
+static __thread long patience = PATIENCE_MS; /* for an answer */
 
 static long call(long n, long a, long b, long c, long d, long e, long f)
 {
@@ -182,12 +183,12 @@ static int sent(int fd, const char *s, int n)
 /* Reads until the other side closes. Gives how many bytes came, or -1 if it takes too long. */
 static int receive(int fd, char *reply)
 {
-	long end = now_ms() + PATIENCE_MS;
+	long end = now_ms() + patience;
 	int n = 0;
 	while (n < REPLY - 1) {
 		struct polled p = { fd, POLLIN, 0 };
 		long left = end - now_ms();
-		long did = left > 0 ? call(POLL, (long)&p, 1, left > PATIENCE_MS ? PATIENCE_MS : left, 0, 0, 0) : 0;
+		long did = left > 0 ? call(POLL, (long)&p, 1, left > patience ? patience : left, 0, 0, 0) : 0;
 		if (did == -EINTR)
 			continue;
 		if (did <= 0)
@@ -367,6 +368,45 @@ int pagurus_checkpoint(void)
 	add(&line, "checkpoint");
 	return ask(&line, reply);
 }
+
+/* Guests that start take their time. While another program's are started, or too much was asked, it is asked again. */
+static int grown(const char *what, int n, double seconds, struct pagurus_growth *growth)
+{
+	long most = seconds < GROW_MS / 1000 ? (long)(seconds * 1000) : GROW_MS;
+	long end = now_ms() + most;
+	int code;
+	char request[LINE], reply[REPLY];
+	clear(growth, sizeof *growth);
+	if (n < 1 || !(seconds > 0))
+		return PAGURUS_INVALID;
+	for (;;) {
+		struct line line = { request, 0, sizeof request };
+		long left = end - now_ms();
+		left = left < 1 ? 1 : left > most ? most : left;
+		add(&line, "pagurus1 grow ");
+		add(&line, what);
+		add_number(&line, n);
+		add(&line, " ");
+		add_number(&line, left);
+		patience = left + 2 * PATIENCE_MS;
+		code = ask(&line, reply);
+		patience = PATIENCE_MS;
+		if (code != PAGURUS_BUSY || left <= BUSY_MS)
+			break;
+		call(POLL, 0, 0, BUSY_MS, 0, 0, 0);
+	}
+	if (code != PAGURUS_OK)
+		return code;
+	growth->guests = (int)quantity(reply, "count");
+	growth->first = (int)quantity(reply, "first");
+	growth->slots = (int)quantity(reply, "slots");
+	copy(reply, "hosts", growth->hosts, sizeof growth->hosts);
+	return code;
+}
+
+int pagurus_grow(int guests, double seconds, struct pagurus_growth *growth) { return grown("guests ", guests, seconds, growth); }
+
+int pagurus_grow_ranks(int ranks, double seconds, struct pagurus_growth *growth) { return grown("ranks ", ranks, seconds, growth); }
 
 /* Marks come in loops: so many of them need not be told. */
 static volatile long marked_ms, mark_code = PAGURUS_NONE, holds;

@@ -19,6 +19,7 @@ SAME_HOST, SAME_SITE, ELSEWHERE = range(3)
 
 Place = namedtuple("Place", "job guest host site guests here cpus load")
 Distance = namedtuple("Distance", "guest host place latency bandwidth")
+Growth = namedtuple("Growth", "guests first slots hosts")
 Price = namedtuple("Price", "to seconds seconds_low seconds_high downtime bytes converges")
 
 
@@ -42,6 +43,10 @@ class _Distance(ctypes.Structure):
 class _Price(ctypes.Structure):
     _fields_ = [("to", ctypes.c_char * 128), ("seconds", ctypes.c_double), ("seconds_low", ctypes.c_double), ("seconds_high", ctypes.c_double),
                 ("downtime", ctypes.c_double), ("bytes", ctypes.c_longlong), ("converges", ctypes.c_int)]
+
+
+class _Growth(ctypes.Structure):
+    _fields_ = [("guests", ctypes.c_int), ("first", ctypes.c_int), ("slots", ctypes.c_int), ("hosts", ctypes.c_char * 256)]
 
 
 try:
@@ -104,6 +109,13 @@ def cost_at_mark(what=ME):
 def move(what=ME, how=BETTER, rank=0):
     """Asks for a move, and returns when it is decided."""
     return _call("pagurus_move", what, how, rank)
+
+
+def grow(guests=0, ranks=0, seconds=120):
+    """Starts more guests of a job that was submitted with --grow: so many, or as many as some ranks need. Returns when they run; None: not under Pagurus."""
+    growth = _Growth()
+    name, n = ("pagurus_grow", guests) if guests else ("pagurus_grow_ranks", ranks)
+    return _made(Growth, growth) if _call(name, n, ctypes.c_double(seconds), ctypes.byref(growth)) else None
 
 
 def checkpoint():

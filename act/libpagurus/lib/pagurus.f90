@@ -33,7 +33,24 @@ module pagurus
     integer(c_int) :: converges
   end type
 
+  type, bind(c) :: pagurus_growth
+    integer(c_int) :: guests, first, slots
+    character(kind=c_char) :: hosts(256)
+  end type
+
   interface
+    integer(c_int) function pagurus_grow(guests, seconds, growth) bind(c)
+      import :: c_int, c_double, pagurus_growth
+      integer(c_int), value :: guests
+      real(c_double), value :: seconds
+      type(pagurus_growth), intent(out) :: growth
+    end function
+    integer(c_int) function pagurus_grow_ranks(ranks, seconds, growth) bind(c)
+      import :: c_int, c_double, pagurus_growth
+      integer(c_int), value :: ranks
+      real(c_double), value :: seconds
+      type(pagurus_growth), intent(out) :: growth
+    end function
     integer(c_int) function pagurus_where(place) bind(c)
       import :: c_int, pagurus_place
       type(pagurus_place), intent(out) :: place
@@ -100,7 +117,7 @@ contains
     code = pagurus_remark_c(level, trim(says) // c_null_char)
   end function
 
-  ! A text of a pagurus_place or pagurus_price, as Fortran has it.
+  ! A text of a pagurus_place, pagurus_price or pagurus_growth, as Fortran has it.
   function pagurus_string(c) result(text)
     character(kind=c_char), intent(in) :: c(:)
     character(:), allocatable :: text

@@ -22,7 +22,7 @@ enum {
 	PAGURUS_INVALID = 2, /* an argument is wrong, or the guest is older than this call */
 	PAGURUS_REFUSED = 3, /* pagurus_text says why */
 	PAGURUS_BUSY = 4,    /* asked too often: again in a second or later */
-	PAGURUS_LATE = 5,    /* no answer came in ten seconds; what was asked for may happen yet */
+	PAGURUS_LATE = 5,    /* no answer came in ten seconds, or those that pagurus_grow has; what was asked for may happen yet */
 	PAGURUS_FAULT = 6    /* the guest's agent does not answer as it should */
 };
 
@@ -75,6 +75,13 @@ struct pagurus_price {
 	int converges;        /* 0: it would be cancelled, because memory changes faster than it is sent */
 };
 
+struct pagurus_growth {
+	int guests;      /* how many more the job has got */
+	int first;       /* the number of the first of them; the name of number 2 is guest2 */
+	int slots;       /* ranks that are meant to run in each of them */
+	char hosts[256]; /* "guest2:2,guest3:2", as MPI_Comm_spawn has it under the info keys add-host and host (Open MPI) or hosts (MPICH) */
+};
+
 /* Where am I? */
 int pagurus_where(struct pagurus_place *place);
 
@@ -97,6 +104,13 @@ int pagurus_move(int what, int how, int rank);
 
 /* Asks for a checkpoint of the job. It returns when that is decided. */
 int pagurus_checkpoint(void);
+
+/* Starts more guests of a job that was submitted with --grow, and returns when all of them run. Up to 16 at once, within so many
+ * seconds (600 at most). If that cannot be, pagurus_text says why, and none is left. They are the job's until it ends. */
+int pagurus_grow(int guests, double seconds, struct pagurus_growth *growth);
+
+/* The same, with as many guests as so many ranks need. */
+int pagurus_grow_ranks(int ranks, double seconds, struct pagurus_growth *growth);
 
 /* A move is cheap now: little memory is being written. Call it where each step or phase ends. It ends
  * this process's pagurus_not_now. */
