@@ -85,7 +85,7 @@ test-debian13:
 ## test-machines: emulated machines install the packages, become a cluster, and fail in all ways
 # It takes all of this machine for up to 30 minutes; the result is in docs/figures/machines.txt.
 # The shortest of it, on two: make test-machines RING=two
-test-machines: setup packages
+test-machines: setup packages bin/versitygw
 	scripts/test-machines $(RING)
 
 ## setup: installs what this machine lacks
