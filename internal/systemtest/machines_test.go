@@ -31,7 +31,7 @@ func onMachines(t *testing.T, machines int, scripts string, images ...string) {
 	if packages == "" {
 		return
 	}
-	testkit.Root(t, "ip", "qemu-system-x86_64", "qemu-img", "mmdebstrap", "ssh", "ganesha.nfsd")
+	testkit.Root(t, "ip", "qemu-system-x86_64", "qemu-img", "mmdebstrap", "ssh", "ganesha.nfsd", "mkfs.xfs", "openssl")
 	if _, err := os.Stat(labRecord); err == nil {
 		t.Fatal("a lab is up: `pagurus lab down` first, this test makes its own")
 	}
