@@ -443,8 +443,12 @@ func (l lab) agent(n int) daemon.Daemon {
 		s, _ := l.site(n)
 		args = append(args, "--site", siteName(s.Number))
 	}
-	args = append(args, "--health", string(fleet.HealthWarn), "--"+roles.EndNoticesFlag, endnotice.Off) // its machine is that of the other hosts
-	args = append(args, strings.Fields(os.Getenv(moreFlags))...)
+	args = append(args, "--health", string(fleet.HealthWarn))
+	more := strings.Fields(os.Getenv(moreFlags))
+	if notices := "--" + roles.EndNoticesFlag; !slices.Contains(more, notices) { // its machine is that of the other hosts
+		args = append(args, notices, endnotice.Off)
+	}
+	args = append(args, more...)
 	if l.CPUsPerHost > 0 {
 		args = append(args, "--cpus", strconv.FormatFloat(l.CPUsPerHost, 'g', -1, 64))
 	}
