@@ -112,7 +112,7 @@ func (b *experiments) viewed(ctx context.Context) (*pageView, fleet.Facts, error
 	if v.pid, v.address, err = partOf([]byte(status), "controller"); err != nil {
 		return nil, fleet.Facts{}, err
 	}
-	if _, err := b.Type(ctx, "user", "add", "viewer", "--admin"); err != nil {
+	if _, err := b.Type(ctx, "user", "add", "viewer", "--admin", "--uid", "4711", "--gid", "4711"); err != nil {
 		return nil, fleet.Facts{}, err
 	}
 	token, err := b.Type(ctx, "token", "create", "--access", "--role", "admin", "--user", "viewer")
