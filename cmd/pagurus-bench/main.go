@@ -46,6 +46,8 @@ type experiments struct {
 	*bench.Promises
 	names  map[fleet.JobID]string // of the programs that jobs run
 	chosen []string               // programs to predict; empty: all
+
+	viewedHosts, viewers int // of page
 }
 
 func newExperiments() *experiments {
@@ -100,6 +102,8 @@ func main() {
 	only := flag.String("only", "", "the one part to measure (default: all)")
 	add := flag.Bool("add", false, "add to the record of earlier runs, since some parts take hours; predictions are judged by those of each run alone")
 	programs := flag.String("programs", "", "of predict: only these, joined by commas")
+	flag.IntVar(&b.viewedHosts, "hosts", 10_000, "of page: so many hosts")
+	flag.IntVar(&b.viewers, "watchers", 1000, "of page: so many watchers")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "Measures what Pagurus promises, on a lab of this machine.\n\nParts:")
 		for _, p := range all {

@@ -12,6 +12,7 @@ import (
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
 	"pagurus/serve/wire"
+	"pagurus/show/scripted"
 )
 
 // Limits of a page of many hosts, generous for a busy machine.
@@ -45,7 +46,7 @@ func logged(t *testing.T, w *town) *testkit.Browser {
 func TestLongManyHosts(t *testing.T) {
 	testkit.Root(t, "chromium")
 	const hosts = 10_000
-	w := newTown(t, crowd(hosts))
+	w := newTown(t, scripted.Crowd(hosts))
 	b := testkit.Chromium(t)
 	b.Visit(w.url + "/")
 	b.Until(readyLimit, `document.activeElement.id === "token"`)
@@ -103,7 +104,7 @@ func TestLongManyHosts(t *testing.T) {
 func TestLongScripts(t *testing.T) {
 	testkit.Root(t, "chromium")
 	const evil = `"><script>window.owned = 1</script><img src=x onerror="window.owned = 1">`
-	s := crowd(3)
+	s := scripted.Crowd(3)
 	h := s.Hosts["host1"]
 	h.Facts.Troubles, h.Facts.Site, h.Facts.Owner = []string{evil}, evil, &fleet.Owner{State: fleet.OwnerPresent, Why: evil}
 	s.Hosts["host1"] = h
@@ -145,7 +146,7 @@ func TestLongScripts(t *testing.T) {
 // whatever is open by then.
 func TestLongQuestions(t *testing.T) {
 	testkit.Root(t, "chromium")
-	w := newTown(t, crowd(4))
+	w := newTown(t, scripted.Crowd(4))
 	costs, answers := make(chan struct{}), make(chan error)
 	w.Foresees(func(ctx context.Context, _ fleet.Request) (fleet.Forecast, error) {
 		select {
@@ -225,7 +226,7 @@ func TestLongQuestions(t *testing.T) {
 // TestLongThings: what pages about a host, a job and owners say.
 func TestLongThings(t *testing.T) {
 	testkit.Root(t, "chromium")
-	s := crowd(4)
+	s := scripted.Crowd(4)
 	now := time.Now()
 	h := s.Hosts["host2"]
 	h.State, h.ForOwner, h.Facts.Owner = fleet.HostDraining, true, &fleet.Owner{Present: true, State: fleet.OwnerLeaving, Since: now.Add(-5 * time.Hour), Entered: now.Add(-90 * time.Minute)}

@@ -1,13 +1,11 @@
 package page
 
 import (
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"pagurus/fleet"
 	"pagurus/serve/wire"
@@ -75,21 +73,4 @@ func TestServed(t *testing.T) {
 			t.Errorf("%s with %q: %v", c.path, c.headers, answer.Header)
 		}
 	}
-}
-
-// crowd is a cluster of many hosts in sites of a hundred, with two guests on each.
-func crowd(hosts int) fleet.Snapshot {
-	s := fleet.NewSnapshot()
-	s.At = time.Now()
-	for i := range hosts {
-		id := fleet.HostID(fmt.Sprintf("host%d", i+1))
-		s.Hosts[id] = fleet.Host{ID: id, State: fleet.HostUp, Facts: fleet.Facts{SeenAt: s.At, Connected: true, Site: fmt.Sprintf("site%d", i/100+1), Capacity: fleet.Resources{CPUs: 8, MemoryBytes: 32 << 30}, LoadCPUs: float64(i % 8)}}
-		for k := range 2 {
-			job := fleet.JobID(fmt.Sprintf("j%d", i/4+1))
-			g := fleet.GuestID(fmt.Sprintf("%sg%d", job, i%4*2+k))
-			s.Guests[g] = fleet.Guest{ID: g, Job: job, Index: i%4*2 + k, Home: id, State: fleet.GuestRunning, Need: fleet.Resources{CPUs: 2, MemoryBytes: 4 << 30}}
-			s.Jobs[job] = fleet.Job{ID: job, State: fleet.JobRunning, Spec: fleet.JobSpec{Args: []string{"./solve", string(job)}, Ranks: 16, Guests: 8}}
-		}
-	}
-	return s
 }

@@ -4,6 +4,7 @@ package scripted
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -238,4 +239,21 @@ func (b *Bearers) Bearer(_ context.Context, token, _ string) (wire.Peer, error) 
 		return wire.Peer{}, &wire.Error{Status: http.StatusUnauthorized, Reason: "this cluster does not know the token"}
 	}
 	return wire.Peer{Token: "t1", Caller: who}, nil
+}
+
+// Crowd is a cluster of many hosts in sites of a hundred, with two guests on each.
+func Crowd(hosts int) fleet.Snapshot {
+	s := fleet.NewSnapshot()
+	s.At = time.Now()
+	for i := range hosts {
+		id := fleet.HostID(fmt.Sprintf("host%d", i+1))
+		s.Hosts[id] = fleet.Host{ID: id, State: fleet.HostUp, Facts: fleet.Facts{SeenAt: s.At, Connected: true, Site: fmt.Sprintf("site%d", i/100+1), Capacity: fleet.Resources{CPUs: 8, MemoryBytes: 32 << 30}, LoadCPUs: float64(i % 8)}}
+		for k := range 2 {
+			job := fleet.JobID(fmt.Sprintf("j%d", i/4+1))
+			g := fleet.GuestID(fmt.Sprintf("%sg%d", job, i%4*2+k))
+			s.Guests[g] = fleet.Guest{ID: g, Job: job, Index: i%4*2 + k, Home: id, State: fleet.GuestRunning, Need: fleet.Resources{CPUs: 2, MemoryBytes: 4 << 30}}
+			s.Jobs[job] = fleet.Job{ID: job, State: fleet.JobRunning, Spec: fleet.JobSpec{Args: []string{"./solve", string(job)}, Ranks: 16, Guests: 8}}
+		}
+	}
+	return s
 }
