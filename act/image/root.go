@@ -135,7 +135,11 @@ func tidy(root string) error {
 		"etc/apt/sources.list": "", // the mirror belongs to the building machine, not to the image
 		"etc/hosts":            "127.0.0.1 localhost\n::1 localhost\n",
 	} {
-		if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o644); err != nil {
+		path := filepath.Join(root, file)
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // a link may lead to this machine's own file
+			return err
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			return err
 		}
 	}

@@ -37,11 +37,13 @@ root=$at/root
 mount --rbind /proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
-cat /etc/resolv.conf >"$root/etc/resolv.conf" 2>/dev/null || :
-cat /etc/hosts >"$root/etc/hosts" 2>/dev/null || :
+for file in resolv.conf hosts; do
+	rm -f "$root/etc/$file" # a link of the image may lead to this machine's own file
+	cat "/etc/$file" >"$root/etc/$file" 2>/dev/null || :
+done
 [ -z "$over" ] || cp -R "$over/usr" "$root/"
-[ -z "$passwd" ] || printf '%s\n' "$passwd" >>"$root/etc/passwd"
-[ -z "$group" ] || printf '%s\n' "$group" >>"$root/etc/group"
+[ -z "$passwd" ] || [ -L "$root/etc/passwd" ] || printf '%s\n' "$passwd" >>"$root/etc/passwd"
+[ -z "$group" ] || [ -L "$root/etc/group" ] || printf '%s\n' "$group" >>"$root/etc/group"
 mkdir -p "$root$dir"
 mount --rbind "$dir" "$root$dir"
 exec chroot --userspec="$owner" --groups="$groups" "$root" /bin/sh -c 'cd "$1" && shift && exec "$@"' sh "$dir" "$@"

@@ -20,15 +20,15 @@ import (
 
 const probeLimit = time.Second
 
-// ListenUnix opens the controller's UNIX socket. Every user may connect; permissions depend
-// on the user. It replaces a dead controller's socket, but not a live one's.
+// ListenUnix opens the UNIX socket of a controller, or of a host for its owner. Every user may
+// connect; permissions depend on the user. It replaces a dead process's socket, but not a live one's.
 func ListenUnix(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
 	if c, err := net.DialTimeout("unix", path, probeLimit); err == nil {
 		c.Close()
-		return nil, fmt.Errorf("a controller already runs at %s: stop it first, or use another --run folder", path)
+		return nil, fmt.Errorf("another process already answers at %s: stop it first, or use another --run folder", path)
 	} else if errors.Is(err, unix.ECONNREFUSED) {
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("listening on %s: %w", path, err)

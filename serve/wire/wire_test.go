@@ -492,7 +492,7 @@ func TestResolve(t *testing.T) {
 
 func TestOneControllerASocket(t *testing.T) {
 	s := serve(t, &world{})
-	if _, err := ListenUnix(s.socket); err == nil || !strings.Contains(err.Error(), "already runs") {
+	if _, err := ListenUnix(s.socket); err == nil || !strings.Contains(err.Error(), "another process already answers at "+s.socket) {
 		t.Fatalf("got %v", err)
 	}
 	// A dead controller's socket is replaced.
