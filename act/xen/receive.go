@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"time"
 
 	"pagurus/act/host/passage"
 )
@@ -45,6 +46,16 @@ type taking struct {
 	conn   net.Conn
 	saying sync.Mutex
 	ready  bool // all of it is here; guarded by saying
+	said   tail // what xl complains of
+}
+
+// tail passes what is written to this process's log, and keeps the end of it.
+type tail struct{ last []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.last = append(t.last, p...)
+	t.last = t.last[max(0, len(t.last)-mostSaid):]
+	return os.Stderr.Write(p)
 }
 
 func (t *taking) say(kind byte, content []byte) error {
@@ -62,8 +73,8 @@ func (t *taking) takeIn() error {
 	defer w.Close()
 	ctx, stop := context.WithCancel(t.warden.life)
 	defer stop()
-	c := t.warden.spec.Tools.command(ctx, "restore", "-e", "-p", configFile, "/dev/stdin")
-	c.Stdin, c.Stdout, c.Stderr = r, os.Stderr, os.Stderr
+	c := t.warden.spec.Tools.command(ctx, "restore", "-e", "-p", configFile, "/proc/self/fd/0")
+	c.Stdin, c.Stdout, c.Stderr = r, os.Stderr, &t.said
 	err = c.Start()
 	r.Close()
 	if err != nil {
@@ -75,6 +86,14 @@ func (t *taking) takeIn() error {
 	for {
 		kind, content, err := readWire(t.conn, buffer)
 		if err != nil {
+			select {
+			case failed := <-made:
+				if failed != nil {
+					return failed
+				}
+				made <- nil
+			default:
+			}
 			stop()
 			return errors.Join(fmt.Errorf("the source has ended the move: %w", err), <-made)
 		}
@@ -108,13 +127,12 @@ func (t *taking) takeIn() error {
 func (t *taking) restored(c *exec.Cmd) error {
 	err := c.Wait()
 	if err != nil {
-		err = fmt.Errorf("xl restore: %w", err)
+		err = fmt.Errorf("xl restore: %w: %s", err, oneLine(string(t.said.last)))
 	} else {
 		err = t.warden.haveConsoles()
 	}
 	if err != nil {
-		t.conn.Close() // takeIn hears of it
-		return err
+		return errors.Join(err, t.conn.SetReadDeadline(time.Unix(1, 0))) // takeIn goes on, and hears of it
 	}
 	t.saying.Lock()
 	defer t.saying.Unlock()
