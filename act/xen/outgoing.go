@@ -39,6 +39,7 @@ type outgoing struct {
 	savers  net.Listener
 	saver   net.Conn // guarded by warden.mu; nil: it has not come
 	xl      *exec.Cmd
+	said    tail // what xl complains of
 	exited  chan error
 	heard   chan word     // from the target
 	holds   chan struct{} // when the saver asks for the suspension
@@ -169,7 +170,7 @@ func (o *outgoing) beginMove() (err error) {
 	}
 	o.xl = o.warden.spec.Tools.command(o.warden.life, "migrate", "-s", "", o.warden.spec.Domain, streamTo)
 	o.xl.Env = []string{"LC_ALL=C", "PATH=" + folder + ":/usr/sbin:/usr/bin:/sbin:/bin", "LIBXL_SAVE_HELPER=" + saverName, whoSaves + "=" + o.warden.spec.Tools.Helper}
-	o.xl.Stdout, o.xl.Stderr, o.xl.ExtraFiles = os.Stderr, os.Stderr, []*os.File{w}
+	o.xl.Stdout, o.xl.Stderr, o.xl.ExtraFiles = os.Stderr, &o.said, []*os.File{w}
 	o.xl.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err == nil {
 		err = o.xl.Start()
@@ -246,7 +247,7 @@ func (o *outgoing) await(time <-chan struct{}) error {
 		return errCancelled
 	case err := <-o.exited:
 		o.exited <- err
-		return ended(err)
+		return o.ended(err)
 	case err := <-o.failing:
 		return err
 	case w := <-o.heard:
@@ -256,12 +257,13 @@ func (o *outgoing) await(time <-chan struct{}) error {
 
 var errCancelled = errors.New("it was cancelled")
 
-// ended is the error that xl has ended too soon.
-func ended(err error) error {
+// ended is the error that xl has ended too soon. Nothing writes what it said by then.
+func (o *outgoing) ended(err error) error {
+	said := oneLine(string(o.said.last))
 	if err == nil {
-		return errors.New("xl migrate has ended too soon")
+		return errors.New("xl migrate has ended too soon: " + said)
 	}
-	return fmt.Errorf("xl migrate has ended too soon: %w", err)
+	return fmt.Errorf("xl migrate has ended too soon: %w: %s", err, said)
 }
 
 // tell tells the saver something.
@@ -319,7 +321,7 @@ func (o *outgoing) awaitReady() error {
 			return err
 		case err := <-o.exited:
 			o.exited <- err
-			return ended(err)
+			return o.ended(err)
 		case <-o.cancel:
 			return errCancelled
 		case <-time.After(lookSoon):

@@ -77,7 +77,7 @@ func (t tools) output(ctx context.Context, args ...string) (string, error) {
 }
 
 // mostSaid is how much of what xl said an error shows.
-const mostSaid = 600
+const mostSaid = 900
 
 // domain is what xl says of one.
 type domain struct {
