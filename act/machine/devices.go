@@ -135,8 +135,8 @@ func (f function) trouble(all []function) string {
 	return ""
 }
 
-// companions are the other functions of the IOMMU group that are no bridges and that the host may use: those also bound to
-// vfio-pci would have to go to the same guest.
+// companions are the other functions of the IOMMU group, but for bridges, which the kernel keeps. Also those that are bound to
+// vfio-pci count: they would have to go to the same guest.
 func (f function) companions(all []function) (out []string) {
 	for _, o := range all {
 		if o.group == f.group && o.address != f.address && o.class != classBridge {
