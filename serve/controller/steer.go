@@ -187,7 +187,7 @@ func (c *Controller) tellAwaited(g fleet.GuestID, of *wishesOf, m fleet.Marks) {
 // considered when it is asked again. An answer that it comes too often is not kept.
 func (c *Controller) consider(g fleet.Guest, of *wishesOf, w fleet.Wish) (a fleet.WishAnswer, atOnce bool) {
 	quick, uid := w.Verb == fleet.WishWhere || w.Verb == fleet.WishDistances, c.snap().Jobs[g.Job].Spec.UID
-	if of.under[w.ID] || !quick && !c.wishes.enter(uid) {
+	if of.under[w.ID] {
 		return a, false
 	}
 	if w.Verb == fleet.WishGrow { // it takes its time, and another controller may have begun it
@@ -197,6 +197,9 @@ func (c *Controller) consider(g fleet.Guest, of *wishesOf, w fleet.Wish) (a flee
 			}
 			return c.keepAnswer(of, a), true
 		}
+	}
+	if !quick && !c.wishes.enter(uid) {
+		return a, false
 	}
 	at, pauses := now(), c.wishes.pauses(g.Job)
 	no := of.rate.TakeWish(at)

@@ -3,6 +3,7 @@ package controller
 import (
 	"testing"
 
+	"pagurus/decide/desired"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 )
@@ -81,5 +82,32 @@ func TestOneUsersWishesLeaveOthersATurn(t *testing.T) {
 		if w.busy != 0 || len(w.users) != 0 {
 			t.Fatalf("%+v", w)
 		}
+	}
+}
+
+// What is waited for, however often it is asked again, takes no turn from anyone.
+func TestWaitingForGuestsTakesNoTurn(t *testing.T) {
+	r := newRig(t)
+	home := r.attach("host1")
+	a, err := r.client.Ask(r.ctx, fleet.Request{Verb: fleet.Submit, Spec: &fleet.JobSpec{
+		Args: []string{"./a.out"}, Dir: "/home/u", Ranks: 1, Guests: 1, Grow: 1, Image: "openmpi", Machine: "machine",
+		Need: fleet.Resources{CPUs: 1, MemoryBytes: 5 << 30}, // of 8
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := r.until("a job to run", running(a.Job)).Guests[desired.GuestID(a.Job, 0)]
+	grow := fleet.Wish{ID: 1, Verb: fleet.WishGrow, Count: 1, Within: fleet.MostGrowthWait}
+	home.asks(g.ID, grow)
+	r.until("the job to wait for room", func(s fleet.Snapshot) bool {
+		waits, _ := s.Jobs[a.Job].Growing()
+		return waits.State == fleet.GrowthWaiting
+	})
+	for range mostConsidered {
+		home.asks(g.ID, grow)
+	}
+	home.asks(g.ID, grow, fleet.Wish{ID: 2, Verb: fleet.WishCost})
+	if a := home.answered(2); a.ID != 2 {
+		t.Errorf("%+v", a)
 	}
 }
