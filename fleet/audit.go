@@ -72,6 +72,9 @@ func (r Request) Object(a Answer) string {
 		add("to site " + r.ToSite)
 	}
 	add(r.Signal)
+	if r.Count > 0 {
+		add(fmt.Sprintf("by %d", r.Count))
+	}
 	if r.Token != nil && r.Token.ID != "" {
 		add("token " + string(r.Token.ID))
 	} else if r.Token != nil {
