@@ -268,7 +268,7 @@ func changesAtMarks(p *fleet.Profile, m fleet.Marks) (out []string) {
 			i := slices.IndexFunc(all, func(c fleet.Changed) bool { return c.Within >= p.AtMark[0].Within })
 			return all[max(0, i)].Bytes
 		}
-		out = append(out, fmt.Sprintf("Within %s of such a moment it changes %d MiB, and %d MiB at others.", p.AtMark[0].Within, within(p.AtMark)>>20, within(p.Changed)>>20))
+		out = append(out, fmt.Sprintf("Within %s of such a moment it changes %d MiB, and %d MiB at others.", p.AtMark[0].Within.Round(time.Millisecond), within(p.AtMark)>>20, within(p.Changed)>>20))
 	}
 	if m.Scratch > 0 {
 		out = append(out, fmt.Sprintf("It gives back up to %d MiB of scratch memory when a move waits for such a moment.", m.Scratch>>20))
