@@ -312,3 +312,30 @@ func TestJobsThatEndWhileTheyGrow(t *testing.T) {
 		}
 	}
 }
+
+// A job that had grown and finds no room again holds up none that needs fewer guests.
+func TestAGrownJobWithoutRoomHoldsUpNobodyElse(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3")
+	large := func(s *fleet.JobSpec) { s.Grow, s.Need.MemoryBytes = 2, 1536<<20 }
+	suspended := func(more int) fleet.JobID {
+		j := w.running(1, large)
+		if more > 0 {
+			if err := w.grow(j, "r1", more, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			w.answerAll()
+		}
+		w.must(fleet.Request{Verb: fleet.SuspendJob, Job: j})
+		w.answerAll()
+		w.state(map[fleet.JobID]fleet.JobState{j: fleet.JobSuspended})
+		return j
+	}
+	grown, small := suspended(2), suspended(0)
+	w.must(fleet.Request{Verb: fleet.Drain, Host: "host3"})
+	w.must(fleet.Request{Verb: fleet.ResumeJob, Job: grown})
+	w.must(fleet.Request{Verb: fleet.ResumeJob, Job: small})
+	w.answerAll()
+	w.tick(2 * time.Second)
+	w.answerAll()
+	w.state(map[fleet.JobID]fleet.JobState{grown: fleet.JobPending, small: fleet.JobRunning})
+}

@@ -60,7 +60,8 @@ type queueing struct {
 // hopeless is a job that does not fit on the hosts that are there now.
 type hopeless struct {
 	fleet.JobSpec
-	made restoring
+	made   restoring
+	guests int // with those by which it had grown
 }
 
 // restoring is what hosts must be like to make the guests of a job from its checkpoint; the zero value: it begins at its beginning.
@@ -71,10 +72,10 @@ type restoring struct {
 	mixed bool // its guests need hosts of several sorts, of which kind and needs are the first guest's
 }
 
-// restoring is what a waiting job needs beside what it asked for.
-func (d *draft) restoring(j fleet.Job) (r restoring) {
+// restoring is what a waiting job needs beside what it asked for, and how many guests it begins with.
+func (d *draft) restoring(j fleet.Job) (r restoring, guests int) {
 	if j.From == "" {
-		return r
+		return r, j.Spec.Guests
 	}
 	from, _ := d.origin(j)
 	for i, a := range asksFrom(placement.Ask{}, from, len(from.Guests)) {
@@ -83,7 +84,7 @@ func (d *draft) restoring(j fleet.Job) (r restoring) {
 		}
 		r.mixed = r.mixed || a.Kind != r.kind || a.Restores.Needs != r.needs
 	}
-	return r
+	return r, sizeFrom(j, from)
 }
 
 // dequeue starts the waiting jobs that fit and take nothing that is reserved.
@@ -127,8 +128,8 @@ func inQueue(a, b fleet.Job) int {
 
 // consider starts a job, or keeps others from its room.
 func (d *draft) consider(q *queueing, j fleet.Job) {
-	made := d.restoring(j)
-	if d.shut(q, j, made) {
+	made, guests := d.restoring(j)
+	if d.shut(q, j, made, guests) {
 		return
 	}
 	if q.tried++; q.tried > mostTried {
@@ -136,7 +137,6 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 		return
 	}
 	from, _ := d.origin(j)
-	guests := sizeFrom(j, from)
 	a := asksFrom(d.wanting(j), from, guests)[0]
 	ids := d.candidates(a)
 	if len(d.avoided(j)) > 0 && !d.holds(ids, a, guests) {
@@ -165,7 +165,7 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 	r, fits := q.plan.Reserve(queue.Ask{Guests: guests, Bytes: j.Spec.Need.MemoryBytes, Lasts: wholeTime(j.Spec), Hosts: ids})
 	switch {
 	case !fits && len(a.Except) == 0 && !made.mixed: // else that is true of this job only
-		q.hopeless = append(q.hopeless, hopeless{j.Spec, made})
+		q.hopeless = append(q.hopeless, hopeless{j.Spec, made, guests})
 		return
 	case !fits:
 		return
@@ -174,7 +174,7 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 }
 
 // shut reports whether a job cannot start for a reason that is known already.
-func (d *draft) shut(q *queueing, j fleet.Job, made restoring) bool {
+func (d *draft) shut(q *queueing, j fleet.Job, made restoring, guests int) bool {
 	s := j.Spec
 	why, asked := q.unserved[s.Machine]
 	if !asked {
@@ -188,7 +188,7 @@ func (d *draft) shut(q *queueing, j fleet.Job, made restoring) bool {
 		return true
 	}
 	return slices.ContainsFunc(q.hopeless, func(b hopeless) bool {
-		return b.Guests <= s.Guests && b.Need.MemoryBytes <= s.Need.MemoryBytes && b.Kind == s.Kind && b.Machine == s.Machine && b.made == made &&
+		return b.guests <= guests && b.Need.MemoryBytes <= s.Need.MemoryBytes && b.Kind == s.Kind && b.Machine == s.Machine && b.made == made &&
 			slices.Equal(b.On, s.On) && slices.Equal(b.Files, s.Files) && b.Export == s.Export && len(j.Avoid) == 0
 	})
 }
