@@ -143,7 +143,7 @@ func invalidSize(s JobSpec) string {
 		return fmt.Sprintf("%d guests are too many for %d %s; ask for no more guests than ranks", s.Guests, s.Ranks, ranks(s.Ranks))
 	case s.Guests > MaxGuestsPerJob:
 		return fmt.Sprintf("%d guests are more than the %d that a job may have; give each more ranks with --"+GuestsFlag+" %d", s.Guests, MaxGuestsPerJob, MaxGuestsPerJob)
-	case s.Grow < 0 || s.Guests+s.Grow > MaxGuestsPerJob:
+	case s.Grow < 0 || s.Grow > MaxGuestsPerJob-s.Guests: // a sum could overflow
 		return fmt.Sprintf("a job of %d guests cannot grow by %d: it may have %d in all; give another number with --"+GrowFlag, s.Guests, s.Grow, MaxGuestsPerJob)
 	case s.Need.MemoryBytes < s.Kind.Traits().LeastMemoryBytes:
 		return fmt.Sprintf("%s of memory cannot hold a guest; give it %d MiB or more with --"+MemFlag, amount(s.Need.MemoryBytes), s.Kind.Traits().LeastMemoryBytes>>20)

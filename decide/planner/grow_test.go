@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -338,4 +339,19 @@ func TestAGrownJobWithoutRoomHoldsUpNobodyElse(t *testing.T) {
 	w.tick(2 * time.Second)
 	w.answerAll()
 	w.state(map[fleet.JobID]fleet.JobState{grown: fleet.JobPending, small: fleet.JobRunning})
+}
+
+// The store refuses a job with such a number, and with it the whole cluster.
+func TestNoJobMayGrowBeyondWhatJobsHave(t *testing.T) {
+	w := newWorld(t, "host1")
+	for _, more := range []int{-1, math.MinInt, fleet.MaxGuestsPerJob, math.MaxInt - 1, math.MaxInt} {
+		r := submission(1)
+		r.Spec.Grow = more
+		if _, err := w.ask(r); err == nil || !strings.Contains(err.Error(), "--"+fleet.GrowFlag) {
+			t.Errorf("by %d: %v", more, err)
+		}
+	}
+	r := submission(1)
+	r.Spec.Grow = fleet.MaxGuestsPerJob - 1
+	w.must(r)
 }
