@@ -14,9 +14,6 @@ import (
 	"pagurus/internal/fault"
 )
 
-// libxl ends its rounds by itself: when fewer than 50 pages are left, or after the fifth. The first sends all, and is one of these.
-const mostRounds = 5
-
 const followEvery = 200 * time.Millisecond
 
 // Copy sends a guest's memory to Task.Listen while it runs, in the rounds that libxl makes. It returns when they are over and the

@@ -46,7 +46,7 @@ func findTools() (tools, error) {
 		}
 		return t, nil
 	}
-	return tools{}, fmt.Errorf("Xen %s runs here, and its programs are not installed: apt-get install xen-utils-%s", of, of)
+	return tools{}, fmt.Errorf("the programs of Xen %s, which runs here, are not installed: apt-get install xen-utils-%s", of, of)
 }
 
 // command is a call of xl.
