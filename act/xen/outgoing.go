@@ -139,8 +139,8 @@ func (k *warden) switches(order *copyOrder) error {
 }
 
 // streamTo is what xl sends the stream to: it says what xl's receiver says, and then nothing, for xl must never resume the guest because
-// of an answer.
-const streamTo = `printf 'xl migration receiver ready, send binary domain data.\n'; exec cat >&3`
+// of an answer. cat holds the line that an answer would come on (4), for xl takes its end for one.
+const streamTo = `printf 'xl migration receiver ready, send binary domain data.\n'; exec cat 4>&1 >&3`
 
 // beginMove connects to the target and starts xl. After an error nothing of it is left.
 func (o *outgoing) beginMove() (err error) {
