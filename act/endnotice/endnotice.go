@@ -3,7 +3,7 @@
 //
 // It decides nothing and knows no guests, except whether there are any: logind is asked to wait until there are none. Its tests
 // run against the real logind in the machine lab, against a D-Bus daemon with what logind documents of itself, and against HTTP
-// servers at the address of clouds' metadata that say what these document.
+// servers at the address of clouds' metadata that say what these document, also in a host of a lab (spot.txtar).
 package endnotice
 
 import (
