@@ -300,7 +300,7 @@ func (w *whole) noteSilence(last, now time.Time) {
 const leastRenewal = 3 * time.Second
 
 // mayEnd reports whether a controller may end by itself so, to be started again as a service
-// manager does: it finds too few others, or cannot lead any more.
+// manager does: it finds too few others, its store does not answer as it is about to lead, or it cannot lead any more.
 func (w *whole) mayEnd(ended error) bool {
 	if ended == nil {
 		return true
@@ -309,7 +309,8 @@ func (w *whole) mayEnd(ended error) bool {
 	for strings.Contains(lastLine(said), endNoted) { // of the process before, too
 		said = strings.TrimSuffix(said, "\n"+lastLine(said))
 	}
-	return strings.Contains(lastLine(said), "most of the controllers are away")
+	last := lastLine(said)
+	return strings.Contains(last, "most of the controllers are away") || strings.Contains(last, "becoming the controller") && strings.Contains(last, "timed out")
 }
 
 // saveOften keeps a backup of some age for a rollback.
