@@ -14,7 +14,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// A silently lost peer is noticed within pingEvery + pongLimit.
+// A silently lost peer is noticed within twice pingEvery, and pongLimit.
 const (
 	pingEvery   = 3 * time.Second
 	pongLimit   = 6 * time.Second
@@ -28,11 +28,10 @@ const (
 type Session[Out, In any] struct {
 	conn   *websocket.Conn
 	peer   string
-	out    chan []byte
+	out    *queue[[]byte]
 	most   int64 // bytes of a message that the other side takes; 0: any
-	in     chan received[In]
-	queued atomic.Int64           // bytes of the messages in in
-	taken  chan struct{}          // of capacity 1: a message was taken from in
+	in     *queue[In]
+	heard  atomic.Bool            // a message came since the last look
 	first  *In                    // received before the messages in in; set before the session is used
 	said   atomic.Pointer[string] // why the other side is about to end the session; nil: it has not said
 	ctx    context.Context        // ends with the session; its cause is the reason
@@ -48,12 +47,6 @@ type (
 	AgentSession = Session[Up, Down]
 )
 
-// received is a message with its length on the wire.
-type received[In any] struct {
-	message In
-	bytes   int64
-}
-
 type sessionConfig[In any] struct {
 	check        func(In, int64) error // of so many bytes; nil: every message is valid
 	newer        bool                  // the other side speaks a newer version: messages without a known part are ignored
@@ -66,7 +59,7 @@ type sessionConfig[In any] struct {
 var errClosed = errors.New("the session was closed")
 
 func newSession[Out, In any](ctx context.Context, conn *websocket.Conn, c sessionConfig[In]) *Session[Out, In] {
-	s := &Session[Out, In]{conn: conn, peer: c.peer, out: make(chan []byte, c.out), most: c.most, in: make(chan received[In], c.in), taken: make(chan struct{}, 1)}
+	s := &Session[Out, In]{conn: conn, peer: c.peer, out: newQueue[[]byte](c.out, 0), most: c.most, in: newQueue[In](c.in, c.messageBytes)}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	conn.SetReadLimit(c.messageBytes)
 	go s.reads(c)
@@ -91,19 +84,16 @@ func (s *Session[Out, In]) Send(ctx context.Context, m Out) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
 	}
-	select {
-	case s.out <- b:
-		return nil
-	default:
+	for !s.out.push(b, int64(len(b))) {
+		select {
+		case <-s.out.took:
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not take messages: %w", s.peer, ctx.Err())
+		}
 	}
-	select {
-	case s.out <- b:
-		return nil
-	case <-s.ctx.Done():
-		return context.Cause(s.ctx)
-	case <-ctx.Done():
-		return fmt.Errorf("%s does not take messages: %w", s.peer, ctx.Err())
-	}
+	return nil
 }
 
 // Receive gives the next message. It returns all earlier messages before the error that
@@ -113,51 +103,20 @@ func (s *Session[Out, In]) Receive(ctx context.Context) (In, error) {
 		s.first = nil
 		return *first, nil
 	}
-	select {
-	case m := <-s.in:
-		return s.took(m), nil
-	default:
-	}
-	var none In
-	select {
-	case m := <-s.in:
-		return s.took(m), nil
-	case <-s.ctx.Done():
-		select {
-		case m := <-s.in:
-			return s.took(m), nil
-		default:
+	for {
+		over := s.ctx.Err() != nil // before the look: what came earlier is given first
+		if m, ok := s.in.pop(); ok {
+			return m, nil
+		}
+		var none In
+		if over {
 			return none, context.Cause(s.ctx)
 		}
-	case <-ctx.Done():
-		return none, ctx.Err()
-	}
-}
-
-// took makes room for other messages.
-func (s *Session[Out, In]) took(m received[In]) In {
-	s.queued.Add(-m.bytes)
-	select {
-	case s.taken <- struct{}{}:
-	default:
-	}
-	return m.message
-}
-
-// room waits until the messages that wait to be received, with one more, are no more bytes than
-// one message may be. Their number alone would not bound the memory that the other side can have
-// this one use. false: the session is over.
-func (s *Session[Out, In]) room(bytes, most int64) bool {
-	for {
-		queued := s.queued.Load()
-		if queued == 0 || queued+bytes <= most {
-			s.queued.Add(bytes) // only this goroutine adds
-			return true
-		}
 		select {
-		case <-s.taken:
+		case <-s.in.put:
 		case <-s.ctx.Done():
-			return false
+		case <-ctx.Done():
+			return none, ctx.Err()
 		}
 	}
 }
@@ -248,6 +207,7 @@ func (s *Session[Out, In]) reads(c sessionConfig[In]) {
 			_ = s.conn.CloseNow() // it is already broken
 			return
 		}
+		s.heard.Store(true)
 		if last := (parting{}); s.said.Load() == nil && bytes.HasPrefix(b, []byte(partingBegins)) && json.Unmarshal(b, &last) == nil {
 			whole := clippedTo(last.Over, partingBytes)
 			s.said.Store(&whole)
@@ -268,13 +228,12 @@ func (s *Session[Out, In]) reads(c sessionConfig[In]) {
 				return
 			}
 		}
-		if !s.room(int64(len(b)), c.messageBytes) {
-			return
-		}
-		select {
-		case s.in <- received[In]{m, int64(len(b))}:
-		case <-s.ctx.Done():
-			return
+		for !s.in.push(m, int64(len(b))) {
+			select {
+			case <-s.in.took:
+			case <-s.ctx.Done():
+				return
+			}
 		}
 	}
 }
@@ -297,21 +256,26 @@ func (s *Session[Out, In]) why(err error) error {
 
 func (s *Session[Out, In]) writes() {
 	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case b := <-s.out:
-			ctx, cancel := context.WithTimeout(s.ctx, writeLimit)
-			err := s.conn.Write(ctx, websocket.MessageText, b)
-			cancel()
-			if err != nil {
-				s.cancel(s.why(err))
+		b, ok := s.out.pop()
+		if !ok {
+			select {
+			case <-s.ctx.Done():
 				return
+			case <-s.out.put:
+				continue
 			}
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, writeLimit)
+		err := s.conn.Write(ctx, websocket.MessageText, b)
+		cancel()
+		if err != nil {
+			s.cancel(s.why(err))
+			return
 		}
 	}
 }
 
+// pings asks the other side whether it is there, unless it says so itself.
 func (s *Session[Out, In]) pings() {
 	t := time.NewTicker(pingEvery)
 	defer t.Stop()
@@ -320,6 +284,9 @@ func (s *Session[Out, In]) pings() {
 		case <-s.ctx.Done():
 			return
 		case <-t.C:
+		}
+		if s.heard.Swap(false) {
+			continue
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, pongLimit)
 		err := s.conn.Ping(ctx)
