@@ -31,7 +31,9 @@ type State struct {
 	grants   map[fleet.HostID][]fleet.VaultGrant   // what others may do in a host's vault
 	clones   map[fleet.HostID][]fleet.JobClones    // of files on a host's machine
 	envoys   map[string]fleet.HostID               // by site; made when a host's peers are asked for
+	stands   map[fleet.HostID]bool                 // hosts that are envoys
 	relays   map[ways.Pair]fleet.HostID            // made then, too
+	relaying map[fleet.HostID]bool                 // hosts that are relays
 }
 
 // New groups a snapshot by host.
@@ -109,6 +111,12 @@ func (a *State) Wanted(host fleet.HostID) fleet.Wanted {
 		w.Networks = append(w.Networks, a.network(a.s.Jobs[id], host))
 	}
 	return w
+}
+
+// Apart reports whether what is wanted on a host follows from its own record and the cluster's: it has no part in any job, and other
+// hosts need nothing of it.
+func (a *State) Apart(host fleet.HostID) bool {
+	return len(a.jobs[host])+len(a.guests[host])+len(a.partners[host])+len(a.grants[host])+len(a.clones[host]) == 0 && !a.wires(host)
 }
 
 func (a *State) show(job fleet.JobID, host fleet.HostID) {

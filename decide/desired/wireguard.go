@@ -43,6 +43,26 @@ func (a *State) wireGuard(host fleet.HostID) *fleet.WireGuard {
 	return w
 }
 
+// wires reports whether a host has to do with other hosts' encrypted traffic: it stands for its site, or relays.
+func (a *State) wires(host fleet.HostID) bool {
+	if !a.s.Cluster.Encryption.On() {
+		return false
+	}
+	a.chooseEnvoys()
+	a.chooseRelays()
+	return a.stands[host] || a.relaying[host]
+}
+
+func (a *State) chooseEnvoys() {
+	if a.envoys != nil {
+		return
+	}
+	a.envoys, a.stands = ways.Envoys(a.s.Hosts), map[fleet.HostID]bool{}
+	for _, host := range a.envoys {
+		a.stands[host] = true
+	}
+}
+
 // peers are the hosts that have a job with a host, also those that a guest moves to or from; those whose vault it uses now,
 // or that use its own; and if it stands for its site,
 // those that stand for others. Others have nothing to tell it, and the fewer can send to it, the better.
@@ -56,9 +76,7 @@ func (a *State) peers(host fleet.HostID) []fleet.HostID {
 	for _, other := range a.partners[host] {
 		with[other] = true
 	}
-	if a.envoys == nil {
-		a.envoys = ways.Envoys(a.s.Hosts)
-	}
+	a.chooseEnvoys()
 	if site := a.s.Hosts[host].Facts.Site; site != "" && a.envoys[site] == host {
 		for _, other := range a.envoys {
 			with[other] = true
@@ -117,6 +135,10 @@ func (a *State) chooseRelays() {
 		}
 	}
 	maps.Copy(a.relays, ways.Relays(a.s.Hosts, slices.Collect(maps.Keys(pairs))))
+	a.relaying = map[fleet.HostID]bool{}
+	for _, host := range a.relays {
+		a.relaying[host] = true
+	}
 }
 
 // endpoint is where a host's WireGuard device is called: at its address on the network that hosts

@@ -531,6 +531,10 @@ func (w *world) soundHosts() {
 				w.t.Fatalf("endpoints of %s are not in order", n.Job)
 			}
 		}
+		own := fleet.Snapshot{Cluster: w.s.Cluster, Revision: w.s.Revision, Hosts: map[fleet.HostID]fleet.Host{id: w.s.Hosts[id]}}
+		if all.Apart(id) && !reflect.DeepEqual(all.Wanted(id), desired.Wanted(own, id)) {
+			w.t.Fatalf("what is wanted on %s, which is apart, follows from others: %+v", id, all.Wanted(id))
+		}
 	}
 }
 

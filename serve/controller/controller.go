@@ -458,6 +458,7 @@ func (h *hands) Committed(change fleet.Changeset) {
 		h.c.Log.Info("the store takes changes again")
 	}
 	h.c.committed(change)
+	h.c.touched(change)
 	h.c.sendWanted()
 }
 
@@ -477,6 +478,7 @@ func (c *Controller) reload(ctx context.Context) error {
 		c.Log.Warn("a forgotten job's output is left behind", "cause", err)
 	}
 	c.noteCuts(slices.Collect(maps.Values(snap.Checkpoints)))
+	c.touchAll()
 	c.sendWanted()
 	for id := range c.hosts {
 		c.sendPending(id)

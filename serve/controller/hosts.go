@@ -26,6 +26,7 @@ const fewHosts = 200
 type host struct {
 	session *wire.HostSession
 	wanted  fleet.Wanted // as last sent
+	apart   bool         // it followed from the host's own record and the cluster's, which have not changed since
 }
 
 // ended is a context for calls that must not wait.
@@ -390,19 +391,48 @@ func wireGuardEnd(f fleet.Facts) (e fleet.WireGuardEnd) {
 	return e
 }
 
-// sendWanted sends every connected host what is wanted on it, if that has changed.
+// sendWanted sends every connected host what is wanted on it, if that has changed. Of thousands of hosts most have no part in what
+// changes, and are not looked at.
 func (c *Controller) sendWanted() {
 	if len(c.hosts) == 0 {
 		return
 	}
 	all := desired.New(c.snap())
 	for id, h := range c.hosts {
+		apart := all.Apart(id)
+		if apart && h.apart {
+			continue
+		}
+		h.apart = apart
 		w := all.Wanted(id)
 		if same(w, h.wanted) {
 			continue
 		}
 		h.wanted = w
 		c.sendToHost(id, wire.Down{Wanted: &w})
+	}
+}
+
+// touched notes the hosts whose own record, or the cluster's, a change has.
+func (c *Controller) touched(change fleet.Changeset) {
+	for _, of := range change.Hosts {
+		if h := c.hosts[of.ID]; h != nil {
+			h.apart = false
+		}
+	}
+	for _, id := range change.GoneHosts {
+		if h := c.hosts[id]; h != nil {
+			h.apart = false
+		}
+	}
+	if change.Cluster != nil {
+		c.touchAll()
+	}
+}
+
+func (c *Controller) touchAll() {
+	for _, h := range c.hosts {
+		h.apart = false
 	}
 }
 
