@@ -115,6 +115,7 @@ type Controller struct {
 	unsure         bool           // the store may have made a change that it did not answer for
 	read           time.Time      // when the store was last read again for that
 	told           time.Time      // when watchers were last updated
+	toldOf         fleet.Cluster  // as hosts were last told of it
 	turned         time.Duration  // when the loop last turned, by bootTime
 	offset         time.Duration  // of the clock from bootTime, when it was last noticed to have changed
 	wentOnAt       time.Duration  // when the controller last went on after it was suspended, by bootTime; 0: it never was

@@ -398,6 +398,7 @@ func (c *Controller) sendWanted() {
 		return
 	}
 	all := desired.New(c.snap())
+	c.toldOf = c.snap().Cluster
 	for id, h := range c.hosts {
 		apart := all.Apart(id)
 		if apart && h.apart {
@@ -413,7 +414,7 @@ func (c *Controller) sendWanted() {
 	}
 }
 
-// touched notes the hosts whose own record, or the cluster's, a change has.
+// touched notes the hosts of which a change has the own record. Of the cluster's they are told its name, and whether it encrypts.
 func (c *Controller) touched(change fleet.Changeset) {
 	for _, of := range change.Hosts {
 		if h := c.hosts[of.ID]; h != nil {
@@ -425,7 +426,7 @@ func (c *Controller) touched(change fleet.Changeset) {
 			h.apart = false
 		}
 	}
-	if change.Cluster != nil {
+	if is := change.Cluster; is != nil && (is.ID != c.toldOf.ID || is.Encryption != c.toldOf.Encryption) {
 		c.touchAll()
 	}
 }
