@@ -10,6 +10,13 @@ import (
 // clones says which clones of jobs' files are needed, to a host of each machine that has files. A job of which nothing is known any
 // more is not among them, and its clones would stay; so jobs that have ended are, for as long as their guests are remembered.
 func clones(s fleet.Snapshot) map[fleet.HostID][]fleet.JobClones {
+	some := false
+	for _, j := range s.Jobs {
+		some = some || j.Checkpoints > 0
+	}
+	if !some {
+		return nil
+	}
 	on := map[string]fleet.HostID{} // by machine
 	for id, h := range s.Hosts {
 		if is, known := on[h.Facts.Machine]; h.Facts.Machine != "" && (!known || id < is) {
