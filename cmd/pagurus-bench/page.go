@@ -195,8 +195,8 @@ func (b *experiments) lookAt(ctx context.Context, v *pageView) (map[string]float
 	v.first.Store(0)
 	turn := make(chan struct{}, viewersAtOnce)
 	for n := range v.viewers {
+		turn <- struct{}{} // here, so that the first are whole: the others wait for one
 		watchers.Go(func() {
-			turn <- struct{}{}
 			leave := sync.OnceFunc(func() { <-turn })
 			defer leave()
 			err := v.watch(watching, n < v.whole(), func(bytes int64) {
