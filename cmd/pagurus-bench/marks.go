@@ -15,7 +15,7 @@ import (
 
 const (
 	// marksSeen is how long the program marks before it is moved: the controller knows by then that it does.
-	marksSeen  = 4 * time.Second
+	marksSeen  = 11 * time.Second
 	marksLimit = time.Minute // of one move, which waits for marks for 35 s at most
 )
 

@@ -1,5 +1,5 @@
-/* A program for measuring moves that it asks for itself. It works in phases of 1.5 s: in the first 0.5 s it fills 64 MiB anew, which it
-   does not need after that, and then only has 64 MiB that it never changes. When there is a file AWAY it asks to be moved away, once. It says of every
+/* A program for measuring moves that it asks for itself. It works in phases of 5 s: for 3.5 s it fills 64 MiB again and again,
+   which it does not need after that, and then only has 64 MiB that it never changes. When there is a file AWAY it asks to be moved away, once. It says of every
    time it stood still for longer than 10 ms when that ended and how long it was, but not of the time for which it asks.
 
    marks plain|marks|scratch AWAY      without marks; with marks; with marks, and the 64 MiB as scratch memory */
@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SIZE = 64 << 20, STEPS = 500, PHASE = 1500 };
+enum { SIZE = 64 << 20, ONCE = 350, STEPS = 10 * ONCE, PHASE = 5000 };
 
 static double now(void)
 {
@@ -54,7 +54,7 @@ int main(int argc, char **argv)
 		if (step == 0 && marks)
 			pagurus_not_now(1);
 		if (step < STEPS)
-			fill(work, (size_t)SIZE / STEPS * step / 8 * 8, (size_t)SIZE / STEPS * (step + 1) / 8 * 8);
+			fill(work, (size_t)SIZE / ONCE * (step % ONCE) / 8 * 8, (size_t)SIZE / ONCE * (step % ONCE + 1) / 8 * 8);
 		if (step == STEPS && marks)
 			pagurus_cheap_now();
 		double t = now();
