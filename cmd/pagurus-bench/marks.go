@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,7 +17,8 @@ import (
 const (
 	// marksSeen is how long the program marks before it is moved: the controller knows by then that it does.
 	marksSeen  = 11 * time.Second
-	marksLimit = time.Minute // of one move, which waits for marks for 35 s at most
+	marksPhase = 5 * time.Second // of the program
+	marksLimit = time.Minute     // of one move, which waits for marks for 35 s at most
 )
 
 // marks compares moves that a program asks for itself, at any moment: of one that marks none, of one that marks when it has filled its
@@ -47,7 +49,7 @@ func (b *experiments) selfMoved(ctx context.Context, how string) (figures map[st
 	away := filepath.Join(b.Dir, "away")
 	_ = os.Remove(away)
 	err = b.computes(ctx, func(job string) error {
-		if err := drive.Pause(ctx, marksSeen); err != nil {
+		if err := drive.Pause(ctx, marksSeen+rand.N(marksPhase)); err != nil {
 			return err
 		}
 		begun := time.Now()
