@@ -18,6 +18,7 @@ import (
 
 	"pagurus/act/host"
 	"pagurus/fleet"
+	"pagurus/internal/note"
 	"pagurus/internal/pause"
 )
 
@@ -55,8 +56,9 @@ const ClientsFolder = "file-clients"
 
 // The names in a client's folder.
 const (
-	networkName = "net"  // its network namespace
-	mountPrefix = "dir." // a mounted directory
+	networkName = "net"          // its network namespace
+	mountPrefix = "dir."         // a mounted directory
+	subnetName  = "network.json" // the note of the job's network that it is in
 )
 
 // clientOptions are those of guests that mount for themselves. hard: a program never sees an
@@ -73,8 +75,8 @@ const (
 	writeLimit = 3 * time.Second
 )
 
-// KeepClients removes all file clients except those of these networks. Call it before the
-// networks are removed: without its network a client cannot end its session with the server.
+// KeepClients removes all file clients except those of these networks. One that its job had before it began again is not
+// of its network now. Call it before the networks are removed: without its network a client cannot end its session with the server.
 // After an error everything possible is done, and a later call does the rest.
 func (c *Clients) KeepClients(ctx context.Context, networks []fleet.Network) error {
 	wanted := map[fleet.JobID]fleet.Network{}
@@ -92,7 +94,7 @@ func (c *Clients) KeepClients(ctx context.Context, networks []fleet.Network) err
 	}
 	var wrong []error
 	for _, f := range found {
-		if _, ok := wanted[fleet.JobID(f.Name())]; ok {
+		if n, ok := wanted[fleet.JobID(f.Name())]; ok && !c.isOfAnother(n) {
 			continue
 		}
 		if err := c.remove(ctx, fleet.JobID(f.Name())); err != nil {
@@ -100,6 +102,13 @@ func (c *Clients) KeepClients(ctx context.Context, networks []fleet.Network) err
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+// isOfAnother reports whether a job's client is in another network than this one. One of an earlier version has no note, and
+// counts as in this one.
+func (c *Clients) isOfAnother(n fleet.Network) bool {
+	var was fleet.Subnet
+	return note.Load(filepath.Join(c.folder, string(n.Job), subnetName), &was) == nil && was != n.Subnet
 }
 
 // Open mounts a directory of a job, unless it is mounted already, and opens it. It waits for
@@ -164,7 +173,7 @@ func (c *Clients) mountPath(job fleet.JobID, dir string) string {
 func (c *Clients) mount(ctx context.Context, n fleet.Network, dir, at string) error {
 	ctx, cancel := context.WithTimeout(ctx, serveLimit)
 	defer cancel()
-	p, err := c.plot(n.Job)
+	p, err := c.plot(n)
 	if err != nil {
 		return err
 	}
@@ -214,8 +223,8 @@ func answers(ctx context.Context, server netip.Addr) error {
 
 // plot finds a client's network namespace, or makes it. It has a name here, unlike a
 // server's: no process is in it.
-func (c *Clients) plot(job fleet.JobID) (*plot, error) {
-	folder := filepath.Join(c.folder, string(job))
+func (c *Clients) plot(n fleet.Network) (*plot, error) {
+	folder := filepath.Join(c.folder, string(n.Job))
 	at := filepath.Join(folder, networkName)
 	if have, err := host.MountsBelow(at); err != nil {
 		return nil, err
@@ -224,6 +233,9 @@ func (c *Clients) plot(job fleet.JobID) (*plot, error) {
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
+	}
+	if err := note.Replace(filepath.Join(folder, subnetName), n.Subnet); err != nil {
+		return nil, fmt.Errorf("noting a client's network: %w", err)
 	}
 	p, err := newPlot()
 	if err != nil {

@@ -12,12 +12,14 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/cavaliergopher/cpio"
 	"golang.org/x/sys/unix"
 
+	"pagurus/fleet"
 	"pagurus/internal/testkit"
 )
 
@@ -32,35 +34,9 @@ func TestKernelClientOutlivesTheServer(t *testing.T) {
 	n, folder := job(t, user)
 	s := stage(t, n)
 	s.apply(n)
-	initrd := clientInitrd(t, image)
-	tap := n.Subnet.TapName(1)
-	s.host.Run("ip", "tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr")
-	s.host.Run("ip", "link", "set", tap, "master", n.Subnet.BridgeName(), "up")
-	console := filepath.Join(t.TempDir(), "console")
-	guest := s.host.Command(context.Background(), "qemu-system-x86_64", "-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", "max",
-		"-m", "256", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "file:"+console,
-		"-kernel", filepath.Join(image, "vmlinuz"), "-initrd", initrd,
-		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 addr=%s share=%s export=%s",
-			n.Subnet.GuestAddr(1), n.Subnet.ShareAddr(), base64.URLEncoding.EncodeToString([]byte(folder))),
-		"-netdev", "tap,id=n,ifname="+tap+",script=no,downscript=no", "-device", "virtio-net-pci,netdev=n,mac="+n.Subnet.GuestMAC(1))
-	if err := guest.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- guest.Wait() }()
-	defer func() { guest.Process.Kill(); <-ended }()
-	says := func(what string) string {
-		t.Helper()
-		var text []byte
-		testkit.Until(t, bootLimit, "the guest says "+what, func() bool {
-			text, _ = os.ReadFile(console)
-			if bytes.Contains(text, []byte("CLIENT failed")) || bytes.Contains(text, []byte("Kernel panic")) {
-				t.Fatalf("the guest's console:\n%s", text)
-			}
-			return bytes.Contains(text, []byte(what))
-		})
-		return string(text)
-	}
+	c := &clientGuest{image: image, initrd: clientInitrd(t, image), folder: folder, console: filepath.Join(t.TempDir(), "console")}
+	defer c.start(s, n)()
+	says := func(what string) string { t.Helper(); return c.says(t, what) }
 	says("CLIENT holding")
 	// The guest's lock holds on the host, too, also after its server was killed.
 	locked := func() bool {
@@ -118,6 +94,47 @@ func TestKernelClientOutlivesTheServer(t *testing.T) {
 	if len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+// clientGuest is a real guest whose program is testdata/client.
+type clientGuest struct {
+	image, initrd, folder, console string
+	words                          string // to the client
+}
+
+// start starts it in a network, and returns how it is killed.
+func (c *clientGuest) start(s *testbed, n fleet.Network, more ...string) (kill func()) {
+	s.t.Helper()
+	tap := n.Subnet.TapName(1)
+	s.host.Run("ip", "tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr")
+	s.host.Run("ip", "link", "set", tap, "master", n.Subnet.BridgeName(), "up")
+	guest := s.host.Command(context.Background(), "qemu-system-x86_64", append([]string{"-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", "max",
+		"-m", "256", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "file:" + c.console,
+		"-kernel", filepath.Join(c.image, "vmlinuz"), "-initrd", c.initrd,
+		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 addr=%s share=%s export=%s %s",
+			n.Subnet.GuestAddr(1), n.Subnet.ShareAddr(), base64.URLEncoding.EncodeToString([]byte(c.folder)), c.words),
+		"-netdev", "tap,id=n,ifname=" + tap + ",script=no,downscript=no", "-device", "virtio-net-pci,netdev=n,mac=" + n.Subnet.GuestMAC(1)}, more...)...)
+	if err := guest.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- guest.Wait() }()
+	var once sync.Once
+	return func() { once.Do(func() { guest.Process.Kill(); <-ended }) }
+}
+
+// says waits until the client says something, and returns all that it has said.
+func (c *clientGuest) says(t *testing.T, what string) string {
+	t.Helper()
+	var text []byte
+	testkit.Until(t, bootLimit, "the guest says "+what, func() bool {
+		text, _ = os.ReadFile(c.console)
+		if bytes.Contains(text, []byte("CLIENT failed")) || bytes.Contains(text, []byte("Kernel panic")) {
+			t.Fatalf("the guest's console:\n%s", text)
+		}
+		return bytes.Contains(text, []byte(what))
+	})
+	return string(text)
 }
 
 // clientInitrd packs the image's modules and the client.

@@ -57,6 +57,9 @@ func (v *server) configPath() string { return filepath.Join(v.folder, "ganesha.c
 func (v *server) logPath() string    { return filepath.Join(roomPath(v.folder), logName) }
 func (v *server) recordPath() string { return filepath.Join(v.folder, "server.json") }
 
+// networkPath is the note of the network that the server is on.
+func (v *server) networkPath() string { return filepath.Join(v.folder, "network.json") }
+
 // adopt finds a running server's process by its record; one of an earlier version by its command line,
 // which is unique among root's programs.
 func (v *server) adopt() (err error) {
@@ -104,6 +107,9 @@ func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err
 	if err != nil {
 		return false, lasting{err}
 	}
+	if err := v.follow(n.Subnet); err != nil {
+		return false, err
+	}
 	v.network = n
 	old, err := os.ReadFile(v.configPath())
 	plain := strings.TrimSuffix(text, jailedText(n))
@@ -131,6 +137,31 @@ func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err
 		return false, v.plot.join(serverEnd(n))
 	}
 	return true, v.start(ctx)
+}
+
+// follow removes all of a server that was on another network: the job has begun again since. Guests that go on from a
+// checkpoint have connections to their server, and a session, as they were then. The server to which their
+// predecessors talked on after that takes what comes in them for something that it has had, and the guests' kernels then wait for its answer
+// without end. One that does not know them lets them begin anew. The note is missing beside a server of an earlier
+// version, which counts as on the right network.
+func (v *server) follow(on fleet.Subnet) error {
+	var was fleet.Subnet
+	err := note.Load(v.networkPath(), &was)
+	if err == nil && was == on {
+		return nil
+	}
+	if err == nil {
+		if err := v.clear(); err != nil {
+			return fmt.Errorf("ending the server that the job had before it began again: %w", err)
+		}
+	}
+	if err := os.MkdirAll(v.folder, 0o700); err != nil {
+		return fmt.Errorf("making its folder: %w", err)
+	}
+	if err := note.Replace(v.networkPath(), on); err != nil {
+		return fmt.Errorf("noting its network: %w", err)
+	}
+	return nil
 }
 
 func (v *server) write(text string) error {
@@ -338,9 +369,17 @@ func (v *server) kill() error {
 	return nil
 }
 
-// remove ends the server and removes all of it. Its end of the link pair disappears with
-// its namespace.
+// remove ends the server and removes all of it.
 func (v *server) remove() error {
+	if err := v.clear(); err != nil {
+		return err
+	}
+	return unmark(v.marks, v.job)
+}
+
+// clear ends the server and removes all of it that a reboot would. Its end of the link pair disappears with
+// its namespace.
+func (v *server) clear() error {
 	if err := v.kill(); err != nil {
 		return err
 	}
@@ -352,7 +391,7 @@ func (v *server) remove() error {
 			return fmt.Errorf("removing its view of the files: %w", err)
 		}
 	}
-	if err := errors.Join(v.removeRoom(), unmark(v.marks, v.job)); err != nil {
+	if err := v.removeRoom(); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(v.folder); err != nil {

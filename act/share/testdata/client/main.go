@@ -56,10 +56,13 @@ func run() error {
 		return err
 	}
 	fmt.Printf("CLIENT mounted in %d ms\n", time.Since(begin).Milliseconds())
+	if options["only"] == "append" {
+		return hold("/share", false)
+	}
 	if err := smallFiles("/share"); err != nil {
 		return err
 	}
-	return hold("/share")
+	return hold("/share", true)
 }
 
 func modules() error {
@@ -155,16 +158,18 @@ func smallFiles(folder string) error {
 	return nil
 }
 
-// hold keeps files open, locked and removed while the server is killed and restarted, and
+// hold keeps files open, locked if that is wanted, and removed while the server is killed and restarted, and
 // checks that they are unchanged.
-func hold(folder string) error {
+func hold(folder string, locked bool) error {
 	held, err := os.OpenFile(folder+"/held", os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: 0}
-	if err := unix.FcntlFlock(held.Fd(), unix.F_SETLK, &lock); err != nil {
-		return fmt.Errorf("locking: %w", err)
+	if locked {
+		if err := unix.FcntlFlock(held.Fd(), unix.F_SETLK, &lock); err != nil {
+			return fmt.Errorf("locking: %w", err)
+		}
 	}
 	removed, err := os.Create(folder + "/removed")
 	if err != nil {
