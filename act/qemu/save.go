@@ -22,7 +22,7 @@ type saving struct {
 	CutAt  time.Time     `json:"cut_at,omitzero"` // when the guest was told to stop
 	Stop   time.Duration `json:"stop_ns,omitempty"`
 	Bytes  int64         `json:"bytes,omitempty"`
-	Writer host.Process  `json:"writer,omitzero"` // of the state
+	Writer host.Process  `json:"writer,omitzero"` // of the state; zero while armed: none waits
 	Void   string        `json:"void,omitempty"`  // why there is no checkpoint
 }
 
@@ -41,6 +41,11 @@ const (
 
 // underWay reports whether the guest may not be moved, nor another checkpoint of it be made.
 func (s *saving) underWay() bool { return s != nil && s.Step != savingDone && s.Step != savingVoid }
+
+// ready reports whether an armed guest's writer waits, with QEMU's end of its pipe.
+func (s *saving) ready() bool {
+	return s.Step == savingArmed && s.Writer != (host.Process{}) && !s.Writer.Gone()
+}
 
 // halted reports whether the guest is suspended for the checkpoint.
 func (s *saving) halted() bool {
@@ -94,6 +99,7 @@ func (d *Driver) arm(ctx context.Context, g *guest, q *qmp.Client, folder string
 	defer g.streaming.Unlock()
 	if s := g.Remembered().Saving; s.underWay() {
 		if s.Folder == folder && s.Step == savingArmed {
+			d.readyWriter(ctx, g, q)
 			return nil
 		}
 		return fmt.Errorf("%w already, in %s", errSaving, s.Folder)
@@ -124,12 +130,38 @@ func (d *Driver) arm(ctx context.Context, g *guest, q *qmp.Client, folder string
 	if err := fault.Point("qemu.arm.before-note"); err != nil {
 		return err
 	}
-	return g.Remember(func(r *record) {
+	err = g.Remember(func(r *record) {
 		r.Saving = &saving{Folder: folder, Step: savingArmed}
 		if r.Copy != nil {
 			r.Copy.Past = true
 		}
 	})
+	if err == nil {
+		d.readyWriter(ctx, g, q)
+	}
+	return err
+}
+
+// readyWriter has an armed guest's writer wait for its cut: to start one takes longer than to suspend a guest, and the others of
+// its job would be suspended meanwhile. Without one Cut starts it.
+func (d *Driver) readyWriter(ctx context.Context, g *guest, q *qmp.Client) {
+	if g.Remembered().Saving.ready() {
+		return
+	}
+	writer, err := d.writer(ctx, g, q)
+	if err == nil {
+		err = g.Remember(func(r *record) { r.Saving.Writer = writer })
+	}
+	if err != nil {
+		err = errors.Join(err, dropWriter(ctx, q, writer))
+		d.config.Log.Debug("a guest's checkpoint is written by a process that starts at its cut", "guest", g.ID, "cause", err)
+	}
+}
+
+// dropWriter ends a writer whose pipe QEMU may still have.
+func dropWriter(ctx context.Context, q *qmp.Client, writer host.Process) error {
+	_ = q.Do(ctx, "closefd", map[string]any{"fdname": givenSave}, nil) // refused unless QEMU has it, and has not begun to write
+	return writer.End()
 }
 
 // emptyFolder checks that a folder is one, and empty.
@@ -204,10 +236,13 @@ func (d *Driver) cut(ctx context.Context, g *guest, q *qmp.Client) error {
 
 // write suspends the guest and has QEMU begin to write it.
 func (d *Driver) write(ctx context.Context, g *guest, q *qmp.Client) error {
-	if err := prepareSave(ctx, q.Do); err != nil {
-		return err
+	var err error
+	writer := g.Remembered().Saving.Writer
+	if !g.Remembered().Saving.ready() {
+		if err = prepareSave(ctx, q.Do); err == nil {
+			writer, err = d.writer(ctx, g, q)
+		}
 	}
-	writer, err := d.writer(ctx, g, q)
 	if err == nil {
 		err = g.Remember(func(r *record) {
 			r.Saving.Step, r.Saving.CutAt, r.Saving.Writer = savingCutting, time.Now(), writer
@@ -286,12 +321,12 @@ func (g *guest) unsave(ctx context.Context, q *qmp.Client) error {
 			info, err = queryMigrate(ctx, q)
 		}
 	}
-	_ = q.Do(ctx, "closefd", map[string]any{"fdname": givenSave}, nil) // refused unless QEMU has not begun to write
 	err = errors.Join(err, g.goOn(ctx, q))
+	var writer host.Process
 	if s := g.Remembered().Saving; s != nil {
-		err = errors.Join(err, s.Writer.End())
+		writer = s.Writer
 	}
-	return err
+	return errors.Join(err, dropWriter(ctx, q, writer))
 }
 
 // goOn lets a guest run that is suspended for a checkpoint.

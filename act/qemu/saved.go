@@ -143,10 +143,15 @@ func (g *guest) disarm(ctx context.Context, q *qmp.Client) error {
 	if s == nil {
 		return nil
 	}
-	if s.underWay() && s.Step != savingArmed {
-		if err := g.unsave(ctx, q); err != nil {
-			return err
-		}
+	var err error
+	switch {
+	case s.Step == savingArmed:
+		err = dropWriter(ctx, q, s.Writer)
+	case s.underWay():
+		err = g.unsave(ctx, q)
+	}
+	if err != nil {
+		return err
 	}
 	return g.Remember(func(r *record) { r.Saving = nil })
 }

@@ -3,6 +3,7 @@ package qemu_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"pagurus/act/qemu"
 	"pagurus/fleet"
+	"pagurus/internal/testkit"
 	"pagurus/serve/agent/drivertest"
 )
 
@@ -99,19 +101,7 @@ func TestWriterKilled(t *testing.T) {
 	hosts := w.started(t, tk)
 	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
 	steps(t, hosts[0], tk, t.TempDir(), fleet.Arm, fleet.Cut, fleet.Continue)
-	killed := 0
-	found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, path := range found {
-		line, _ := os.ReadFile(path)
-		at, _ := os.Readlink(filepath.Join(filepath.Dir(path), "cwd"))
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && strings.HasPrefix(string(line), "pagurus-writer\x00") && strings.HasPrefix(at, w.hosts[0].Run) {
-			killed++
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if killed != 1 {
+	if killed := w.killWriters(t); killed != 1 {
 		t.Fatalf("%d writers ran", killed)
 	}
 	begun := time.Now()
@@ -123,4 +113,60 @@ func TestWriterKilled(t *testing.T) {
 	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
 	steps(t, hosts[0], tk, "", fleet.Drop)
 	again(t, tk, hosts[0], hosts[1])
+}
+
+// TestWriterWaits: an armed guest's writer waits for the cut, which does without; a checkpoint that is given up leaves none.
+func TestWriterWaits(t *testing.T) {
+	w := newWorld(t)
+	tk := task("j1g0")
+	hosts := w.started(t, tk)
+	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
+	steps(t, hosts[0], tk, t.TempDir(), fleet.Arm, fleet.Drop)
+	if left := len(w.writers(t)); left > 0 {
+		t.Errorf("%d writers are left of a checkpoint that was given up", left)
+	}
+	folder := t.TempDir()
+	steps(t, hosts[0], tk, folder, fleet.Arm)
+	before := w.writers(t)
+	steps(t, hosts[0], tk, folder, fleet.Arm, fleet.Cut)
+	if after := w.writers(t); len(before) != 1 || !slices.Equal(before, after) {
+		t.Errorf("writers %v waited for the cut, and then there were %v", before, after)
+	}
+	steps(t, hosts[0], tk, folder, fleet.Continue, fleet.Save, fleet.Drop)
+	folder = t.TempDir()
+	steps(t, hosts[0], tk, folder, fleet.Arm)
+	if killed := w.killWriters(t); killed != 1 {
+		t.Fatalf("%d writers waited", killed)
+	}
+	steps(t, hosts[0], tk, folder, fleet.Cut, fleet.Continue, fleet.Save, fleet.Drop)
+	again(t, tk, hosts[0], hosts[1])
+}
+
+// writers are the processes that write checkpoints of the first host's guests.
+func (w *world) writers(t *testing.T) (pids []int) {
+	t.Helper()
+	found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range found {
+		line, _ := os.ReadFile(path)
+		at, _ := os.Readlink(filepath.Join(filepath.Dir(path), "cwd"))
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && strings.HasPrefix(string(line), "pagurus-writer\x00") && strings.HasPrefix(at, w.hosts[0].Run) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// killWriters kills them, and says how many they were.
+func (w *world) killWriters(t *testing.T) int {
+	t.Helper()
+	all := w.writers(t)
+	for _, pid := range all {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pid := range all {
+		testkit.Until(t, time.Minute, "a killed writer ends", func() bool { return !slices.Contains(w.writers(t), pid) })
+	}
+	return len(all)
 }
