@@ -32,8 +32,10 @@ func (s *spool) followCheckpoints(all []fleet.Checkpoint) (err error) {
 		switch {
 		case c.Phase == fleet.Continuing:
 			err = errors.Join(err, s.noteCut(c.Job, path))
+		case c.Phase == fleet.Saving: // the guests run: until now they would have waited for the disk
+			err = errors.Join(err, syncNote(path))
 		case c.Phase == fleet.Taking && c.Written != nil:
-			err = errors.Join(err, s.writeCut(c.Job, path, *c.Written))
+			err = errors.Join(err, s.writeCut(c.Job, path, *c.Written), syncNote(path))
 		case c.Phase.Ended():
 			if wrong := os.Remove(path); !errors.Is(wrong, fs.ErrNotExist) {
 				err = errors.Join(err, wrong)
@@ -66,13 +68,25 @@ func (s *spool) noteCut(job fleet.JobID, path string) error {
 	return s.writeCut(job, path, at)
 }
 
+// syncNote has a note survive a power loss from now on.
+func syncNote(path string) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
+	}
+	return err
+}
+
 func (s *spool) writeCut(job fleet.JobID, path string, at fleet.Written) error {
 	text, err := json.Marshal(at)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
 	if err == nil {
-		err = note.WriteDurably(path, text, 0o600)
+		err = note.Write(path, text, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("noting how much output %s has: %w", job, err)
