@@ -78,11 +78,10 @@ type Config struct {
 }
 
 const (
-	tickEvery = time.Second // the shortest interval between watchers' updates for facts alone
-	// copiesEvery is that interval while a guest is copied.
-	copiesEvery = 200 * time.Millisecond
-	tries       = 5   // of one event, while others keep changing the store
-	queue       = 256 // queued events; another caller waits
+	tickEvery   = time.Second            // the shortest interval between watchers' updates for facts alone
+	copiesEvery = 200 * time.Millisecond // that interval while a guest is copied
+	tries       = 5                      // of one event, while others keep changing the store
+	queue       = 256                    // queued events; another caller waits
 )
 
 // Controller is one cluster's controller. Only Run's goroutine touches the fields from loop
