@@ -108,7 +108,8 @@ type Checkpoint struct {
 	Born        int64            `json:"born,omitempty"`        // of the job
 	Incarnation int              `json:"incarnation,omitempty"` // of the job
 	Request     RequestID        `json:"request,omitempty"`
-	Why         string           `json:"why"` // "asked for", "every 30m"
+	Asks        string           `json:"asks,omitempty"` // of the request
+	Why         string           `json:"why"`            // "asked for", "every 30m"
 	Phase       CheckpointPhase  `json:"phase"`
 	Guests      []CheckpointPart `json:"guests"`          // by index
 	Needs       []Abilities      `json:"needs,omitempty"` // what hosts must be like to make guests of it, without repetition

@@ -8,6 +8,7 @@ import (
 // Growth is one call of a job's program for more guests of its job, and what came of it.
 type Growth struct {
 	Request RequestID   `json:"request"`
+	Asks    string      `json:"asks,omitempty"` // of the request
 	State   GrowthState `json:"state"`
 	Count   int         `json:"count"`           // how many more
 	First   int         `json:"first,omitempty"` // the index of the first of them, once there was room

@@ -118,6 +118,7 @@ type Job struct {
 	ID        JobID     `json:"id"`
 	Born      int64     `json:"born,omitempty"` // when it was submitted, in nanoseconds; tells it from another job to which a store that was put back gave its number
 	Request   RequestID `json:"request"`
+	Asks      string    `json:"asks,omitempty"` // of the request
 	Spec      JobSpec   `json:"spec"`
 	State     JobState  `json:"state"`
 	Attempt   int       `json:"attempt"`

@@ -77,8 +77,9 @@ const (
 // Request asks the controller for something.
 type Request struct {
 	ID     RequestID      `json:"id"`
-	At     time.Time      `json:"at"` // set by the controller
-	By     Caller         `json:"by"` // set by the controller
+	Asks   string         `json:"asks,omitempty"` // digest of what is asked, to tell another request under the same ID; empty: nothing is told apart
+	At     time.Time      `json:"at"`             // set by the controller
+	By     Caller         `json:"by"`             // set by the controller
 	Verb   RequestVerb    `json:"verb"`
 	Job    JobID          `json:"job,omitempty"`
 	Guest  GuestID        `json:"guest,omitempty"`  // short for one element in Guests

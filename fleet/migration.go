@@ -103,6 +103,7 @@ func (p Progress) Begun(before []Round) []Round {
 type Move struct {
 	ID         MoveID        `json:"id"`
 	Request    RequestID     `json:"request,omitempty"`
+	Asks       string        `json:"asks,omitempty"` // of the request
 	Migrations []MigrationID `json:"migrations"`
 	Why        string        `json:"why"`                 // "asked for", "host1 is draining"
 	Choice     string        `json:"choice,omitempty"`    // why its guests move in this mode, for people; empty: it was requested

@@ -33,6 +33,7 @@ type Controller struct {
 	Output                     fleet.OutputLimits
 	Checkpoints                fleet.CheckpointLimits
 	Images                     fleet.ImageLimits
+	GrowEach                   int    // by how many guests all jobs of a user may grow together; 0: no limit
 	Metrics                    string // TCP address for monitoring; empty: none
 	Notices                    Notices
 	Verbose                    bool
@@ -65,6 +66,8 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	cli.Size(flags, &f.Checkpoints.All, "checkpoints-in-all", "the most that vaults keep of all users' checkpoints (default: what vaults have)")
 	cli.Size(flags, &f.Images.Each, "images-per-user", "the most that one user's images take; then no more are built for that user until some are removed (default: no limit)")
 	cli.Size(flags, &f.Images.All, "images-in-all", "the most that all images take, root's too (default: what the disk has)")
+	flags.IntVar(&f.GrowEach, growEachFlag, 0, "by how many guests all jobs of one user may grow together (run --"+fleet.GrowFlag+"); 0: no limit")
+	cli.NoLess(flags, growEachFlag, 0)
 	addMetrics(flags, &f.Metrics)
 	f.Notices.add(flags)
 	flags.StringVar(&f.Purpose, "purpose", "a controller", "")
@@ -83,6 +86,8 @@ const (
 	HTTPFlag = "http"
 	HTTPPort = "7480"
 )
+
+const growEachFlag = "growth-per-user"
 
 // Flags of a controller among several.
 const (

@@ -23,10 +23,10 @@ var growthRules = [][3]string{
 }
 
 // BeginGrowth notes that a job's program asks for more guests. It waits for room.
-func BeginGrowth(j fleet.Job, r fleet.RequestID, count int, within time.Duration, at time.Time) fleet.Job {
+func BeginGrowth(j fleet.Job, r fleet.Request, at time.Time) fleet.Job {
 	before := j.Growths[max(0, len(j.Growths)-fleet.GrowthsKept+1):]
 	j.Growths = append(slices.Clone(before), fleet.Growth{ // snapshots share the old one
-		Request: r, State: fleet.GrowthWaiting, Count: count, At: at, Until: at.Add(within),
+		Request: r.ID, Asks: r.Asks, State: fleet.GrowthWaiting, Count: r.Count, At: at, Until: at.Add(r.Within),
 	})
 	return j
 }

@@ -11,7 +11,7 @@ import (
 // grown is a running job of one guest that grows by two, in states.
 func grown(at fleet.GrowthState, a, b fleet.GuestState) (fleet.Job, []fleet.Guest) {
 	j := fleet.Job{ID: "j1", State: fleet.JobRunning, Spec: fleet.JobSpec{Guests: 1, Ranks: 1, Grow: 4}}
-	j = StartGrowth(BeginGrowth(j, "r1", 2, time.Minute, t0))
+	j = StartGrowth(BeginGrowth(j, fleet.Request{ID: "r1", Count: 2, Within: time.Minute}, t0))
 	if at == fleet.GrowthStopping {
 		j, _ = EndGrowth(j, "too late", t0)
 	}
@@ -93,7 +93,7 @@ func TestGrowthsThatAreKept(t *testing.T) {
 	j := fleet.Job{State: fleet.JobRunning, Spec: fleet.JobSpec{Guests: 1, Grow: 200}}
 	for i := range 2 * fleet.GrowthsKept {
 		before := j
-		j = StartGrowth(BeginGrowth(j, fleet.RequestID(fmt.Sprint(i)), 1, time.Minute, t0))
+		j = StartGrowth(BeginGrowth(j, fleet.Request{ID: fleet.RequestID(fmt.Sprint(i)), Count: 1, Within: time.Minute}, t0))
 		if _, begun := before.GrowthFor(fleet.RequestID(fmt.Sprint(i))); begun {
 			t.Fatal("the job before has changed")
 		}

@@ -61,7 +61,7 @@ func (d *draft) makeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s", reason)
 	}
 	c := d.beginCheckpoint(j, "asked for by "+whoAsked(r.By))
-	c.Request, c.Pinned, c.Suspends = r.ID, r.Verb == fleet.MakeCheckpoint, r.Verb == fleet.SuspendJob
+	c.Request, c.Asks, c.Pinned, c.Suspends = r.ID, r.Asks, r.Verb == fleet.MakeCheckpoint, r.Verb == fleet.SuspendJob
 	d.Checkpoints.Put(c.ID, c)
 	d.attendCheckpoint(c.ID)
 	answer := fleet.Answer{Job: j.ID, Checkpoint: c.ID}
@@ -173,7 +173,7 @@ func (d *draft) resumeJob(r fleet.Request) (fleet.Answer, error) {
 func (d *draft) begunAgain(id fleet.JobID, q *queueing) fleet.Answer {
 	out := fleet.Answer{Job: id}
 	if j := d.Jobs.At(id); j.State == fleet.JobPending {
-		out.Notes = []string{waitsSince(id, q.why(d, j))}
+		out.Notes = []string{waitsSince(id, q.why(d, j).reason)}
 	}
 	return out
 }
@@ -228,7 +228,7 @@ func (d *draft) recordCheckpoint(c fleet.Checkpoint) {
 	}
 }
 
-// newest is the newest kept checkpoint of a job of which no restore has failed; empty: none.
+// newest is the newest kept checkpoint of a job that no restore has failed with; empty: none.
 func (d *draft) newest(j fleet.Job) fleet.CheckpointID {
 	var best fleet.CheckpointID
 	for _, c := range d.checkpointsOf(j.ID) {
@@ -463,7 +463,7 @@ func (d *draft) endCheckpoints(id fleet.JobID, all bool, cause string) {
 	}
 }
 
-// forgetCheckpoints removes the records of checkpoints of which there is nothing: those of forgotten jobs, and more than fit a
+// forgetCheckpoints removes the records of checkpoints that have nothing left: those of forgotten jobs, and more than fit a
 // listing.
 func (d *draft) forgetCheckpoints(id fleet.JobID) {
 	_, known := d.Jobs.Find(id)

@@ -26,7 +26,8 @@ type draft struct {
 	freed     bool // a guest or migration has ended: there may be room now
 	noRetry   bool // a host has just answered failed: the next try waits for a Tick
 	resend    []fleet.Order
-	unaligned []fleet.JobID // jobs with new reports from guests, see align
+	unaligned []fleet.JobID            // jobs with new reports from guests, see align
+	saved     map[fleet.HostID]float64 // how fast hosts have saved; nil: not asked for yet
 }
 
 func newDraft(p *Planner, l *state.Index) *draft {

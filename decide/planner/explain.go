@@ -250,6 +250,7 @@ func (e *explainer) job(j fleet.Job) []string {
 		say("It has begun again %s; what earlier ones still write is refused.", times(j.Incarnation))
 	}
 	out = append(out, e.checkpoints(j)...)
+	out = append(out, e.departures(j)...)
 	if j.State == fleet.JobSuspended {
 		return out
 	}
@@ -376,6 +377,7 @@ func (e *explainer) host(h fleet.Host) []string {
 	out = append(out, owners.Explain(state.NewIndex(e.s, e.p.Policy), h)...)
 	out = append(out, unwell(h)...)
 	out = append(out, e.noticed(h)...)
+	out = append(out, e.savedFrom(h)...)
 	out = append(out, e.losses(h)...)
 	for _, t := range h.Facts.Troubles {
 		say("Trouble: %s.", strings.TrimSuffix(t, "."))

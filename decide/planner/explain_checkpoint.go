@@ -55,6 +55,9 @@ func (e *explainer) checkpoints(j fleet.Job) (out []string) {
 		default:
 			say("Checkpoint %s is %s: it waits for %s.", c.ID, c.Phase, strings.Join(unanswered(c), ", "))
 		}
+		if c.Notice != "" {
+			say("Checkpoint %s was begun for a notice: %s.", c.ID, c.Why)
+		}
 	}
 	if next := j.NextCheckpoint; !next.IsZero() && j.State == fleet.JobRunning {
 		say("Its next checkpoint is due in %s.", fleet.ShortDuration(max(next.Sub(e.s.At), 0).Round(time.Second)))

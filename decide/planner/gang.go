@@ -52,7 +52,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	}
 	limits := r.Limits
 	limits.AwaitGang, limits.Preempt = false, false // these are per task
-	v := fleet.Move{Request: r.ID, Why: "asked for by " + whoAsked(r.By), Limits: limits}
+	v := fleet.Move{Request: r.ID, Asks: r.Asks, Why: "asked for by " + whoAsked(r.By), Limits: limits}
 	v = owners.SignMove(v, d.Hosts.At(r.Host))
 	c := d.choose(guests, to, v, func() (map[fleet.GuestID]placement.Choice, bool) {
 		late := r

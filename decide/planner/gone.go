@@ -98,7 +98,7 @@ func (d *draft) lostWith(g fleet.Guest, host fleet.HostID) {
 // it notes that.
 func (d *draft) goneHosts() (out []fleet.HostID) {
 	var back []fleet.HostID
-	d.l.Room().EachHost(func(h *fleet.Host) { // not the snapshot's, of which each would be copied
+	d.l.Room().EachHost(func(h *fleet.Host) { // not the snapshot's: each would be copied
 		if !h.Lost && (h.Lease == 0 || d.at.Sub(h.Facts.SeenAt).Abs() <= h.Lease) {
 			return
 		}

@@ -14,6 +14,7 @@ import (
 	"pagurus/decide/desired"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
+	"pagurus/decide/quota"
 	"pagurus/fleet"
 )
 
@@ -46,9 +47,25 @@ func (d *draft) grow(r fleet.Request) (fleet.Answer, error) {
 	case r.Count > left:
 		return refuse(r, "job %s may have %s more (run --%s %d), and not %d", j.ID, counted(left, "guest"), fleet.GrowFlag, j.Spec.Grow, r.Count)
 	}
-	d.Jobs.Put(j.ID, lifecycle.BeginGrowth(j, r.ID, r.Count, r.Within, d.at))
+	if reason := quota.RefusedGrowth(d.p.GrowEach, d.grownOf(j.Spec.UID), r.Count); reason != "" {
+		return refuse(r, "%s", reason)
+	}
+	d.Jobs.Put(j.ID, lifecycle.BeginGrowth(j, r, d.at))
 	d.dequeue()
 	return fleet.Answer{Job: j.ID}, nil
+}
+
+// grownOf is by how many guests the jobs of a user have grown.
+func (d *draft) grownOf(uid uint32) (n int) {
+	if d.p.GrowEach == 0 {
+		return 0
+	}
+	for id := range d.base.Jobs {
+		if j, there := d.Jobs.Find(id); there && j.Spec.UID == uid {
+			n += quota.Grown(j)
+		}
+	}
+	return n
 }
 
 // growsAlready says that a job grows one step at a time.

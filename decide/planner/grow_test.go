@@ -355,3 +355,49 @@ func TestNoJobMayGrowBeyondWhatJobsHave(t *testing.T) {
 	r.Spec.Grow = fleet.MaxGuestsPerJob - 1
 	w.must(r)
 }
+
+// The jobs of a user grow together by no more guests than a user's may; others' do not count.
+func TestAUsersJobsGrowTogether(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3")
+	w.p.GrowEach = 3
+	begin := func(uid uint32, grow int) (fleet.JobID, error) {
+		r := submission(1)
+		r.Spec.UID, r.Spec.Grow = uid, grow
+		a, err := w.ask(r)
+		w.answerAll()
+		return a.Job, err
+	}
+	if _, err := begin(7, 4); err == nil || !strings.Contains(err.Error(), "may grow by 3 guests at most, and not by 4; ask for fewer with --grow") {
+		t.Fatalf("a job that may grow by more than all: %v", err)
+	}
+	one, err1 := begin(7, 3)
+	two, err2 := begin(7, 3)
+	other, err3 := begin(8, 3)
+	if err1 != nil || err2 != nil || err3 != nil {
+		t.Fatal(err1, err2, err3)
+	}
+	if err := w.grow(one, "a", 2, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	refused := func() {
+		t.Helper()
+		if err := w.grow(two, "b", 2, time.Minute); err == nil || !strings.Contains(err.Error(), "have grown by 2 of the 3 guests by which they may grow together, and not by 2 more") {
+			t.Errorf("%v", err)
+		}
+	}
+	refused() // they start
+	w.answerAll()
+	refused()
+	if err := w.grow(two, "c", 1, time.Minute); err != nil {
+		t.Error(err)
+	}
+	if err := w.grow(other, "d", 3, time.Minute); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+	w.answerAll()
+	w.must(fleet.Request{Verb: fleet.Cancel, Job: one, By: fleet.Caller{Admin: true}})
+	w.answerAll()
+	if err := w.grow(two, "e", 2, time.Minute); err != nil {
+		t.Errorf("after the other job's end: %v", err)
+	}
+}

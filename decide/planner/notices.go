@@ -7,7 +7,6 @@ package planner
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,13 +18,6 @@ import (
 )
 
 const (
-	// savesBytes is how many bytes a second a host writes to a vault before anything is known of the job: they are cut into
-	// chunks, compressed and sent. Measured rates are used in its place.
-	savesBytes = 30 << 20
-	// savesFixed is what a checkpoint takes besides that.
-	savesFixed = 5 * time.Second
-	// savesSpread is by how much one may take longer than the last.
-	savesSpread = 1.5
 	// noticeTries is how often a checkpoint is begun for one notice.
 	noticeTries = 3
 	// savedLately is how old a checkpoint may be that was made for a notice of another host.
@@ -63,7 +55,7 @@ func (d *draft) staying(id fleet.HostID) (out []fleet.Guest) {
 // noticeCase asks what moving and saving the guests of one job would take.
 func (d *draft) noticeCase(h fleet.Host, guests []fleet.Guest) vacating.Case {
 	j := d.Jobs.At(guests[0].Job)
-	c := vacating.Case{Job: j.ID, CPUs: j.Size() * max(j.Spec.Need.CPUs, 1), Save: d.savesIn(j)}
+	c := vacating.Case{Job: j.ID, CPUs: j.Size() * max(j.Spec.Need.CPUs, 1)}
 	since := orElse(j.Started, j.Since)
 	for _, p := range d.checkpointsOf(j.ID) {
 		if p.Phase == fleet.Kept && p.Cut.After(since) {
@@ -74,7 +66,9 @@ func (d *draft) noticeCase(h fleet.Host, guests []fleet.Guest) vacating.Case {
 	c.Risk = d.at.Sub(since)
 	all := d.guestsOf(j)
 	one := fleet.Checkpoint{Job: j.ID}
-	if _, reason := d.vaults(j, all, one); reason != "" {
+	parts, reason := d.vaults(j, all, one)
+	c.Save = d.savesIn(j, parts)
+	if reason != "" {
 		c.Unsaved = reason
 	} else if !j.Computes() {
 		c.Unsaved = fmt.Sprintf("job %s is %s", j.ID, stateWord(j))
@@ -126,25 +120,6 @@ func (d *draft) noticeLimits(h fleet.Host) fleet.Limits {
 		l.Deadline = max(left-vacating.Margin, time.Second)
 	}
 	return l
-}
-
-// savesIn is how long a checkpoint of a job takes at most.
-func (d *draft) savesIn(j fleet.Job) time.Duration {
-	for _, c := range slices.Backward(d.checkpointsOf(j.ID)) {
-		if c.WasKept && !c.Cut.IsZero() && c.Ended.After(c.Begun) && c.Incarnation == j.Incarnation {
-			return time.Duration(savesSpread*float64(c.Ended.Sub(c.Cut))) + savesFixed
-		}
-	}
-	most, by := int64(0), map[fleet.HostID]int64{}
-	for _, g := range d.guestsOf(j) {
-		bytes := g.Need.MemoryBytes
-		if now, known := d.base.Hosts[g.Home].Facts.Guests[g.ID]; known && now.ResidentBytes > 0 {
-			bytes = min(bytes, now.ResidentBytes)
-		}
-		by[g.Home] += bytes
-		most = max(most, by[g.Home])
-	}
-	return savesFixed + time.Duration(float64(most)/savesBytes*float64(time.Second))
 }
 
 // urgent returns the guests that are to leave a host which goes away, in the order that saves most.

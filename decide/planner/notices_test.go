@@ -53,6 +53,12 @@ func TestNoticeEmptiesHost(t *testing.T) {
 		if why := w.s.Moves["m1"].Why; !byHand && !strings.Contains(why, "Amazon takes it back at") {
 			t.Errorf("the move is made since %s", why)
 		}
+		for _, about := range []Subject{{Job: j}, {Host: home}} {
+			said := w.explained(about)
+			if !strings.Contains(said, "Move m1 took j1g0 from "+string(home)+" to "+string(g.Home)) || !byHand && !strings.Contains(said, "UTC (notice by aws).") {
+				t.Errorf("explained:\n%s", said)
+			}
+		}
 		if said := w.explained(Subject{Host: home}); !strings.Contains(said, "A notice by aws stands: Amazon takes it back in 1m5") {
 			t.Errorf("explained:\n%s", said)
 		}
@@ -105,6 +111,62 @@ func TestPersonWaivesNotice(t *testing.T) {
 	}
 }
 
+// A checkpoint whose like was never made is taken to be slow, and slower on slow hosts, over slow links and of emulated guests.
+func TestFirstCheckpointIsForeseenSlow(t *testing.T) {
+	const mib = 1 << 20
+	for name, c := range map[string]struct {
+		change func(*world)
+		want   time.Duration
+	}{
+		"a usual host":  {func(*world) {}, 45 * time.Second}, // 600 MiB at half of 30 MiB a second, and 5 s
+		"a slow host":   {func(w *world) { w.speed("host1", usualCopy/3, 0) }, 125 * time.Second},
+		"a fast host":   {func(w *world) { w.speed("host1", 2*usualCopy, 0) }, 45 * time.Second},
+		"a slow vault":  {func(w *world) { w.speed("host2", usualCopy/3, 0) }, 125 * time.Second},
+		"a very slow":   {func(w *world) { w.speed("host1", 1, 0) }, (5 + 40*slowestSave) * time.Second},
+		"a slow link":   {func(w *world) { w.speed("host2", usualCopy, 20*mib) }, 125 * time.Second},
+		"a usual link":  {func(w *world) { w.speed("host2", usualCopy, 125e6) }, 45 * time.Second},
+		"little memory": {func(w *world) { w.resident("j1g0", 150*mib) }, 15 * time.Second},
+		"emulated": {func(w *world) {
+			for kind, a := range w.s.Hosts["host1"].Facts.Abilities {
+				a.Emulated = "there is no KVM"
+				w.s.Hosts["host1"].Facts.Abilities[kind] = a
+			}
+		}, 55 * time.Second},
+		"it was measured":                {func(w *world) { w.kept("j1", 10*time.Second, 600*mib) }, 20 * time.Second},
+		"another's was measured":         {func(w *world) { w.kept("j7", 25*time.Second, 300*mib) }, 65 * time.Second}, // 300 MiB in 20 s, so 600 in 40, and half of that more
+		"another's was measured as fast": {func(w *world) { w.kept("j7", 6*time.Second, 6000*mib) }, 20 * time.Second}, // no faster than 60 MiB a second
+	} {
+		w := newWorld(t, "host1", "host2")
+		j := w.running(1, func(s *fleet.JobSpec) { s.Need.MemoryBytes, s.On = 600*mib, []fleet.HostID{"host1"} })
+		c.change(w)
+		d := (&explainer{p: w.p, s: w.s}).draft()
+		got := d.savesIn(w.s.Jobs[j], []fleet.CheckpointPart{{Guest: "j1g0", Host: "host1", Vault: "host2"}})
+		d.free()
+		if (got - c.want).Abs() > time.Second {
+			t.Errorf("%s: %s, and not %s", name, got, c.want)
+		}
+	}
+}
+
+func (w *world) speed(id fleet.HostID, copies, link float64) {
+	h := w.s.Hosts[id]
+	h.Facts.Speed = &fleet.Speed{CopyBytesPerSecond: copies, LinkBytesPerSecond: link}
+	w.s.Hosts[id] = h
+}
+
+func (w *world) resident(id fleet.GuestID, bytes int64) {
+	h := w.s.Hosts[w.s.Guests[id].Home]
+	h.Facts.Guests = map[fleet.GuestID]fleet.GuestFacts{id: {Run: fleet.Running, ResidentBytes: bytes}}
+	w.s.Hosts[h.ID] = h
+}
+
+// kept adds a checkpoint of a job that took so long for so much on host1, most of it before its cut.
+func (w *world) kept(id fleet.JobID, took time.Duration, bytes int64) {
+	c := fleet.Checkpoint{ID: fleet.CheckpointID(id) + "c1", Job: id, Phase: fleet.Kept, WasKept: true, Begun: w.now.Add(-took), Cut: w.now.Add(-time.Second), Ended: w.now,
+		Guests: []fleet.CheckpointPart{{Guest: fleet.GuestID(id) + "g0", Host: "host1", Vault: "host2", Bytes: bytes}, {Guest: fleet.GuestID(id) + "g1", Host: "host2", Vault: "host1", Bytes: bytes}}}
+	w.s.Checkpoints[c.ID] = c
+}
+
 // Where no host has room a checkpoint is made in time, not in the vault of the host that goes away, and the job ends there before the end and goes on
 // from it when there is room.
 func TestNoticeSavesWhatCannotMove(t *testing.T) {
@@ -127,6 +189,11 @@ func TestNoticeSavesWhatCannotMove(t *testing.T) {
 	}
 	if w.s.Jobs[j].State != fleet.JobRunning {
 		t.Fatalf("it ended too early: %+v", w.s.Jobs[j])
+	}
+	for about, says := range map[Subject]string{{Job: j}: "Checkpoint j1c1 was begun for a notice", {Host: "host1"}: "Checkpoint j1c1 was made"} {
+		if said := w.explained(about); !strings.Contains(said, says) || !strings.Contains(said, "Amazon takes it back at") || !strings.Contains(said, "(notice by aws).") {
+			t.Errorf("explained:\n%s", said)
+		}
 	}
 	w.turn(25)
 	if is := w.s.Jobs[j]; is.State != fleet.JobPending || is.From != "j1c1" || len(w.s.Checkpoints) != 1 {

@@ -18,6 +18,9 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 	if reason := access.MayAsk(d.accessView(), r); reason != "" {
 		return refuse(r, "%s", reason)
 	}
+	if made := d.askedOther(r); made != "" {
+		return refuse(r, "its ID (Idempotency-Key) was given before to a request that asks something else, which made %s; give this one an ID of its own", made)
+	}
 	switch r.Verb {
 	case fleet.Submit:
 		return d.submit(r)
@@ -57,6 +60,35 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.changeMembers(r)
 	}
 	panic("access knows a request that the planner does not: " + string(r.Verb))
+}
+
+// askedOther says what another request has made that had the same ID; empty: none is known.
+func (d *draft) askedOther(r fleet.Request) string {
+	if r.ID == "" || r.Asks == "" {
+		return ""
+	}
+	others := func(id fleet.RequestID, asks string) bool { return id == r.ID && asks != "" && asks != r.Asks }
+	if id, asked := d.l.Submitted(r.ID); asked && others(r.ID, d.Jobs.At(id).Asks) {
+		return "job " + string(id)
+	}
+	for _, id := range d.l.Asked(r.ID) {
+		if others(r.ID, d.Moves.At(id).Asks) {
+			return "move " + string(id)
+		}
+	}
+	j, named := d.Jobs.Find(r.Job)
+	if !named {
+		return ""
+	}
+	for _, c := range d.checkpointsOf(j.ID) {
+		if others(c.Request, c.Asks) {
+			return "checkpoint " + string(c.ID)
+		}
+	}
+	if g, asked := j.GrowthFor(r.ID); asked && others(g.Request, g.Asks) {
+		return fmt.Sprintf("job %s grow by %s", j.ID, counted(g.Count, "guest"))
+	}
+	return ""
 }
 
 // accessView shows the draft to the rules of who may ask what.

@@ -115,6 +115,43 @@ func TestSubmitTwiceIsSubmitOnce(t *testing.T) {
 	}
 }
 
+// An ID that is given to a second request means the first, or nothing: one that asks something else is refused.
+func TestOneIDMeansOneRequest(t *testing.T) {
+	w := newWorld(t, "host1", "host2")
+	r := submission(1)
+	r.ID, r.Asks, r.Spec.Grow = "r1", "a", 2
+	first, again := w.must(r), w.must(r)
+	if again.Job != first.Job || len(w.s.Jobs) != 1 || strings.Join(first.Notes, "\n") != strings.Join(again.Notes, "\n") {
+		t.Fatalf("%+v, then %+v", first, again)
+	}
+	w.answerAll()
+	refused := func(r fleet.Request, id fleet.RequestID, asks, made string) {
+		t.Helper()
+		r.ID, r.Asks = id, asks
+		if _, err := w.ask(r); err == nil || !strings.Contains(err.Error(), "asks something else, which made "+made+"; give this one an ID of its own") {
+			t.Errorf("%s %s: %v", r.Verb, asks, err)
+		}
+	}
+	refused(r, "r1", "b", "job j1")
+	move := fleet.Request{Verb: fleet.Migrate, ID: "m", Asks: "a", Guest: "j1g0"}
+	refused(move, "r1", "c", "job j1")
+	save := fleet.Request{Verb: fleet.MakeCheckpoint, ID: "c", Asks: "a", Job: "j1"}
+	w.must(save)
+	w.answerAll()
+	refused(save, "c", "b", "checkpoint j1c1")
+	grow := fleet.Request{Verb: fleet.Grow, ID: "g", Asks: "a", Job: "j1", Count: 1, Within: time.Minute}
+	w.must(grow)
+	w.must(grow)
+	grow.Count = 2
+	refused(grow, "g", "b", "job j1 grow by 1 guest")
+	w.answerAll()
+	w.must(move)
+	w.must(move)
+	refused(move, "m", "b", "move m1")
+	move.Asks = "" // as programs of the private protocol do: the ID alone counts
+	w.must(move)
+}
+
 func TestSubmitOnTheHostsAskedFor(t *testing.T) {
 	w := newWorld(t, "host1", "host2", "host3")
 	r := submission(4)

@@ -252,7 +252,7 @@ func (d *draft) attached(host fleet.HostID) {
 	d.endRestore()
 }
 
-// overtaken has a guest sought of which a host has seen a newer generation than the store knows, and all that
+// overtaken has a guest sought if a host has seen a newer generation of it than the store knows, and all that
 // move with it. Generations are committed before any order has them, so the store was put back from a copy
 // without `pagurus restore`, which has all guests sought. Otherwise every order for it is refused as too old,
 // without end. It reports whether it did.

@@ -20,7 +20,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "the request's ID has %d bytes; give it one of %d or fewer", len(r.ID), requestBytes)
 	}
 	if before, asked := d.l.Submitted(r.ID); asked {
-		return fleet.Answer{Job: before}, nil
+		return fleet.Answer{Job: before, Notes: d.told(d.Jobs.At(before))}, nil
 	}
 	if r.Spec == nil {
 		return refuse(r, "the request has no job in it; pagurus and its controller may be of different versions, see `pagurus version`")
@@ -30,6 +30,9 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s", reason)
 	}
 	if reason := quota.RefusedJob(d.l.Live(spec.UID), *r.Spec); reason != "" {
+		return refuse(r, "%s", reason)
+	}
+	if reason := quota.RefusedGrow(d.p.GrowEach, spec.Grow); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	if len(d.l.Room().On(spec.Machine)) == 0 && !d.anyUnseen() {
@@ -42,7 +45,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	id := fleet.JobID(fmt.Sprintf("j%d", c.NextJob))
 	c.NextJob++
 	d.Jobs.Put(id, lifecycle.Enqueue(fleet.Job{
-		ID: id, Born: d.at.UnixNano(), Request: r.ID, Spec: spec, Digest: r.Image.Digest, MPI: r.Image.MPI, Submitted: d.at, Traffic: r.Traffic,
+		ID: id, Born: d.at.UnixNano(), Request: r.ID, Asks: r.Asks, Spec: spec, Digest: r.Image.Digest, MPI: r.Image.MPI, Submitted: d.at, Traffic: r.Traffic,
 	}, "", d.at))
 	return d.admitted(r, id, d.dequeue())
 }
@@ -51,11 +54,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 func (d *draft) admitted(r fleet.Request, id fleet.JobID, q *queueing) (fleet.Answer, error) {
 	j := d.Jobs.At(id)
 	if j.State != fleet.JobPending {
-		var chosen []placement.Choice
-		for _, g := range d.guestsOf(j) {
-			chosen = append(chosen, placement.Choice{Host: g.Home, Kind: g.Kind, Reason: g.Reason})
-		}
-		return fleet.Answer{Job: id, Notes: append(placement.Kinds(j.Spec.Kind, desired.GuestIDs(j), chosen), planned(j.Spec)...)}, nil
+		return fleet.Answer{Job: id, Notes: d.told(j)}, nil
 	}
 	if reason, hosts := d.neverFits(j.Spec); reason != "" {
 		return fleet.Answer{}, &Refusal{Request: r, Reason: reason, Hosts: hosts}
@@ -70,12 +69,27 @@ func (d *draft) admitted(r fleet.Request, id fleet.JobID, q *queueing) (fleet.An
 	}
 	j.Reason = w.reason
 	d.Jobs.Put(id, j)
-	return fleet.Answer{Job: id, Notes: append([]string{waitsSince(id, w)}, planned(j.Spec)...)}, nil
+	return fleet.Answer{Job: id, Notes: d.told(j)}, nil
+}
+
+// told is what whoever asks for a job is told of it, the first time and again.
+func (d *draft) told(j fleet.Job) (notes []string) {
+	switch j.State {
+	case fleet.JobPending:
+		notes = []string{waitsSince(j.ID, j.Reason)}
+	case fleet.JobStarting, fleet.JobRunning:
+		var chosen []placement.Choice
+		for _, g := range d.guestsOf(j) {
+			chosen = append(chosen, placement.Choice{Host: g.Home, Kind: g.Kind, Reason: g.Reason})
+		}
+		notes = placement.Kinds(j.Spec.Kind, desired.GuestIDs(j), chosen)
+	}
+	return append(notes, planned(j.Spec)...)
 }
 
 // waitsSince tells whoever asked for a job that it waits.
-func waitsSince(id fleet.JobID, w waiting) string {
-	return fmt.Sprintf("%s waits: %s; `pagurus explain %s` says when it would start", id, w.reason, id)
+func waitsSince(id fleet.JobID, reason string) string {
+	return fmt.Sprintf("%s waits: %s; `pagurus explain %s` says when it would start", id, reason, id)
 }
 
 // invalid says what is wrong with a job and how to fix it; empty: nothing.

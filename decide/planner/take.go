@@ -52,7 +52,7 @@ func (d *draft) takeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s", reason)
 	}
 	j, c := lifecycle.TakeCheckpoint(d.Jobs.At(j.ID), *r.Taken, vaults, d.at)
-	c.Request = r.ID
+	c.Request, c.Asks = r.ID, r.Asks
 	d.Jobs.Put(j.ID, j)
 	d.Checkpoints.Put(c.ID, c)
 	return fleet.Answer{Job: j.ID, Checkpoint: c.ID}, nil

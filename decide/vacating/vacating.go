@@ -74,16 +74,16 @@ func Waive(h fleet.Host) fleet.Host {
 	return h
 }
 
-// Why says why a host is emptied for a notice, as the part of a sentence; empty: it is not.
+// Why says why a host is emptied for a notice, and for which, as the part of a sentence; empty: it is not.
 func Why(h fleet.Host) string {
 	if h.EmptyBy.IsZero() {
 		return ""
 	}
-	says := "it goes away"
+	says, by := "it goes away", ""
 	if n, stands := h.Facts.Notices.Urgent(h.Waived); stands {
-		says = n.Says
+		says, by = n.Says, fmt.Sprintf(" (notice by %s)", n.Kind)
 	}
-	return fmt.Sprintf("%s at %s UTC", says, h.EmptyBy.UTC().Format("15:04:05"))
+	return fmt.Sprintf("%s at %s UTC%s", says, h.EmptyBy.UTC().Format("15:04:05"), by)
 }
 
 // Names what a checkpoint is made for: a notice of a host.

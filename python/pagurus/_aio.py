@@ -46,6 +46,14 @@ class AsyncClient(AsyncOperations):
         """As Client.back_up."""
         return await asyncio.to_thread(self._client.back_up)
 
+    async def export_usage(self, *, since: Optional[str] = None, by: Optional[str] = None, user: Optional[str] = None, host: Optional[str] = None) -> str:
+        """As Client.export_usage."""
+        return await asyncio.to_thread(self._client.export_usage, since=since, by=by, user=user, host=host)
+
+    async def export_sacct(self, *, since: Optional[str] = None, user: Optional[str] = None) -> str:
+        """As Client.export_sacct."""
+        return await asyncio.to_thread(self._client.export_sacct, since=since, user=user)
+
     async def wait(self, job: str, timeout: Optional[float] = None) -> Any:
         """As Client.wait."""
         return await asyncio.to_thread(self._client.wait, job, timeout)

@@ -110,6 +110,18 @@ class Client(Operations):
         """All that the controller keeps."""
         return self._send("GET", "/backup", {}, None, {})[1]
 
+    def export_usage(self, *, since: Optional[str] = None, by: Optional[str] = None, user: Optional[str] = None, host: Optional[str] = None) -> str:
+        """What users, jobs or hosts used, as comma-separated values. Like `pagurus usage --csv`."""
+        return self._export("csv", {"since": since, "by": by, "user": user, "host": host})
+
+    def export_sacct(self, *, since: Optional[str] = None, user: Optional[str] = None) -> str:
+        """A line for each job that has ended, as Slurm's sacct writes it. Like `pagurus usage --sacct`."""
+        return self._export("sacct", {"since": since, "user": user})
+
+    def _export(self, form: str, query: Mapping[str, Optional[str]]) -> str:
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._send("GET", f"/usage/{form}", given, None, {})[1].decode()
+
     def wait(self, job: str, timeout: Optional[float] = None) -> Any:
         """A job once it has ended."""
         end = None if timeout is None else time.monotonic() + timeout

@@ -113,6 +113,7 @@ Changed = TypedDict('Changed', {
 Changed.__doc__ = 'Changed is how much memory is in pages that changed within some time.'
 
 Checkpoint = TypedDict('Checkpoint', {
+    'asks': NotRequired['str'],
     'begun': Required['str'],
     'born': NotRequired['int'],
     'bytes': Required['int'],
@@ -332,6 +333,7 @@ Gap = TypedDict('Gap', {
 Gap.__doc__ = 'Gap is a time in which a rank made no progress: inside an MPI call, or between two.'
 
 Growth = TypedDict('Growth', {
+    'asks': NotRequired['str'],
     'at': Required['str'],
     'cause': NotRequired['str'],
     'count': Required['int'],
@@ -508,6 +510,7 @@ IsolationRequest.__doc__ = 'IsolationRequest asks a host to isolate some of its 
 
 Job = TypedDict('Job', {
     'alone': NotRequired['bool'],
+    'asks': NotRequired['str'],
     'attempt': Required['int'],
     'avoid': NotRequired['list[str]'],
     'born': NotRequired['int'],
@@ -554,6 +557,7 @@ Job.__doc__ = 'Job is a job and the guests it has now.'
 
 JobDetail = TypedDict('JobDetail', {
     'alone': NotRequired['bool'],
+    'asks': NotRequired['str'],
     'attempt': Required['int'],
     'avoid': NotRequired['list[str]'],
     'born': NotRequired['int'],
@@ -723,6 +727,7 @@ Marks = TypedDict('Marks', {
 Marks.__doc__ = "Marks are what a guest's programs say of when a move is cheap. The times count back or on from At, which each that passes marks on sets by its own clock."
 
 Move = TypedDict('Move', {
+    'asks': NotRequired['str'],
     'begun': Required['str'],
     'choice': NotRequired['str'],
     'drains': NotRequired['str'],
@@ -1528,9 +1533,9 @@ class Operations:
         """Show how good past predictions were."""
         return cast('Calibration', self._call('GET', f'/score', _texts({}), None, None))
 
-    def show_usage(self, *, since: Optional[str] = None, by: Optional[str] = None, host: Optional[str] = None) -> UsageReport:
+    def show_usage(self, *, since: Optional[str] = None, by: Optional[str] = None, user: Optional[str] = None, host: Optional[str] = None) -> UsageReport:
         """Show what users, jobs and hosts used: processors, memory, moves, energy. Like `pagurus usage`."""
-        return cast('UsageReport', self._call('GET', f'/usage', _texts({'since': since, 'by': by, 'host': host}), None, None))
+        return cast('UsageReport', self._call('GET', f'/usage', _texts({'since': since, 'by': by, 'user': user, 'host': host}), None, None))
 
     def signal_job(self, job: str, *, signal: Optional[str] = None, idempotency_key: Optional[str] = None) -> Answer:
         """Send a signal to the ranks of a job. Like `pagurus job signal`."""
@@ -1767,9 +1772,9 @@ class AsyncOperations:
         """Show how good past predictions were."""
         return cast('Calibration', await self._call('GET', f'/score', _texts({}), None, None))
 
-    async def show_usage(self, *, since: Optional[str] = None, by: Optional[str] = None, host: Optional[str] = None) -> UsageReport:
+    async def show_usage(self, *, since: Optional[str] = None, by: Optional[str] = None, user: Optional[str] = None, host: Optional[str] = None) -> UsageReport:
         """Show what users, jobs and hosts used: processors, memory, moves, energy. Like `pagurus usage`."""
-        return cast('UsageReport', await self._call('GET', f'/usage', _texts({'since': since, 'by': by, 'host': host}), None, None))
+        return cast('UsageReport', await self._call('GET', f'/usage', _texts({'since': since, 'by': by, 'user': user, 'host': host}), None, None))
 
     async def signal_job(self, job: str, *, signal: Optional[str] = None, idempotency_key: Optional[str] = None) -> Answer:
         """Send a signal to the ranks of a job. Like `pagurus job signal`."""

@@ -104,6 +104,11 @@ class Tests(unittest.TestCase):
             with self.assertRaises(Problem) as missing:
                 root.show_job("j/../1 <b>")
             self.assertEqual(missing.exception.status, 404)
+            self.assertTrue(root.export_usage(by="job").startswith("user,uid,job,host,"))
+            self.assertEqual(root.export_sacct(user="ada"), "")
+            with self.assertRaises(Problem) as unknown:
+                root.show_usage(user="nobody here")
+            self.assertEqual(unknown.exception.status, 422)
 
     def test_tokens(self) -> None:
         text = self.token()

@@ -103,6 +103,20 @@ func TestAsked(t *testing.T) {
 	if q := asked[0]; len(asked) != 4 || asked[3].ID != "1000/once" || q.Verb != fleet.Drain || q.Host != "host1" || q.Limits.BytesPerSecond != 7 || q.ID != "1/once" || q.By.User != "admin" {
 		t.Errorf("%+v", asked)
 	}
+	if asked[0].Asks == "" || asked[1].Asks != "" {
+		t.Errorf("a request with a key has no digest, or one without has: %+v", asked)
+	}
+	same := func(body string) string {
+		w.asks("POST", Prefix+"/hosts/host1/drain", body, asAdmin, "Idempotency-Key: once")
+		all := w.Asked()
+		return all[len(all)-1].Asks
+	}
+	if same(`{ "limits": {"rounds":0, "downtime_ns":0, "bytes_per_second":7} }`) != asked[0].Asks {
+		t.Error("the same body, laid out otherwise, asks something else")
+	}
+	if same(`{"limits":{"bytes_per_second":8,"downtime_ns":0,"rounds":0}}`) == asked[0].Asks || asked[3].Asks == asked[0].Asks {
+		t.Error("another body, or another operation, asks the same")
+	}
 	if q := asked[1]; q.Verb != fleet.SetUser || q.User.ID != "grace" || q.User.UID != 1001 {
 		t.Errorf("%+v", q)
 	}

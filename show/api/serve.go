@@ -3,7 +3,9 @@ package api
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"mime"
@@ -133,13 +135,29 @@ func (c *call) serve(o Operation) error {
 		if q.Request, err = o.request(q.Path, body); err != nil {
 			return err
 		}
-		q.Request.ID = fleet.RequestID(c.r.Header.Get("Idempotency-Key"))
+		if q.Request.ID = fleet.RequestID(c.r.Header.Get("Idempotency-Key")); q.Request.ID != "" {
+			q.Request.Asks = digest(c.r.Method+" "+c.r.URL.Path, body)
+		}
 	}
 	out, err := o.do(c.r.Context(), sharing{c.by, &c.p.readings}, q)
 	if err != nil {
 		return err
 	}
 	return c.reply(out)
+}
+
+// digest tells what is asked of an operation from anything else that can be asked. How a body is laid out does not count.
+func digest(operation string, body []byte) string {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	if d.Decode(&v) == nil { // an empty body stays empty
+		if text, err := json.Marshal(v); err == nil {
+			body = text
+		}
+	}
+	sum := sha256.Sum256(append([]byte(operation+"\n"), body...))
+	return hex.EncodeToString(sum[:16])
 }
 
 // reply sends a value as --json prints it.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,39 @@ func TestJSON(t *testing.T) {
 		if status != http.StatusOK || got.out == "" || ageless(t, got.out) != ageless(t, answer) || strings.Contains(answer, "<") {
 			t.Errorf("%s: %d\n%s--json prints:\n%s%s", c.path, status, answer, got.out, got.err)
 		}
+	}
+}
+
+// TestUsageForms: what usage prints in other forms is what the interface for programs answers.
+func TestUsageForms(t *testing.T) {
+	w := peopled(t)
+	times := regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d`) // what is told depends on when it is asked for
+	for _, c := range []struct{ command, path, has string }{
+		{"--csv", "/usage/csv", "ada,4711,,,1,,,,,10800.000,"},
+		{"--csv --by job --user ada", "/usage/csv?by=job&user=ada", ",j7,"},
+		{"--csv --host host2 --user 4711", "/usage/csv?host=host2&user=4711", ",3600.000,"},
+		{"--csv --user 1", "/usage/csv?user=1", "cpu_seconds"},
+		{"--sacct", "/usage/sacct", "7|7|physics|all|normal|ada|"},
+		{"--sacct --user ada", "/usage/sacct?user=ada", "|COMPLETED|"},
+		{"--sacct --user 1", "/usage/sacct?user=1", ""},
+	} {
+		got := w.pagurus("", append([]string{"usage"}, strings.Fields(c.command)...)...)
+		status, answer := w.byHTTP(http.MethodGet, c.path, "")
+		if status != http.StatusOK || !strings.Contains(answer, c.has) || times.ReplaceAllString(got.out, "T") != times.ReplaceAllString(answer, "T") {
+			t.Errorf("%s: %d\n%susage %s prints:\n%s%s", c.path, status, answer, c.command, got.out, got.err)
+		}
+	}
+	for _, path := range []string{"/usage?user=bob", "/usage/csv?user=bob", "/usage/sacct?user=bob"} {
+		if status, answer := w.byHTTP(http.MethodGet, path, ""); status != http.StatusUnprocessableEntity || !strings.Contains(answer, `there is no user \"bob\"`) {
+			t.Errorf("%s: %d, %s", path, status, answer)
+		}
+	}
+	if status, answer := w.byHTTP(http.MethodGet, "/usage/csv?by=moon", ""); status != http.StatusBadRequest || !strings.Contains(answer, "moon") {
+		t.Errorf("%d, %s", status, answer)
+	}
+	got, rows := w.pagurus("", "--json", "usage", "--user", "ada"), ""
+	if _, rows = w.byHTTP(http.MethodGet, "/usage?user=ada", ""); ageless(t, got.out) != ageless(t, rows) || !strings.Contains(rows, `"ada"`) {
+		t.Errorf("%s%s", got.out, rows)
 	}
 }
 

@@ -2,11 +2,8 @@ package cli
 
 import (
 	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
-	"os/user"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,7 +86,7 @@ func (a *app) showUsage(cmd *cobra.Command, f usageFlags) error {
 		return err
 	}
 	if f.user != "" {
-		if answer, err = onlyUser(answer, f.user); err != nil {
+		if answer, err = view.OnlyUser(answer, f.user); err != nil {
 			return err
 		}
 	}
@@ -97,7 +94,7 @@ func (a *app) showUsage(cmd *cobra.Command, f usageFlags) error {
 	rows := view.UsageRows(answer, by, fleet.HostID(f.host))
 	switch {
 	case f.sacct:
-		for _, line := range view.SacctLines(answer, since, view.Names{User: userName, Group: groupName}) {
+		for _, line := range view.SacctLines(answer, since, api.MachineNames) {
 			if _, err := fmt.Fprintln(a.Out, line); err != nil {
 				return err
 			}
@@ -110,44 +107,4 @@ func (a *app) showUsage(cmd *cobra.Command, f usageFlags) error {
 	}
 	_, err = io.WriteString(a.Out, view.UsageTable(answer, rows, by).Text())
 	return err
-}
-
-// onlyUser leaves one user's records.
-func onlyUser(a fleet.UsageAnswer, name string) (fleet.UsageAnswer, error) {
-	uid, err := strconv.ParseUint(name, 10, 32)
-	if err != nil {
-		err = errors.New("there is no user " + strconv.Quote(name) + ": `pagurus user ls` lists them; or give the uid")
-		for id, of := range a.Users {
-			if string(of) == name {
-				uid, err = uint64(id), nil
-			}
-		}
-		if err != nil {
-			return a, err
-		}
-	}
-	kept := []fleet.UsageRecord{}
-	for _, r := range a.Records {
-		if r.UID == uint32(uid) {
-			kept = append(kept, r)
-		}
-	}
-	a.Records = kept
-	return a, nil
-}
-
-// userName is a user's name on this machine; empty: it knows none.
-func userName(uid uint32) string {
-	if u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10)); err == nil {
-		return u.Username
-	}
-	return ""
-}
-
-// groupName is a group's name on this machine; empty: it knows none.
-func groupName(gid uint32) string {
-	if g, err := user.LookupGroupId(strconv.FormatUint(uint64(gid), 10)); err == nil {
-		return g.Name
-	}
-	return ""
 }

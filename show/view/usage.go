@@ -40,6 +40,30 @@ type UsageRow struct {
 	StoppedSeconds float64 `json:"stopped_seconds"` // blackouts and suspensions
 }
 
+// OnlyUser leaves the records of one user, who is named as in the list of users, or by uid.
+func OnlyUser(a fleet.UsageAnswer, name string) (fleet.UsageAnswer, error) {
+	uid, err := strconv.ParseUint(name, 10, 32)
+	if err != nil {
+		err = fmt.Errorf("there is no user %q: `pagurus user ls` lists them; or give the uid", name)
+		for id, of := range a.Users {
+			if string(of) == name {
+				uid, err = uint64(id), nil
+			}
+		}
+		if err != nil {
+			return a, err
+		}
+	}
+	kept := []fleet.UsageRecord{}
+	for _, r := range a.Records {
+		if r.UID == uint32(uid) {
+			kept = append(kept, r)
+		}
+	}
+	a.Records = kept
+	return a, nil
+}
+
 // jobOf names a job: numbers may be given again after a restore.
 type jobOf struct {
 	id   fleet.JobID
