@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
+	"os"
 	"slices"
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 	"pagurus/serve/wire"
 )
 
@@ -17,16 +20,37 @@ type OwnerSocket struct {
 	Owns func(uid uint32) bool // whether a user of the machine is its owner; root always is
 }
 
-// serveOwner answers the owner until ctx ends.
+// ownerSocketLook is how often the agent looks whether its owner's socket is there, and opens it if it is not.
+const ownerSocketLook = time.Second
+
+// serveOwner answers the owner until ctx ends. What removes the socket, or its folder, only interrupts that.
 func (a *Agent) serveOwner(ctx context.Context) {
-	if a.OwnerSocket.Path == "" {
-		return
+	for a.OwnerSocket.Path != "" && ctx.Err() == nil {
+		l, err := wire.ListenUnix(a.OwnerSocket.Path)
+		a.trouble("the owner's socket", err)
+		if err == nil {
+			err = a.serveOwnerAt(ctx, l)
+			a.trouble("the owner's socket", err)
+		}
+		if err != nil {
+			_ = pause.For(ctx, ownerSocketLook)
+		}
 	}
-	l, err := wire.ListenUnix(a.OwnerSocket.Path)
-	if err == nil {
-		err = wire.ServeOwner(ctx, l, a.AnswerOwner)
-	}
-	a.trouble("the owner's socket", err)
+}
+
+// serveOwnerAt answers the owner until ctx ends, or until the socket is not there any more.
+func (a *Agent) serveOwnerAt(ctx context.Context, l net.Listener) error {
+	there, gone := context.WithCancel(ctx)
+	defer gone()
+	go func() {
+		defer gone()
+		for pause.For(there, ownerSocketLook) == nil {
+			if _, err := os.Lstat(a.OwnerSocket.Path); err != nil {
+				return
+			}
+		}
+	}()
+	return wire.ServeOwner(there, l, a.AnswerOwner)
 }
 
 // AnswerOwner answers one question of a user of this machine.

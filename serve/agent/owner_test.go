@@ -25,6 +25,39 @@ func (idle) Sample(context.Context, []string) fleet.OwnerSample {
 func (idle) Deprioritise(float64, bool) error { return nil }
 func (idle) Restore() error                   { return nil }
 
+// The owner's socket is opened again when it, or its folder, was removed, and as soon as it can be.
+func TestOwnerSocketComesBack(t *testing.T) {
+	dir := t.TempDir()
+	folder, log := filepath.Join(dir, "run"), slog.New(slog.DiscardHandler)
+	if err := os.WriteFile(folder, nil, 0o600); err != nil { // no folder can be there
+		t.Fatal(err)
+	}
+	a := New(Config{Host: "office3", Run: dir, Log: log, OwnerSocket: OwnerSocket{Path: filepath.Join(folder, "owner.sock"), Owns: func(uint32) bool { return true }}})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { a.serveOwner(ctx); close(done) }()
+	defer func() { stop(); <-done }()
+	troubled := func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.troubles["the owner's socket"] != ""
+	}
+	answers := func() bool {
+		_, err := wire.AskAgent(t.Context(), a.OwnerSocket.Path, fleet.OwnerAsk{Verb: fleet.OwnerStatus})
+		return err == nil
+	}
+	testkit.Until(t, 10*time.Second, "it says that it cannot listen", troubled)
+	for _, remove := range []string{folder, a.OwnerSocket.Path, folder} {
+		if err := os.RemoveAll(remove); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Until(t, 10*time.Second, "the agent listens again after "+remove+" was removed", answers)
+	}
+	if troubled() {
+		t.Error("it still says that it cannot listen")
+	}
+}
+
 // The owner asks the agent by its socket, as who the kernel says they are; nobody else does.
 func TestOwnerAsks(t *testing.T) {
 	dir := t.TempDir()
