@@ -36,6 +36,9 @@ const (
 	// remoteGrace is a command's time between SIGTERM and SIGKILL after its caller has gone.
 	remoteGrace = 5 * time.Second
 
+	// mostCommand is how much of a command the guest's log has.
+	mostCommand = 100
+
 	messageHead = 5
 	messageMax  = 64 << 10
 )
@@ -211,8 +214,14 @@ func (r *remoteServer) runCommand(req remoteRequest, in io.Reader, out *messages
 	}
 	go func() {
 		defer p.stdin.Close()
-		takeStdin(in, p.stdin)
+		err := takeStdin(in, p.stdin)
 		// The connection broke, which a move does not cause: the caller ended.
+		select {
+		case <-p.ended: // and so did the command
+			return
+		default:
+			say("remote start: the caller has gone (%v), so its command is ended: %s", err, fleet.OneLine(req.Command, mostCommand))
+		}
 		r.children.signal(p.pid, unix.SIGHUP)
 		r.children.signal(p.pid, unix.SIGTERM)
 		select {
@@ -229,13 +238,13 @@ func (r *remoteServer) runCommand(req remoteRequest, in io.Reader, out *messages
 	return p.exit.Code, nil
 }
 
-// takeStdin feeds a command until the connection ends, which may be after the end of input.
-func takeStdin(in io.Reader, stdin *os.File) {
+// takeStdin feeds a command until the connection ends, which may be after the end of input. It returns how it ended.
+func takeStdin(in io.Reader, stdin *os.File) error {
 	for {
 		kind, content, err := receive(in)
 		switch {
 		case err != nil:
-			return
+			return err
 		case kind == sendStdin && len(content) == 0:
 			stdin.Close()
 		case kind == sendStdin:
