@@ -44,7 +44,7 @@ const Folder = "gateways"
 type Config struct {
 	Run            string    // absolute folder for files that outlive the processes, but not a reboot
 	Program        string    // becomes a gateway when it is started with the name of one of Shims
-	UIDs           host.UIDs // of which each process gets one
+	UIDs           host.UIDs // each process gets one of them
 	Allowed        bool      // the host's owner lets jobs use its way to the Internet
 	BytesPerSecond int64     // of each job
 	Resolvers      string    // file that names the host's resolvers; empty: /etc/resolv.conf

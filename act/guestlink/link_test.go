@@ -343,7 +343,7 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("the guest's sentence did not come: %v", err)
 	}
 	if err := c.Launch(ctx, fleet.Program{ID: "bug"}); err == nil {
-		t.Error("a panic in the guest is no error")
+		t.Error("a panic in the guest is not an error")
 	}
 	err := c.Launch(ctx, fleet.Program{ID: "unreachable"})
 	if err == nil || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "did not become available") {

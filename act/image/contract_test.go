@@ -213,7 +213,7 @@ func shellContract(t *testing.T, s *Store, before []string) {
 		t.Errorf("exit 7 gives %d, %v", code, err)
 	}
 	if _, err := run("nosuchprogram"); err == nil {
-		t.Error("a missing program is no error")
+		t.Error("a missing program is not an error")
 	}
 	if _, err := s.ShellCommand(t.Context(), "nosuch", Session{Dir: dir}); !errors.Is(err, ErrUnknown) {
 		t.Errorf("unknown image: %v", err)

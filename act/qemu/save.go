@@ -32,7 +32,7 @@ type savingStep string
 // The steps.
 const (
 	savingArmed   savingStep = "armed"
-	savingCutting savingStep = "cutting" // an agent that dies now leaves it in doubt what QEMU does: Cut begins anew
+	savingCutting savingStep = "cutting" // an agent that dies now leaves it in doubt what QEMU does: Cut begins again
 	savingCut     savingStep = "cut"     // QEMU writes, and the guest is suspended
 	savingOn      savingStep = "on"      // QEMU writes, and the guest runs
 	savingDone    savingStep = "done"    // all is in the folder

@@ -156,7 +156,7 @@ func (g *guest) disarm(ctx context.Context, q *qmp.Client) error {
 	return g.Remember(func(r *record) { r.Saving = nil })
 }
 
-// resumeSaving lets a guest run of which a checkpoint is being made. If it is suspended for that, the checkpoint is
+// resumeSaving lets a guest run while a checkpoint of it is being made. If it is suspended for that, the checkpoint is
 // void: others may have to wait for theirs.
 func (d *Driver) resumeSaving(ctx context.Context, g *guest, q *qmp.Client) error {
 	g.streaming.Lock()

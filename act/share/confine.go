@@ -34,7 +34,7 @@ const (
 	mostMemory = 4 << 30
 )
 
-// noNames configures the mapping of users to names, of which there is none: guests and server have numbers only.
+// noNames configures the mapping of users to names: there are none, guests and server have numbers only.
 const noNames = "[General]\nDomain = pagurus\n[Translation]\nMethod = static\n"
 
 // The descriptors that a jail's first process inherits.

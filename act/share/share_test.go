@@ -235,7 +235,7 @@ func TestServerIsConfined(t *testing.T) {
 	before := pid
 	s.apply(n)
 	if s.pid() != before {
-		t.Error("applying again started it anew")
+		t.Error("applying again started it again")
 	}
 }
 

@@ -115,7 +115,7 @@ func (s *Store) removedLocked(p Part) error {
 	return nil
 }
 
-// Bounded is the store for one part of which another host says what is in it: its files may be most bytes long
+// Bounded is the store for one part, where another host says what is in it: its files may be most bytes long
 // together, and its chunks take no more. 0 is no limit.
 func (s *Store) Bounded(most int64) Chunks {
 	if most <= 0 {

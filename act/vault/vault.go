@@ -278,7 +278,7 @@ func (s *Store) List() map[Part]fleet.Digest {
 	return out
 }
 
-// Holds says of which checkpoints something is here, also what cannot be read.
+// Holds says which checkpoints have something here, also what cannot be read.
 func (s *Store) Holds() []fleet.CheckpointID {
 	s.mu.Lock()
 	defer s.mu.Unlock()

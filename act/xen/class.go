@@ -9,7 +9,7 @@ import (
 	"pagurus/fleet"
 )
 
-// The weights of Xen's schedulers: 256 is that of a domain of which nothing was said.
+// The weights of Xen's schedulers: 256 is that of a domain that nothing was said about.
 const (
 	usualWeight = 256
 	leastWeight = 1

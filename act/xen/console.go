@@ -105,7 +105,7 @@ func keepConsole(life context.Context, s *bus.Store, domain int) {
 	_, _ = io.Copy(&bounded{log}, struct{ io.Reader }{tty}) // it ends with the domain
 }
 
-// bounded is a log of which the older half goes when it is full.
+// bounded is a log whose older half goes when it is full.
 type bounded struct{ file *os.File }
 
 func (b *bounded) Write(p []byte) (int, error) {

@@ -105,7 +105,7 @@ func renew(ctx context.Context, client *wire.Client, log *slog.Logger) {
 		}
 		if at := client.RenewAt(); at.IsZero() || time.Now().Before(at) {
 			asking, stop := context.WithTimeout(ctx, renewLimit)
-			_, _ = client.WhoAmI(asking) // its answer names all controllers, of which some may be new
+			_, _ = client.WhoAmI(asking) // its answer names all controllers; some may be new
 			stop()
 			continue
 		}

@@ -88,6 +88,6 @@ func napsSomewhere(t *testing.T, of fleet.Kind) {
 		}
 	}
 	if share := float64(all) / float64(100*len(points)); share < napShare/2 || share > 2*napShare {
-		t.Errorf("a daemon stands still at %.2f of all points", share)
+		t.Errorf("a daemon is stopped at %.2f of all points", share)
 	}
 }

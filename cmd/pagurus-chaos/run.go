@@ -137,7 +137,7 @@ func (c *chaos) followSnapshots(snapshots <-chan fleet.Snapshot) {
 const silentLimit = 90 * time.Second
 
 // quiet counts how long the controller has not been heard. A machine so busy that this process
-// stands still has the controller stand still, too: of each pause only a second counts.
+// does not run does not let the controller run, either: of each pause only a second counts.
 type quiet struct {
 	heard, looked time.Time
 	so            time.Duration

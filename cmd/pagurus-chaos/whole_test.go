@@ -196,7 +196,7 @@ func TestSilenceOfAllControllers(t *testing.T) {
 	}
 }
 
-// A machine that stands still, as a container that is frozen, is a fault of all hosts.
+// A machine that stops for a while, as a frozen container does, is a fault of all hosts.
 func TestTheMachineStoodStill(t *testing.T) {
 	w, at := newWhole(1), time.Now()
 	w.stand(time.Time{}, at)

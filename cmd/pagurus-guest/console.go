@@ -12,7 +12,7 @@ import (
 	"pagurus/act/xen/line"
 )
 
-// consoleDevice is the terminal that is a Xen guest's link to its host. Its kernel makes it anew after every move.
+// consoleDevice is the terminal that is a Xen guest's link to its host. Its kernel makes a new one after every move.
 const consoleDevice = "/dev/hvc1"
 
 // consoleAgain is for the kernel to make it.

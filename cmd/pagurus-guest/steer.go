@@ -23,15 +23,15 @@ const steerPath = runDir + "/job.sock"
 
 // What programs may do at once.
 const (
-	mostCallers   = 256                             // connections, of which few wait for answers (fleet.MostWishes); more wait until one ends
+	mostCallers   = 256                             // connections; few of them wait for answers (fleet.MostWishes), and more wait until one ends
 	mostDisturbed = 64                              // processes that said that moves should not begin
-	mostOwners    = 256                             // processes of which it is known that they have scratch memory
+	mostOwners    = 256                             // processes that are known to have scratch memory
 	wishesAtOnce  = 5                               // then one a second
 	callerLimit   = fleet.WishLimit + 2*time.Second // for a line to come, or an answer to be taken
 )
 
 // steering is what the programs of this guest say and ask for. It lives in the guest's memory, so it moves with it.
-// Times are of the wall clock: another one stands still, or jumps, when a container moves.
+// Times are of the wall clock: another one stops, or jumps, when a container moves.
 type steering struct {
 	mu      sync.Mutex
 	version uint64

@@ -12,7 +12,7 @@ import (
 )
 
 // A service manager hears that a program is ready, lives and stops, in this order, and no
-// sign of life when the loop stands still.
+// sign of life when the loop has stopped.
 func TestSupervisorHears(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	at, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
@@ -40,7 +40,7 @@ func TestSupervisorHears(t *testing.T) {
 	s.Alive() // too early for another
 	_ = at.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 	if n, _ := at.Read(make([]byte, 100)); n > 0 {
-		t.Error("a loop that stands still gives a sign of life")
+		t.Error("a loop that has stopped gives a sign of life")
 	}
 	s.Alive()
 	hears("WATCHDOG=1")

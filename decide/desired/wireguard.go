@@ -109,7 +109,7 @@ func (a *State) peer(of, h fleet.Host) fleet.WireGuardPeer {
 	return p
 }
 
-// chooseRelays chooses who relays for the pairs of peers of which one says that it does not reach the other.
+// chooseRelays chooses who relays for the pairs of peers where one says that it does not reach the other.
 // What a host said last counts while no controller hears from it, too: a job that both have goes on.
 func (a *State) chooseRelays() {
 	if a.relays != nil {

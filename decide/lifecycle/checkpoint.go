@@ -38,7 +38,7 @@ var checkpointStages = func() (all []stage[fleet.CheckpointPhase]) {
 // checkpointArrows is the whole protocol of a checkpoint. Each is about one guest's answer; one by Done is
 // followed when the last guest has answered so. Until Kept the guests must run again whatever happens:
 // anything but Done leads to Releasing, whose order lets a guest run and voids what it had. So no guest
-// runs on by Continue before all are suspended, and nothing is kept of a cut of which one was not.
+// runs on by Continue before all are suspended, and nothing is kept of a cut if one was not.
 var checkpointArrows = []arrow[fleet.CheckpointPhase]{
 	{from: fleet.Arming, on: fleet.Done, to: fleet.Cutting},
 	{from: fleet.Arming, on: fleet.Failed, to: fleet.Releasing},

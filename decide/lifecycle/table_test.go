@@ -352,7 +352,7 @@ func TestCopy(t *testing.T) {
 		{"large rest", fleet.Limits{}, []Round{r(100<<20, 10<<20)}, GoOn},
 		{"large rest allowed", fleet.Limits{Downtime: time.Second}, []Round{r(100<<20, 10<<20)}, SwitchNow},
 		{"nothing left", fleet.Limits{}, []Round{r(0, 0)}, SwitchNow},
-		{"link stands still", fleet.Limits{}, []Round{r(0, 10)}, GoOn},
+		{"nothing is sent", fleet.Limits{}, []Round{r(0, 10)}, GoOn},
 		{"stop first", fleet.Limits{Mode: fleet.StopAndCopy}, nil, SwitchNow},
 		{"not sent once yet", fleet.Limits{Mode: fleet.PostCopy}, nil, GoOn},
 		{"the rest follows", fleet.Limits{Mode: fleet.PostCopy, Rounds: 1}, []Round{r(100<<20, 90<<20)}, SwitchNow},

@@ -10,7 +10,7 @@ import (
 
 // The store of a cluster takes 512 MiB, and then no change any more. What users' jobs take of it is bounded, so that
 // none of them, and no few together, stop the cluster: descriptions of jobs that have not ended, and the number of ended ones,
-// of which little is kept (Shorten).
+// and little of them is kept (Shorten).
 const (
 	liveEach = 4 << 20
 	liveAll  = 128 << 20

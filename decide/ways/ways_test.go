@@ -120,19 +120,19 @@ func TestWhoRelays(t *testing.T) {
 		hosts map[fleet.HostID]fleet.Host
 		is    fleet.HostID
 	}{
-		"a third after two":             {cluster(after(fleet.Path{Relay: "far", Dead: true, Silent: []fleet.HostID{"near", "far"}}), b, hasToo, has, third), "third"},
-		"a third while the second is":   {cluster(after(fleet.Path{Relay: "far", Silent: []fleet.HostID{"near"}}), b, hasToo, has, third), "far"},
-		"none anew for one that is off": {cluster(after(fleet.Path{Relay: "far", Dead: true, Silent: []fleet.HostID{"far"}}), off, hasToo, has, third), "far"},
-		"after all the first again":     {cluster(after(fleet.Path{Relay: "third", Dead: true, Silent: []fleet.HostID{"near", "far", "third"}}), b, near, has, third), "near"},
-		"the nearer one":                {cluster(a, b, near, far), "near"},
-		"one that does already":         {cluster(a, b, near, has), "far"},
-		"one that is used":              {cluster(usesFar, b, hasToo, has), "far"},
-		"not one by whom nothing came":  {cluster(deadA, b, near, has), "near"},
-		"such a one rather than none":   {cluster(deadA, b, has), "far"},
-		"not one behind NAT":            {cluster(a, b, natted, far), "far"},
-		"not one that is away":          {cluster(a, b, gone, far), "far"},
-		"not one that does not want":    {cluster(a, b, unwilling), ""},
-		"not one of the two":            {cluster(host("a", "A", "198.51.100.3", "198.51.100.3", relays), b), ""},
+		"a third after two":                 {cluster(after(fleet.Path{Relay: "far", Dead: true, Silent: []fleet.HostID{"near", "far"}}), b, hasToo, has, third), "third"},
+		"a third while the second is":       {cluster(after(fleet.Path{Relay: "far", Silent: []fleet.HostID{"near"}}), b, hasToo, has, third), "far"},
+		"no new one for a host that is off": {cluster(after(fleet.Path{Relay: "far", Dead: true, Silent: []fleet.HostID{"far"}}), off, hasToo, has, third), "far"},
+		"after all the first again":         {cluster(after(fleet.Path{Relay: "third", Dead: true, Silent: []fleet.HostID{"near", "far", "third"}}), b, near, has, third), "near"},
+		"the nearer one":                    {cluster(a, b, near, far), "near"},
+		"one that does already":             {cluster(a, b, near, has), "far"},
+		"one that is used":                  {cluster(usesFar, b, hasToo, has), "far"},
+		"not one by whom nothing came":      {cluster(deadA, b, near, has), "near"},
+		"such a one rather than none":       {cluster(deadA, b, has), "far"},
+		"not one behind NAT":                {cluster(a, b, natted, far), "far"},
+		"not one that is away":              {cluster(a, b, gone, far), "far"},
+		"not one that does not want":        {cluster(a, b, unwilling), ""},
+		"not one of the two":                {cluster(host("a", "A", "198.51.100.3", "198.51.100.3", relays), b), ""},
 	} {
 		if got := Relays(c.hosts, []Pair{pair})[pair]; got != c.is {
 			t.Errorf("%s: it is %q, wanted %q", name, got, c.is)

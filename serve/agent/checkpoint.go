@@ -205,7 +205,7 @@ func (a *Agent) restore(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if err := makeFolder(folder); err != nil {
 		return fleet.Report{}, vague{fmt.Errorf("making guest %s from %s: %w", w.slot.guest, w.task.Order.Checkpoint, err)}
 	}
-	defer func() { _ = os.RemoveAll(a.stagingOf(w.slot.guest)) }() // the next one makes it anew
+	defer func() { _ = os.RemoveAll(a.stagingOf(w.slot.guest)) }() // the next one makes it again
 	if err := a.withdraw(ctx, w, folder); err != nil {
 		err = fmt.Errorf("%s: %w", a.Host, err)
 		if !errors.Is(err, fleet.ErrDamaged) && !errors.Is(err, fleet.ErrNotKept) {

@@ -1,4 +1,4 @@
-// This file keeps guests' own files on this host within its limits. What they have is looked at again and again, and what is left is allotted anew: so
+// This file keeps guests' own files on this host within its limits. What they have is looked at again and again, and what is left is allotted again: so
 // a program that writes finds its file system full, and nobody else's is. Package quota decides.
 
 package agent
@@ -14,7 +14,7 @@ import (
 	"pagurus/internal/pause"
 )
 
-// scratchEvery is how often what is left is allotted anew.
+// scratchEvery is how often what is left is allotted.
 const scratchEvery = time.Second
 
 // filling begins the subject of what is said of a guest whose own files are full.

@@ -41,7 +41,7 @@ type Vault interface {
 	// Remove removes what this host has of a checkpoint, finished or not. An absent one is not an error. After an
 	// error call again.
 	Remove(fleet.CheckpointID) error
-	// Holds are the checkpoints of which something is here.
+	// Holds are the checkpoints that have something here.
 	Holds() []fleet.CheckpointID
 }
 

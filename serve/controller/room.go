@@ -159,7 +159,7 @@ func (r *room) lacksCopies(job fleet.JobID, why string) {
 	}
 }
 
-// drop forgets a job, of which nothing is kept any more.
+// drop forgets a job that has nothing kept any more.
 func (r *room) drop(job fleet.JobID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

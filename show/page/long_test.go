@@ -209,7 +209,7 @@ func TestLongQuestions(t *testing.T) {
 		t.Errorf("the same was asked twice as %+v", asked[:2])
 	}
 	if asked[2].To != "" || asked[3].To != "host4" || asked[2].ID == asked[1].ID || asked[3].ID == asked[2].ID {
-		t.Errorf("what was chosen anew is %+v", asked[2:])
+		t.Errorf("what was chosen again is %+v", asked[2:])
 	}
 
 	b.Expects = "Failed to load resource"

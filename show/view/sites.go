@@ -30,7 +30,7 @@ type HostPath struct {
 	fleet.Path
 }
 
-// SitePaths lists the paths between sites of which hosts know one.
+// SitePaths lists the paths between sites that hosts know.
 func (c Cluster) SitePaths() []SitePath {
 	all := map[[2]string]*SitePath{}
 	for _, h := range c.Hosts {

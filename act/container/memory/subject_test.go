@@ -174,7 +174,7 @@ func (s *subject) suspend() []int {
 		s.t.Fatal(err)
 	}
 	var pids []int
-	testkit.Until(s.t, answerLimit, "the subject stands still", func() bool {
+	testkit.Until(s.t, answerLimit, "the subject stops", func() bool {
 		pids, _ = s.family()
 		for _, pid := range pids {
 			if !suspended(pid) {

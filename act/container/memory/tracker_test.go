@@ -194,7 +194,7 @@ func TestMemoryThatChangesPlace(t *testing.T) {
 	// A page that was scanned and never written is zero, and does not have the earlier content.
 	b, err := store.read(uint32(s.pid), at[0], make([]byte, PageBytes))
 	if err != nil || !slices.Equal(b, zeros[:]) {
-		t.Errorf("what was mapped anew is not zeros: %v", err)
+		t.Errorf("what was mapped again is not zeros: %v", err)
 	}
 }
 
@@ -226,7 +226,7 @@ func TestMappedAnewMeanwhile(t *testing.T) {
 				return store.Put(p, content)
 			})
 			if err != nil || !sent {
-				t.Fatalf("nothing was mapped anew: %v", err)
+				t.Fatalf("nothing was mapped again: %v", err)
 			}
 			lastPass(t, tr, store, s.suspend()...)
 			same(t, store, s.pid)
@@ -234,13 +234,13 @@ func TestMappedAnewMeanwhile(t *testing.T) {
 	}
 }
 
-// TestMovesMeanwhile: memory that is mapped anew during a pass, and now begins before or ends
+// TestMovesMeanwhile: memory that is mapped again during a pass, and now begins before or ends
 // after an area that the pass knows, can be moved as one.
 func TestMovesMeanwhile(t *testing.T) {
 	testkit.Leftovers(t)
 	for _, before := range []int{0, 16} {
 		for _, after := range []int{0, 16} {
-			for _, passes := range []int{1, 2} { // the memory is mapped anew during the last of them
+			for _, passes := range []int{1, 2} { // the memory is mapped again during the last of them
 				t.Run(fmt.Sprint(before, after, passes), func(t *testing.T) {
 					s := startSubject(t, "obey")
 					s.do("map 1 128 -1")
@@ -264,7 +264,7 @@ func TestMovesMeanwhile(t *testing.T) {
 						return store.Put(p, content)
 					})
 					if err != nil || !anew {
-						t.Fatalf("nothing was mapped anew: %v", err)
+						t.Fatalf("nothing was mapped again: %v", err)
 					}
 					s.do("move 0 1")
 					s.do("touch 1 1 0")

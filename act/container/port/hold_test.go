@@ -320,7 +320,7 @@ func TestHoldEnds(t *testing.T) {
 	ears.mustNotHear("with a dead holder")
 	held = s.queueFrames(0)
 	voice.say(mac(0), "kept")
-	ears.mustNotHear("held anew")
+	ears.mustNotHear("held again")
 	if err := held.Release(); err != nil {
 		t.Fatal(err)
 	}

@@ -89,6 +89,6 @@ func TestRecording(t *testing.T) {
 		}
 	}
 	if _, err := replay(append(bytes.Clone(text), 'x')); err == nil {
-		t.Error("what is too long is no error")
+		t.Error("what is too long is not an error")
 	}
 }
