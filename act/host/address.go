@@ -24,7 +24,7 @@ func (a *Address) Toward(peer netip.AddrPort) (netip.AddrPort, error) {
 	case inside:
 		return netip.AddrPortFrom(peer.Addr().WithZone(here.Zone()), peer.Port()), nil
 	case here.IsLinkLocalUnicast():
-		return netip.AddrPort{}, fmt.Errorf("the target waits at %s, which is reached in clear, and this cluster encrypts: upgrade the target's agent", peer)
+		return netip.AddrPort{}, fmt.Errorf("the other host listens at %s, which is reached in clear, and this cluster encrypts: upgrade its agent", peer)
 	}
 	return peer, nil
 }

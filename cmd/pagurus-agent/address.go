@@ -50,7 +50,7 @@ func (h *host) readdress(tunnels, sockets netip.Addr) {
 }
 
 func (h *host) toAddress(tunnels, sockets netip.Addr) {
-	h.in = sockets
+	h.in.Readdress(sockets)
 	h.network.Readdress(tunnels)
 	if h.vm != nil {
 		h.vm.Readdress(sockets)

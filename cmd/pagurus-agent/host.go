@@ -22,6 +22,7 @@ import (
 	"pagurus/act/fence"
 	"pagurus/act/gateway"
 	"pagurus/act/guestlink"
+	acthost "pagurus/act/host"
 	"pagurus/act/image"
 	"pagurus/act/isolate"
 	"pagurus/act/machine"
@@ -106,9 +107,9 @@ type host struct {
 	devices      machine.DeviceReader
 	power        *machine.PowerMeter
 
+	in    acthost.Address   // where guests and checkpoints are received; not valid: at
 	calls func() netip.Addr // from where the controller is called; nil: the address is fixed
 	mu    sync.Mutex
-	in    netip.Addr // where guests and checkpoints are received; not valid: at
 	at    netip.Addr // the host's address; unless traffic is encrypted, guests are received and tunnels end there
 }
 
@@ -331,7 +332,7 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 			File: filepath.Join(h.flags.RunDir, healthFile), Log: log,
 		}),
 		Notices:    h.watchNotices(log),
-		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Gateways: h.gates, Clients: h.clients, Images: h.images, Vaults: h.vaults.forAgent(client, jobFiles{h}), Controller: agent.Remote(client),
+		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Gateways: h.gates, Clients: h.clients, Images: h.images, Vaults: h.vaults.forAgent(client, jobFiles{h}, h.in.Toward), Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Scratch: h.flags.Scratch, Limit: h.flags.CPUs, Alive: alive, Log: log,
 	})
 	h.sensors.Holding(a.Held)
@@ -368,7 +369,7 @@ func (h *host) facts() fleet.Facts {
 	f.Shared, troubles = h.common.last()
 	f.Troubles = append(append(h.shares.Troubles(), troubles...), h.vaults.troubles()...)
 	h.mu.Lock()
-	f.Vault = h.vaults.facts(h.in, h.at)
+	f.Vault = h.vaults.facts(h.in.Here(), h.at)
 	h.mu.Unlock()
 	if h.unlimited != "" {
 		f.Troubles = append(f.Troubles, h.unlimited)

@@ -120,8 +120,8 @@ func (v *vaults) store() (*vault.Store, string) {
 }
 
 // forAgent is what the agent gets of it.
-func (v *vaults) forAgent(client *wire.Client, files agent.JobFiles) agent.Vaults {
-	out := agent.Vaults{Files: files, Staging: filepath.Join(v.flags.StateDir, stagingFolder), Asked: filepath.Join(v.flags.StateDir, askedFile), Credentials: client.Credentials()}
+func (v *vaults) forAgent(client *wire.Client, files agent.JobFiles, toward agent.Toward) agent.Vaults {
+	out := agent.Vaults{Files: files, Toward: toward, Staging: filepath.Join(v.flags.StateDir, stagingFolder), Asked: filepath.Join(v.flags.StateDir, askedFile), Credentials: client.Credentials()}
 	out.Own = vaultOf{v}
 	if v.listener != nil && out.Credentials != nil {
 		out.Listener, v.served = v.listener, true

@@ -35,7 +35,7 @@ func TestVaultIsOff(t *testing.T) {
 			t.Errorf("%s was made", at)
 		}
 	}
-	own := v.forAgent(&wire.Client{}, nil).Own
+	own := v.forAgent(&wire.Client{}, nil, nil).Own
 	if own == nil {
 		t.Fatal("its guests cannot be saved elsewhere")
 	}
@@ -63,7 +63,7 @@ func TestVaultIsAwayAtFirst(t *testing.T) {
 	}
 	v := openVaults(roles.Agent{StateDir: state}, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	defer v.close()
-	own := v.forAgent(&wire.Client{}, nil).Own
+	own := v.forAgent(&wire.Client{}, nil, nil).Own
 	if v.facts(netip.Addr{}, netip.Addr{}) != nil || len(v.troubles()) != 1 || !strings.Contains(v.troubles()[0], "keeps no checkpoints now") {
 		t.Errorf("facts %v, troubles %v", v.facts(netip.Addr{}, netip.Addr{}), v.troubles())
 	}

@@ -32,7 +32,7 @@ func (a *Agent) askFiles(w *taskRun) (_ AskFiles, end func()) {
 	if at == nil || at.Address == "" || at.Host == a.Host || a.Vaults.Credentials == nil {
 		return nil, func() {}
 	}
-	c := newVaultClient(a.Vaults.Credentials.Calling(at.Host), at.Host, at.Address)
+	c := a.newVaultClient(at.Host, at.Address)
 	return func(ctx context.Context, what string, body []byte) ([]byte, error) {
 		return c.post(ctx, "files/"+url.PathEscape(string(w.task.Job.ID))+"/"+url.PathEscape(what), body, mostFiles)
 	}, c.close

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 
 	"pagurus/fleet"
@@ -52,8 +53,12 @@ type Vaults struct {
 	Own         Vault                 // nil: no checkpoints here
 	Listener    net.Listener          // for other hosts, plain TCP; nil: they do not reach it
 	Credentials *identity.Credentials // nil: this host has not joined, so it reaches no other
+	Toward      Toward                // nil: other hosts' addresses are good as they are
 	Files       JobFiles              // for guests that mount them; nil: they are not as they were when a job goes on
 }
+
+// Toward is where another host listens, as this host calls it: what the other calls its link to WireGuard means nothing here.
+type Toward func(netip.AddrPort) (netip.AddrPort, error)
 
 // errNoVault: why a host without one refuses.
 var errNoVault = errors.New("this agent keeps no checkpoints: its vault could not be opened")
@@ -78,7 +83,7 @@ func (a *Agent) chunksOf(d *fleet.Deposit) (_ Chunks, close func(), err error) {
 	case d.Address == "":
 		return nil, nil, fmt.Errorf("it is not known where the vault of %s is reached", d.Vault)
 	}
-	c := newVaultClient(a.Vaults.Credentials.Calling(d.Vault), d.Vault, d.Address)
+	c := a.newVaultClient(d.Vault, d.Address)
 	return c, c.close, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,7 +103,7 @@ func TestAnotherHostsVault(t *testing.T) {
 	}
 	a, at := vaultHost(t, host("stock"), 8<<20)
 	p, ctx := fleet.PartName{Checkpoint: "j1c1", Guest: "j1g0"}, t.Context()
-	mine := newVaultClient(host("home").Calling("stock"), "stock", at)
+	mine := newVaultClient(host("home").Calling("stock"), "stock", func() (string, error) { return at, nil })
 	defer mine.close()
 	folder := t.TempDir()
 	memory := make([]byte, 3<<20)
@@ -122,15 +123,15 @@ func TestAnotherHostsVault(t *testing.T) {
 	refused("without an order", mine, p)
 	a.grant(fleet.VaultGrant{Checkpoint: p.Checkpoint, Guest: p.Guest, Host: "home", Write: true})
 	refused("another part", mine, fleet.PartName{Checkpoint: "j1c1", Guest: "j1g1"})
-	other := newVaultClient(host("other").Calling("stock"), "stock", at)
+	other := newVaultClient(host("other").Calling("stock"), "stock", func() (string, error) { return at, nil })
 	refused("another host", other, p)
-	wrong := newVaultClient(host("home").Calling("somebody"), "somebody", at)
+	wrong := newVaultClient(host("home").Calling("somebody"), "somebody", func() (string, error) { return at, nil })
 	if _, err := wrong.Missing(ctx, p, nil); err == nil || !strings.Contains(err.Error(), "host stock answers there, not somebody") {
 		t.Errorf("another host answers: %v", err)
 	}
-	user := newVaultClient(joined(t, cluster, identity.Subject{Role: identity.User, Name: "home"}).Calling("stock"), "stock", at)
+	user := newVaultClient(joined(t, cluster, identity.Subject{Role: identity.User, Name: "home"}).Calling("stock"), "stock", func() (string, error) { return at, nil })
 	refused("a user", user, p)
-	foreign := newVaultClient(joined(t, authority(t), identity.Subject{Role: identity.Host, Name: "home"}).Calling("stock"), "stock", at)
+	foreign := newVaultClient(joined(t, authority(t), identity.Subject{Role: identity.Host, Name: "home"}).Calling("stock"), "stock", func() (string, error) { return at, nil })
 	refused("another cluster", foreign, p)
 
 	first, err := vault.Save(ctx, folder, p, mine)
@@ -182,7 +183,7 @@ func TestRudeHosts(t *testing.T) {
 	cluster := authority(t)
 	a, at := vaultHost(t, joined(t, cluster, identity.Subject{Role: identity.Host, Name: "stock"}), 0)
 	p, ctx := fleet.PartName{Checkpoint: "j1c1", Guest: "j1g0"}, t.Context()
-	c := newVaultClient(joined(t, cluster, identity.Subject{Role: identity.Host, Name: "home"}).Calling("stock"), "stock", at)
+	c := newVaultClient(joined(t, cluster, identity.Subject{Role: identity.Host, Name: "home"}).Calling("stock"), "stock", func() (string, error) { return at, nil })
 	defer c.close()
 	a.grant(fleet.VaultGrant{Checkpoint: p.Checkpoint, Guest: p.Guest, Host: "home", Write: true})
 	good := vault.DigestOf([]byte("x"))
@@ -223,7 +224,7 @@ func TestAGrantBoundsWhatIsPut(t *testing.T) {
 	cluster := authority(t)
 	a, at := vaultHost(t, joined(t, cluster, identity.Subject{Role: identity.Host, Name: "stock"}), 0)
 	p, ctx := fleet.PartName{Checkpoint: "j1c1", Guest: "j1g0"}, t.Context()
-	c := newVaultClient(joined(t, cluster, identity.Subject{Role: identity.Host, Name: "home"}).Calling("stock"), "stock", at)
+	c := newVaultClient(joined(t, cluster, identity.Subject{Role: identity.Host, Name: "home"}).Calling("stock"), "stock", func() (string, error) { return at, nil })
 	defer c.close()
 	a.grant(fleet.VaultGrant{Checkpoint: p.Checkpoint, Guest: p.Guest, Host: "home", Write: true, MostBytes: 2 << 20})
 	memory := make([]byte, 3<<20)
@@ -251,7 +252,7 @@ func TestAnOrderEndsWhileAChunkComes(t *testing.T) {
 	cluster := authority(t)
 	a, at := vaultHost(t, joined(t, cluster, identity.Subject{Role: identity.Host, Name: "stock"}), 0)
 	p := fleet.PartName{Checkpoint: "j1c1", Guest: "j1g0"}
-	c := newVaultClient(joined(t, cluster, identity.Subject{Role: identity.Host, Name: "home"}).Calling("stock"), "stock", at)
+	c := newVaultClient(joined(t, cluster, identity.Subject{Role: identity.Host, Name: "home"}).Calling("stock"), "stock", func() (string, error) { return at, nil })
 	defer c.close()
 	a.grant(fleet.VaultGrant{Checkpoint: p.Checkpoint, Guest: p.Guest, Host: "home", Write: true})
 	body, more := io.Pipe()
@@ -274,5 +275,36 @@ func TestAnOrderEndsWhileAChunkComes(t *testing.T) {
 	_ = got.Body.Close()
 	if got.StatusCode != http.StatusNotFound {
 		t.Errorf("status %d", got.StatusCode)
+	}
+}
+
+// Another host's vault is called at what its address is here, where its link to WireGuard has another number.
+func TestAnotherHostsVaultInsideWireGuard(t *testing.T) {
+	cluster := authority(t)
+	host := func(name string) *identity.Credentials {
+		return joined(t, cluster, identity.Subject{Role: identity.Host, Name: name})
+	}
+	stock, at := vaultHost(t, host("stock"), 1<<20)
+	p := fleet.PartName{Checkpoint: "j1c1", Guest: "j1g0"}
+	stock.grant(fleet.VaultGrant{Host: "home", Checkpoint: p.Checkpoint, Guest: p.Guest, Write: true, MostBytes: 1 << 20})
+	told := netip.MustParseAddrPort("[fe80::3%3]:7")
+	toward := func(peer netip.AddrPort) (netip.AddrPort, error) {
+		if peer != told {
+			t.Errorf("it is called at %s", peer)
+		}
+		return netip.ParseAddrPort(at)
+	}
+	mine := &Agent{Config: Config{Host: "home", Vaults: Vaults{Own: stock.Vaults.Own, Credentials: host("home"), Toward: toward}}}
+	chunks, done, err := mine.chunksOf(&fleet.Deposit{Vault: "stock", Address: told.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	if _, err := chunks.Missing(t.Context(), p, nil); err != nil {
+		t.Error(err)
+	}
+	mine.Vaults.Toward = func(netip.AddrPort) (netip.AddrPort, error) { return netip.AddrPort{}, errors.New("in clear") }
+	if _, err := mine.newVaultClient("stock", at).Missing(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), "in clear") {
+		t.Errorf("it is called in clear: %v", err)
 	}
 }

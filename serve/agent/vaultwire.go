@@ -22,6 +22,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -172,12 +173,28 @@ type vaultClient struct {
 	end  *http.Transport
 }
 
-func newVaultClient(c *tls.Config, host fleet.HostID, address string) *vaultClient {
+// newVaultClient reaches the vault of a host at what it says its address is.
+func (a *Agent) newVaultClient(host fleet.HostID, address string) *vaultClient {
+	return newVaultClient(a.Vaults.Credentials.Calling(host), host, func() (string, error) {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil || a.Vaults.Toward == nil {
+			return address, nil // a name of DNS
+		}
+		at, err = a.Vaults.Toward(at)
+		return at.String(), err
+	})
+}
+
+func newVaultClient(c *tls.Config, host fleet.HostID, address func() (string, error)) *vaultClient {
 	dial := net.Dialer{Timeout: vaultConnect}
 	end := &http.Transport{
 		TLSClientConfig: c, TLSHandshakeTimeout: vaultConnect, ResponseHeaderTimeout: vaultAnswer, IdleConnTimeout: vaultIdle, MaxIdleConnsPerHost: 8,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return dial.DialContext(ctx, network, address)
+			at, err := address()
+			if err != nil {
+				return nil, err
+			}
+			return dial.DialContext(ctx, network, at)
 		},
 	}
 	return &vaultClient{host: host, http: &http.Client{Transport: end, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, end: end}

@@ -101,7 +101,31 @@ func Port(n int) string { return portPrefix + strconv.Itoa(n) }
 
 // EnsureUplink joins host n's namespace to the bridge. After an error call again.
 func EnsureUplink(n int, namespace daemon.Namespace, f Family) error {
-	return joined(Port(n), bridge, namespace, func() error { return addressed(uplink, f.Addr(n)) })
+	return joined(Port(n), bridge, namespace, func() error {
+		if err := addressed(uplink, f.Addr(n)); err != nil {
+			return err
+		}
+		return skipNumbers(n % manyNumbers)
+	})
+}
+
+const manyNumbers = 4
+
+// skipNumbers has the next link get another number than on other hosts, as on machines: what one host calls a link by its number another
+// does not have.
+func skipNumbers(n int) error {
+	for range n {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "skipped"
+		link := &netlink.Bridge{LinkAttrs: attrs}
+		if err := netlink.LinkAdd(link); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("numbering the host's links: %w", err)
+		}
+		if err := netlink.LinkDel(link); err != nil {
+			return fmt.Errorf("numbering the host's links: %w", err)
+		}
+	}
+	return nil
 }
 
 // joined makes a link from a bridge to a namespace, and does there what makes use of its end.
