@@ -1,5 +1,12 @@
 package fleet
 
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
 // DeviceKind says what a device is for.
 type DeviceKind string
 
@@ -7,7 +14,7 @@ type DeviceKind string
 const (
 	NetDevice   DeviceKind = "net" // a network card, or a virtual function of one
 	GPUDevice   DeviceKind = "gpu" // a display controller or another accelerator
-	OtherDevice DeviceKind = "pci" // another one that is reserved for guests: it is bound to vfio-pci
+	OtherDevice DeviceKind = "pci" // another one that is reserved for guests: it is bound to vfio-pci, or the agent may take it
 )
 
 // Device is a PCI function of a host that could be given to one guest alone.
@@ -22,4 +29,96 @@ type Device struct {
 	Most      int        `json:"most,omitempty"`      // how many it could have; 0: it is no card with virtual functions
 	Group     string     `json:"group,omitempty"`     // its IOMMU group; empty: it has none
 	Trouble   string     `json:"trouble,omitempty"`   // why no guest could have it as it is, for people; empty: one could
+	Guest     GuestID    `json:"guest,omitempty"`     // that has it now; empty: none
+}
+
+// Passthrough is a device of its host that a guest has for itself: a word for a PCI function, as pci:0000:03:10.0;
+// empty: none.
+type Passthrough string
+
+// DriverWord comes before a module in an image's list of modules, if only guests that have a device of their host load it.
+const DriverWord = "device "
+
+// GuestDeviceWord on a guest's kernel's command line says that the guest has a device of its host.
+const GuestDeviceWord = "pagurus.device"
+
+// passedPCI begins the word for a PCI function.
+const passedPCI = "pci:"
+
+// pciAddress matches a function's address. The first part is left out where it is 0000.
+var pciAddress = regexp.MustCompile(`^(?:([0-9a-f]{4}):)?([0-9a-f]{2}:[01][0-9a-f]\.[0-7])$`)
+
+// ParsePCI gives a PCI function's address in its long form. false: it is no address.
+func ParsePCI(word string) (string, bool) {
+	m := pciAddress.FindStringSubmatch(strings.ToLower(word))
+	if m == nil {
+		return "", false
+	}
+	if m[1] == "" {
+		m[1] = "0000"
+	}
+	return m[1] + ":" + m[2], true
+}
+
+// ParsePassthrough reads what a person wrote. The error says what to write instead.
+func ParsePassthrough(word string) (Passthrough, error) {
+	if word == "" {
+		return "", nil
+	}
+	rest, isPCI := strings.CutPrefix(word, passedPCI)
+	address, isAddress := ParsePCI(rest)
+	switch {
+	case isPCI && isAddress:
+		return Passthrough(passedPCI + address), nil
+	case isPCI:
+		return "", fmt.Errorf("%q is not the address of a PCI function: write one like pci:0000:03:10.0, as `pagurus host ls --json` lists them", rest)
+	}
+	return "", fmt.Errorf("%q is no device that a guest can have: write pci: and an address, like pci:0000:03:10.0; `pagurus host ls --json` lists the devices of hosts", word)
+}
+
+// Address is the PCI function's address on the bus of the guest's host.
+func (p Passthrough) Address() string { return strings.TrimPrefix(string(p), passedPCI) }
+
+// Refused says why no guest can have it, as it comes in a request; empty: one can, or it is none.
+func (p Passthrough) Refused() string {
+	read, err := ParsePassthrough(string(p))
+	switch {
+	case err != nil:
+		return err.Error()
+	case read != p:
+		return fmt.Sprintf("the device %q has to be written as %s", string(p), read)
+	}
+	return ""
+}
+
+// Holds says what keeps a guest with the device where it is, for people; empty: nothing, there is none.
+func (p Passthrough) Holds() string {
+	if p == "" {
+		return ""
+	}
+	return fmt.Sprintf("it has its host's device %s for itself, which cannot go with it", p.Address())
+}
+
+// FindDevice returns the host's device that a guest asks for. false: the host has none.
+func (f Facts) FindDevice(p Passthrough) (Device, bool) {
+	i := slices.IndexFunc(f.Devices, func(d Device) bool { return d.Address == p.Address() })
+	if p == "" || i < 0 {
+		return Device{}, false
+	}
+	return f.Devices[i], true
+}
+
+// refusedDevice says why guests as a job has them cannot have the device that it asks for.
+func refusedDevice(s JobSpec) string {
+	switch p := s.Need.Device; {
+	case p == "":
+		return ""
+	case p.Refused() != "":
+		return "--" + DeviceFlag + ": " + p.Refused()
+	case s.Kind == Auto || s.Kind != "" && !s.Kind.Traits().Passes:
+		return "--" + DeviceFlag + " is for virtual machines: containers have no devices of their own; give --kind " + string(VM)
+	case s.Checkpoint != nil:
+		return "a guest that has a device of its host cannot be written to a checkpoint: leave out --" + CheckpointFlag + " or --" + DeviceFlag
+	}
+	return ""
 }

@@ -20,6 +20,8 @@ const (
 	RelayBandwidthFlag = "relay-bandwidth" // of an agent
 
 	CapFlag     = "cap"      // of run and host policy: a share of the CPUs
+	DeviceFlag  = "device"   // of run: a device of its host for each guest
+	LendFlag    = "lend"     // of an agent: devices that guests may have
 	ExportFlag  = "export"   // of run: the directory that guests share
 	FilesFlag   = "files"    // of run: more directories
 	GrowFlag    = "grow"     // of run: how many guests its program may ask for

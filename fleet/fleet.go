@@ -37,6 +37,8 @@ const (
 type Resources struct {
 	CPUs        int   `json:"cpus"`         // virtual CPUs of a guest; cores of a host
 	MemoryBytes int64 `json:"memory_bytes"` // of the guest alone, without the overhead of its mechanism
+
+	Device Passthrough `json:"device,omitempty"` // of its host, which a guest has for itself; of a host: always empty
 }
 
 // HostState is a host's state. Package lifecycle defines the changes.

@@ -28,6 +28,7 @@ type KindTraits struct {
 	ResidentOnly     bool   // only resident memory is sampled and sent
 	MappingsCost     bool   // each mapping adds to its downtime
 	Tunable          bool   // it can have a shape
+	Passes           bool   // it can have a device of its host for itself
 	CPUThreads       string // name prefix of its CPU threads; empty: all threads
 }
 
@@ -35,7 +36,7 @@ type KindTraits struct {
 // and a root file system in memory. A container needs 20 MiB for its guest agent and the
 // launcher of its ranks.
 var Kinds = [...]KindTraits{
-	{Kind: VM, LeastMemoryBytes: 128 << 20, Tap: true, MountsFiles: true, OwnClock: true, OwnPageCache: true, Compresses: true, Tunable: true, CPUThreads: "CPU "},
+	{Kind: VM, LeastMemoryBytes: 128 << 20, Tap: true, MountsFiles: true, OwnClock: true, OwnPageCache: true, Compresses: true, Tunable: true, Passes: true, CPUThreads: "CPU "},
 	{Kind: Container, LeastMemoryBytes: 32 << 20, ResidentOnly: true, MappingsCost: true},
 }
 

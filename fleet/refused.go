@@ -40,7 +40,7 @@ const (
 
 // Refused says what is wrong with a job by itself and how to fix it; empty: nothing.
 func (s JobSpec) Refused() string {
-	for _, check := range []func(JobSpec) string{invalidSize, invalidPath, invalidFiles, invalidLength} {
+	for _, check := range []func(JobSpec) string{invalidSize, invalidPath, invalidFiles, invalidLength, refusedDevice} {
 		if reason := check(s); reason != "" {
 			return reason
 		}

@@ -38,6 +38,9 @@ func (b *build) kernel(ctx context.Context) (release string, err error) {
 		return "", err
 	}
 	ordered, err := modules.order(required, optional)
+	if err == nil {
+		ordered, err = modules.withDrivers(ordered, drivers)
+	}
 	if err != nil {
 		return "", err
 	}

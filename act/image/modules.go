@@ -15,10 +15,12 @@ import (
 	"strings"
 
 	"github.com/cavaliergopher/cpio"
+
+	"pagurus/fleet"
 )
 
 // OrderFile lists the modules in ModulesFile, one path a line, each after its
-// dependencies.
+// dependencies. Those after fleet.DriverWord are for guests that have a device of their host.
 const OrderFile = "/modules.order.pagurus"
 
 // The modules that guests need. The first ones are for mounting the root, so that the
@@ -29,6 +31,8 @@ var (
 		"virtio_console", "virtio_net", // the link and the network
 		"nfsv4", // the job's files
 	}
+	// drivers are those of devices that guests of a cluster may be given: virtual functions of network cards, InfiniBand, and disks.
+	drivers  = []string{"igbvf", "ixgbevf", "iavf", "mlx4_en", "mlx4_ib", "mlx5_core", "mlx5_ib", "bnxt_en", "rdma_ucm", "nvme"}
 	optional = []string{"virtio_rng", "virtio_balloon", "xen-blkfront", "xen-netfront"}
 )
 
@@ -78,6 +82,8 @@ type module struct {
 	name string
 	path string // as in the guest, "/lib/modules/..."
 	code []byte
+
+	driver bool // only guests that have a device of their host load it
 }
 
 // order returns the wanted modules with all dependencies, each after its own.
@@ -111,7 +117,7 @@ func (t *moduleTree) order(wanted, optional []string) ([]module, error) {
 		if code, err = slim(code); err != nil {
 			return fmt.Errorf("module %s: %w", name, err)
 		}
-		out = append(out, module{name, t.inGuest(path), code})
+		out = append(out, module{name: name, path: t.inGuest(path), code: code})
 		return nil
 	}
 	for _, name := range wanted {
@@ -128,6 +134,21 @@ func (t *moduleTree) order(wanted, optional []string) ([]module, error) {
 		}
 	}
 	return out, nil
+}
+
+// withDrivers gives modules, and after them those of drivers that are not among them, as far as the kernel has any.
+func (t *moduleTree) withDrivers(all []module, drivers []string) ([]module, error) {
+	more, err := t.order(nil, drivers)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range more {
+		if !slices.ContainsFunc(all, func(o module) bool { return o.name == m.name }) {
+			m.driver = true
+			all = append(all, m)
+		}
+	}
+	return all, nil
 }
 
 // inGuest is the module's path in the guest: always below /lib/modules, uncompressed.
@@ -190,6 +211,9 @@ func writeModules(w io.Writer, modules []module) error {
 	var list strings.Builder
 	for _, m := range modules {
 		files[m.path] = m.code
+		if m.driver {
+			list.WriteString(fleet.DriverWord)
+		}
 		list.WriteString(m.path + "\n")
 	}
 	files[OrderFile] = []byte(list.String())

@@ -221,6 +221,14 @@ func TestModulesComeAfterWhatTheyNeed(t *testing.T) {
 			t.Errorf("a missing module: %v", err)
 		}
 		checkArchive(t, got)
+		more, err := tree.withDrivers(got, []string{"other", "nfs", "missing"})
+		if err != nil || len(more) != len(got)+1 || more[len(got)].name != "other" || !more[len(got)].driver {
+			t.Errorf("with drivers there are %d modules, %v", len(more), err)
+		}
+		var archive bytes.Buffer
+		if err := writeModules(&archive, more); err != nil || !strings.Contains(archive.String(), "\ndevice /lib/modules/6.1/kernel/other.ko\n") {
+			t.Errorf("a driver is not listed as one: %v", err)
+		}
 	}
 	if _, err := openModules(t.TempDir(), "6.1"); err == nil {
 		t.Error("no modules at all are no error")

@@ -40,6 +40,7 @@ type Machine struct {
 	MAC         string       // of LAN, and of Control with another first byte
 	Accelerator string       // "kvm"; otherwise it is emulated
 	Shares      []Share
+	Passing     bool // it has an IOMMU, and a network card with virtual functions, behind it and in no network
 }
 
 // Share is a folder of this machine that a machine of the lab may read.
@@ -98,10 +99,21 @@ func (m Machine) commandLine(seed string) string {
 	if m.Accelerator != kvm {
 		words = append(words, "rodata=off", "tsc=reliable")
 	}
+	if m.Passing {
+		words = append(words, "intel_iommu=on")
+	}
 	return strings.Join(words, " ")
 }
 
 const kvm = "kvm"
+
+// board is QEMU's machine. With the host's KVM an IOMMU that has interrupts needs a controller of interrupts outside of the kernel.
+func (m Machine) board() string {
+	if m.Passing && m.Accelerator == kvm {
+		return "q35,kernel-irqchip=split"
+	}
+	return "q35"
+}
 
 // Command is the program that is the machine, and its arguments. To kill it is a power cut:
 // the disk has what was written through to it.
@@ -111,15 +123,22 @@ func (m Machine) Command(seed string) []string {
 		accel, cpu = kvm, "host"
 	}
 	args := []string{"qemu-system-x86_64", "-name", m.Name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", "q35", "-accel", accel, "-cpu", cpu, "-smp", strconv.Itoa(m.CPUs), "-m", fmt.Sprintf("%dK", m.MemoryBytes>>10),
-		"-kernel", m.Image.kernel(), "-initrd", m.Image.initrd(), "-append", m.commandLine(seed),
-		"-drive", "file=" + m.disk() + ",if=virtio,format=qcow2,discard=unmap",
-		"-netdev", "tap,id=lan,script=no,downscript=no,ifname=" + LANTap,
-		"-device", "virtio-net-pci,netdev=lan,addr=3,mac=52:" + m.MAC,
-		"-netdev", "tap,id=control,script=no,downscript=no,ifname=" + ControlTap,
-		"-device", "virtio-net-pci,netdev=control,addr=4,mac=56:" + m.MAC,
+		"-machine", m.board(), "-accel", accel, "-cpu", cpu, "-smp", strconv.Itoa(m.CPUs), "-m", fmt.Sprintf("%dK", m.MemoryBytes>>10),
+		"-kernel", m.Image.kernel(), "-initrd", m.Image.initrd(), "-append", m.commandLine(seed)}
+	if m.Passing { // an IOMMU counts only for devices after it
+		args = append(args, "-device", "intel-iommu,intremap=on,caching-mode=on")
+	}
+	args = append(args,
+		"-drive", "file="+m.disk()+",if=virtio,format=qcow2,discard=unmap",
+		"-netdev", "tap,id=lan,script=no,downscript=no,ifname="+LANTap,
+		"-device", "virtio-net-pci,netdev=lan,addr=3,mac=52:"+m.MAC,
+		"-netdev", "tap,id=control,script=no,downscript=no,ifname="+ControlTap,
+		"-device", "virtio-net-pci,netdev=control,addr=4,mac=56:"+m.MAC,
 		"-device", "virtio-rng-pci",
-		"-serial", "file:" + m.Console(), "-qmp", "unix:" + m.monitor() + ",server=on,wait=off"}
+		"-serial", "file:"+m.Console(), "-qmp", "unix:"+m.monitor()+",server=on,wait=off")
+	if m.Passing {
+		args = append(args, "-device", "pcie-root-port,id=passing,chassis=1,addr=8", "-device", "igb,bus=passing,mac=5a:"+m.MAC)
+	}
 	for i, s := range m.Shares {
 		id := "share" + strconv.Itoa(i)
 		args = append(args, "-fsdev", "local,id="+id+",readonly=on,security_model=none,path="+s.Path,

@@ -48,7 +48,12 @@ func TestCommand(t *testing.T) {
 	if share := after(command, "-fsdev"); !strings.Contains(share, "readonly=on") || !strings.HasSuffix(share, "path=/some/dist") {
 		t.Errorf("it shares %s", share)
 	}
-	m.Accelerator = "kvm"
+	m.Passing = true
+	if command := m.Command("seed"); after(command, "-device") != "intel-iommu,intremap=on,caching-mode=on" ||
+		!slices.Contains(command, "igb,bus=passing,mac=5a:54:00:12:00:02") || !strings.Contains(after(command, "-append"), "intel_iommu=on") {
+		t.Errorf("with a card to pass through it is %q", command)
+	}
+	m.Passing, m.Accelerator = false, "kvm"
 	if command := m.Command("seed"); after(command, "-accel") != "kvm" || after(command, "-cpu") != "host" || strings.Contains(after(command, "-append"), "rodata") {
 		t.Errorf("with KVM it is %q", command)
 	}

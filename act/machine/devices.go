@@ -29,30 +29,40 @@ const devicesStay = 30 * time.Second
 
 // DeviceReader reads this machine's devices at intervals. Its zero value is ready.
 type DeviceReader struct {
+	Loans *DeviceLoans // what guests may have, and have; nil: nothing is lent but what is bound to vfio-pci
+
 	mu   sync.Mutex
 	last []fleet.Device
 	at   time.Time
 }
 
-// Last are the devices that a guest could have for itself, of the last half minute, and why it could not have them as they
-// are.
+// Last are the devices that a guest could have for itself, of the last half minute, which guests have them, and why they could
+// not have them as they are.
 func (r *DeviceReader) Last() []fleet.Device {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.at.IsZero() || time.Since(r.at) > devicesStay {
-		r.at, r.last = time.Now(), devicesIn("/sys")
+	if r.at.IsZero() || time.Since(r.at) > devicesStay || r.Loans.changedSince(r.at) {
+		r.at = time.Now()
+		r.last = r.Loans.devices()
 	}
 	return r.last
 }
 
-// devicesIn lists the devices below a place where the kernel's tree of devices is mounted.
-func devicesIn(sys string) (out []fleet.Device) {
+// functionsIn are all functions on the PCI bus below a place where the kernel's tree of devices is mounted.
+func functionsIn(sys string) []function {
 	all, _ := filepath.Glob(filepath.Join(sys, "bus/pci/devices/*")) // the pattern is well formed; without a bus there are none
 	functions := make([]function, 0, len(all))
 	for _, path := range all {
 		functions = append(functions, readFunction(path))
 	}
+	return functions
+}
+
+// devicesIn lists the devices, of which some may be taken from the host's drivers.
+func devicesIn(sys string, lending []string) (out []fleet.Device) {
+	functions := functionsIn(sys)
 	for _, f := range functions {
+		f.lent = slices.Contains(lending, f.address)
 		kind := f.kind()
 		if kind == "" {
 			continue
@@ -69,6 +79,7 @@ func devicesIn(sys string) (out []fleet.Device) {
 type function struct {
 	address, id, driver, face, card, group string
 	class, has, most                       int
+	lent                                   bool // the agent may take it from the host's drivers
 }
 
 func readFunction(path string) function {
@@ -107,12 +118,12 @@ func readWord(folder, name string) string {
 func (f function) kind() fleet.DeviceKind {
 	const virtio = "1af4:"
 	switch {
-	case strings.HasPrefix(f.id, virtio) && f.driver != vfio:
+	case strings.HasPrefix(f.id, virtio) && f.driver != vfio && !f.lent:
 	case f.class == classNetwork:
 		return fleet.NetDevice
 	case f.class == classDisplay, f.class == classAccelerator:
 		return fleet.GPUDevice
-	case f.driver == vfio:
+	case f.driver == vfio, f.lent:
 		return fleet.OtherDevice
 	}
 	return ""
@@ -127,12 +138,13 @@ func (f function) trouble(all []function) string {
 		return "it is in no IOMMU group: switch the IOMMU on in the firmware, and with intel_iommu=on on the kernel's command line"
 	case len(with) > 0:
 		return fmt.Sprintf("it shares IOMMU group %s with %s, and a guest gets all of a group or nothing", f.group, strings.Join(with, ", "))
+	case f.lent, f.driver == vfio:
+		return ""
 	case f.driver == "":
-		return fmt.Sprintf("no driver has it: bind it with `driverctl set-override %s %s`", f.address, vfio)
-	case f.driver != vfio:
-		return fmt.Sprintf("the host uses it, with the driver %s: take it away with `driverctl set-override %s %s`", f.driver, f.address, vfio)
+		return fmt.Sprintf("no driver has it: name it in the agent's --%s, or bind it with `driverctl set-override %s %s`", fleet.LendFlag, f.address, vfio)
+	default:
+		return fmt.Sprintf("the host uses it, with the driver %s: name it in the agent's --%s, or take it away with `driverctl set-override %s %s`", f.driver, fleet.LendFlag, f.address, vfio)
 	}
-	return ""
 }
 
 // companions are the other functions of the IOMMU group, but for bridges, which the kernel keeps. Also those that are bound to

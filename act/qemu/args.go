@@ -29,6 +29,8 @@ type machine struct {
 	warm        bool        // it will be saved as a snapshot
 	state       *os.File    // the snapshot or checkpoint it starts from, after the tap; nil: it boots
 	tuned       *tunedGuest // nil: no shape
+
+	device *fleet.Device // of this host, that it has for itself; nil: none
 }
 
 // files are what QEMU inherits in addition to the tap.
@@ -68,11 +70,14 @@ const kernelArgs = "console=ttyS0 quiet panic=-1 mitigations=off init_on_alloc=0
 	" cryptomgr.notests noreplace-smp initcall_blacklist=jent_mod_init,load_system_certificate_list,bpf_tcp_ca_kfunc_init," +
 	"bpf_dummy_struct_ops_init,trace_eval_init,init_encrypted,crypto_kdf108_init,bert_init"
 
-// appended is the kernel's command line. The word tells the guest agent to prepare what
-// every job needs.
+// appended is the kernel's command line. A word tells the guest agent to prepare what
+// every job needs, or to load drivers of devices.
 func appended(m machine) string {
-	if m.warm {
+	switch {
+	case m.warm:
 		return kernelArgs + " pagurus.warm"
+	case m.device != nil:
+		return kernelArgs + " " + fleet.GuestDeviceWord
 	}
 	return kernelArgs
 }
@@ -115,6 +120,9 @@ func args(m machine) []string {
 		"-object", "iothread,id=hints",
 		"-device", "virtio-balloon-pci,free-page-hint=on,deflate-on-oom=on,iothread=hints",
 	)
+	if m.device != nil {
+		out = append(out, passedArgs(*m.device)...)
+	}
 	if (m.incoming || m.state != nil) && !m.byHand {
 		out = append(out, "-S") // received state stays suspended until Resume
 	}

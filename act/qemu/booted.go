@@ -34,7 +34,7 @@ func (d *Driver) create(ctx context.Context, t fleet.Task) (*guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !d.fromSnapshot() || m.tuned != nil { // shapes are rarely equal
+	if !d.fromSnapshot() || m.tuned != nil || t.Guest.Need.Device != "" { // shapes are rarely equal, and a device has a state of its own
 		return d.boot(ctx, t, m)
 	}
 	kept, name := openSnapshots(filepath.Join(folder, "booted"), d.config.Snapshots), d.makeOf(m)

@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"pagurus/act/host"
@@ -74,7 +75,8 @@ type Driver struct {
 	vhost   bool // vhost-net works here
 	initrds *initrd.Store
 	needs   needs
-	life    context.Context // ends with Close
+	devices atomic.Pointer[Devices] // of this host; nil: guests have none
+	life    context.Context         // ends with Close
 	end     context.CancelFunc
 
 	giving  sync.Mutex   // held while a guest gets its user ID

@@ -73,6 +73,9 @@ func (d *Driver) jail(ctx context.Context, m machine) (jail.Jail, error) {
 		}
 		j.Devices = append(j.Devices, dev)
 	}
+	if m.device != nil {
+		return j, admit(&j, m)
+	}
 	return j, nil
 }
 

@@ -67,6 +67,18 @@ func TestArgs(t *testing.T) {
 	}
 }
 
+// A guest that has a device of its host finds it on a port of its own, and is told to load its driver. Its jail has the device and
+// may pin the guest's memory; nothing else differs.
+func TestArgsOfDevice(t *testing.T) {
+	m := machine{guest: "j7g2", accelerator: Emulation, cpus: 1, memoryBytes: 512 << 20, tap: 3}
+	without := lines(args(m))
+	m.device = &fleet.Device{Address: "0000:01:10.0", Group: "5"}
+	want := strings.Replace(without, kernelArgs, kernelArgs+" pagurus.device", 1) + "-device pcie-root-port,id=passed,chassis=1\n-device vfio-pci,bus=passed,host=0000:01:10.0\n"
+	if got := lines(args(m)); got != want {
+		t.Errorf("the command line is\n%s\nwant\n%s", got, want)
+	}
+}
+
 // lines formats an option with its value on a line each.
 func lines(args []string) string {
 	var out strings.Builder

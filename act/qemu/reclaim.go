@@ -13,10 +13,11 @@ import (
 // ReclaimMemory makes a guest give its free memory to the host; free is how much that is, in
 // bytes. It returns how many bytes of the guest's memory the host then has. The host keeps
 // them until ReturnMemory, also after a move. Huge pages are not given: they would go back to
-// the reserved ones, not to the owner, and might be gone when the guest needs them.
+// the reserved ones, not to the owner, and might be gone when the guest needs them. A guest that has a device
+// keeps all: QEMU could not give back what the guest no longer uses.
 func (d *Driver) ReclaimMemory(ctx context.Context, id fleet.GuestID, free int64) (reclaimed int64, err error) {
 	g, q, err := d.here(ctx, id)
-	if err == nil && !g.huge() {
+	if err == nil && !g.fixed() {
 		reclaimed, err = inflate(ctx, q.Do, free)
 	}
 	if err != nil {
@@ -49,7 +50,7 @@ func (d *Driver) Suspend(ctx context.Context, id fleet.GuestID) error {
 	if err != nil {
 		return fmt.Errorf("suspend guest %s: %w", id, err)
 	}
-	if area, err := g.area(ctx, q); err == nil && !g.huge() {
+	if area, err := g.area(ctx, q); err == nil && !g.fixed() {
 		if err = d.swap(id, true); err == nil {
 			err = area.PageOut()
 		}
@@ -81,10 +82,12 @@ func (g *guest) suspend(ctx context.Context, q *qmp.Client) error {
 	return q.Do(ctx, "stop", nil, nil)
 }
 
-// huge reports whether some of the guest's memory is in reserved huge pages.
-func (g *guest) huge() bool {
-	l := g.Remembered().Layout
-	return l != nil && slices.ContainsFunc(l.Nodes, func(n fleet.LayoutNode) bool { return n.PageBytes > 0 })
+// fixed reports whether the guest's memory stays where it is: some of it is in reserved huge pages, or the kernel has pinned it for a
+// device.
+func (g *guest) fixed() bool {
+	r := g.Remembered()
+	l := r.Layout
+	return r.Device != "" || l != nil && slices.ContainsFunc(l.Nodes, func(n fleet.LayoutNode) bool { return n.PageBytes > 0 })
 }
 
 // area finds the guest's memory.

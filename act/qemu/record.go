@@ -17,6 +17,8 @@ type record struct {
 
 	Accelerator string `json:"accelerator,omitempty"` // empty: an earlier Pagurus made it
 
+	Device string `json:"device,omitempty"` // address of the host's device that it has for itself; empty: none
+
 	Make   *makes  `json:"make,omitempty"`   // what it is made of; nil: an earlier Pagurus made it
 	Saving *saving `json:"saving,omitempty"` // its last checkpoint; nil: none is made
 }

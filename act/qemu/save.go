@@ -114,6 +114,9 @@ func (d *Driver) arm(ctx context.Context, g *guest, q *qmp.Client, folder string
 	if err := emptyFolder(folder); err != nil {
 		return err
 	}
+	if address := g.Remembered().Device; address != "" {
+		return fmt.Errorf("it has the device %s of this host for itself, whose state cannot be written", address)
+	}
 	if can := d.able(); !can.Saves {
 		return errors.New(can.NoSaving)
 	}

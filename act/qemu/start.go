@@ -101,9 +101,15 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 		return nil, err
 	}
 	m.uid = uid
+	if m.device, err = d.takeDevice(t.Guest); err != nil {
+		return nil, err
+	}
 	r := record{
 		Record: host.Record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming || m.restored, Restored: m.restored},
 		Layout: m.tuned.At(), Accelerator: m.accelerator, Make: d.makesOf(t, m),
+	}
+	if m.device != nil {
+		r.Device = m.device.Address
 	}
 	if m.incoming {
 		r.Incoming, r.PostCopy = t.Order.Migration, t.Limits.Mode == fleet.PostCopy
@@ -323,6 +329,9 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 		if err := d.config.Cgroups.Remove(id); err != nil {
 			return err
 		}
+	}
+	if err := d.returnDevice(id); err != nil {
+		return err
 	}
 	return os.RemoveAll(dir)
 }

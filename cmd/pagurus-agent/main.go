@@ -127,7 +127,7 @@ type calling struct {
 
 // runAgent is a host until ctx ends.
 func runAgent(ctx context.Context, f roles.Agent, client *wire.Client, from calling, log *slog.Logger) error {
-	h, err := openHost(ctx, f, log)
+	h, err := openLending(ctx, f, log)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func sweepHost(ctx context.Context, f roles.Agent, log *slog.Logger) error {
 		f.Address = roles.Loopback
 	}
 	f.Accelerator = "tcg" // nothing is started, so skip the probe
-	h, err := openHost(ctx, f, log)
+	h, err := openLending(ctx, f, log)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
 )
 
 // mounting is one mount(2).
@@ -100,10 +102,10 @@ func loadModules(say func(format string, args ...any)) {
 		return
 	}
 	defer list.Close()
-	xen := onXen()
+	xen, device := onXen(), onCommandLine(fleet.GuestDeviceWord)
 	for lines := bufio.NewScanner(list); lines.Scan(); {
-		path := strings.TrimSpace(lines.Text())
-		if path == "" || strings.HasPrefix(filepath.Base(path), "xen-") && !xen {
+		path, driver := strings.CutPrefix(strings.TrimSpace(lines.Text()), fleet.DriverWord)
+		if path == "" || driver && !device || strings.HasPrefix(filepath.Base(path), "xen-") && !xen {
 			continue
 		}
 		if err := loadModule("/" + strings.TrimPrefix(path, "/")); err != nil {

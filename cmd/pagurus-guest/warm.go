@@ -19,9 +19,12 @@ const (
 )
 
 // warmed reports whether this guest becomes a snapshot.
-func warmed() bool {
+func warmed() bool { return onCommandLine(warmWord) }
+
+// onCommandLine reports whether a word is on the kernel's command line.
+func onCommandLine(word string) bool {
 	line, err := os.ReadFile("/proc/cmdline")
-	return err == nil && slices.Contains(strings.Fields(string(line)), warmWord)
+	return err == nil && slices.Contains(strings.Fields(string(line)), word)
 }
 
 // warm runs the shortest MPI job in this guest alone, so that snapshots have every job's

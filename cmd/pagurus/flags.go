@@ -17,5 +17,6 @@ const (
 	suiteFlag          = "suite"
 	machineCPUsFlag    = "machine-cpus"
 	machineMemFlag     = "machine-mem"
+	machinePassingFlag = "machine-passthrough"
 	controlFlag        = "control"
 )

@@ -43,6 +43,7 @@ type machines struct {
 	Suites      []string          `json:"suites"` // of Debian, that the hosts have in turn
 	CPUs        int               `json:"cpus"`
 	MemoryBytes int64             `json:"memory_bytes"`
+	Passing     bool              `json:"passing,omitempty"`
 	Packages    string            `json:"packages"` // the folder of the packages that are installed
 	Images      map[string]string `json:"images"`   // by suite, their folders
 	Seed        string            `json:"seed"`     // of the machines' identities
@@ -64,7 +65,7 @@ func (l lab) machine(n int) labmachine.Machine {
 		Name: name, Dir: filepath.Join(labState, name), Run: l.run(n), Accelerator: l.Accelerator,
 		Image: labmachine.Image{Folder: l.Machines.Images[l.suite(n)]}, CPUs: l.Machines.CPUs, MemoryBytes: l.Machines.MemoryBytes,
 		LAN: labnet.Local(n), Gateway: labnet.IPv4.Controller(), Control: labnet.Control(n), MAC: fmt.Sprintf("54:00:12:%02x:%02x", n>>8, n&0xff),
-		Shares: []labmachine.Share{{Tag: packagesTag, Path: l.Machines.Packages}},
+		Shares: []labmachine.Share{{Tag: packagesTag, Path: l.Machines.Packages}}, Passing: l.Machines.Passing,
 	}
 	if n == head {
 		m.Shares = append(m.Shares, labmachine.Share{Tag: imagesTag, Path: roles.Images})

@@ -32,13 +32,14 @@ import (
 func newMachines() *machines { return &machines{MemoryBytes: 2560 << 20} }
 
 // machineFlags are the flags that only a lab of machines has.
-var machineFlags = []string{suiteFlag, machineCPUsFlag, machineMemFlag, packagesFlag}
+var machineFlags = []string{suiteFlag, machineCPUsFlag, machineMemFlag, machinePassingFlag, packagesFlag}
 
 func (m *machines) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&m.number, machinesFlag, 3, "machines, which are hosts with kernels of their own, instead of --"+hostsFlag)
 	flags.StringSliceVar(&m.Suites, suiteFlag, []string{"trixie"}, "release of Debian of the machines: trixie, bookworm, or both in turn")
 	flags.IntVar(&m.CPUs, machineCPUsFlag, 2, "CPUs of each machine")
 	cli.Size(flags, &m.MemoryBytes, machineMemFlag, "memory of each machine")
+	flags.BoolVar(&m.Passing, machinePassingFlag, false, "give each machine an emulated IOMMU and a network card with virtual functions (igb), to try run --device")
 	flags.StringVar(&m.Packages, packagesFlag, "", "folder of the packages that the machines install (default: dist beside the folder of this program)")
 }
 
@@ -57,6 +58,7 @@ func (m *machines) otherwise(had *machines, asked func(flag string) bool) bool {
 		asked(suiteFlag) && !reflect.DeepEqual(had.Suites, m.Suites) ||
 		asked(machineCPUsFlag) && had.CPUs != m.CPUs ||
 		asked(machineMemFlag) && had.MemoryBytes != m.MemoryBytes ||
+		asked(machinePassingFlag) && had.Passing != m.Passing ||
 		asked(packagesFlag) && had.Packages != m.Packages
 }
 
@@ -188,8 +190,9 @@ func machineCommands(std streams) []*cobra.Command {
 
 // powerVerb cuts the power, and switches it on.
 func powerVerb() machineVerb {
-	memory := int64(0)
+	memory, passing := int64(0), false
 	onMemory := func(flags *pflag.FlagSet) {
+		flags.BoolVar(&passing, machinePassingFlag, false, "with on: with an emulated IOMMU and a network card with virtual functions (igb), until the machine is off again")
 		cli.Size(flags, &memory, machineMemFlag, "with on: the machine's memory until it is off again (default: what the lab's machines have)")
 	}
 	return machineVerb{use: "power HOST off|on", short: "Cut a host's power, or switch it on", args: 1, anywhere: true, flags: onMemory,
@@ -202,9 +205,11 @@ what they have written.`,
 			switch {
 			case memory != 0 && (args[0] != "on" || l.Machines == nil || memory < leastPower):
 				return "", fmt.Errorf("--%s is for machines that are switched on, %s or more", machineMemFlag, view.Bytes(leastPower))
-			case memory != 0:
+			case passing && (args[0] != "on" || l.Machines == nil):
+				return "", fmt.Errorf("--%s is for machines that are switched on", machinePassingFlag)
+			case memory != 0 || passing:
 				with := *l.Machines
-				with.MemoryBytes, l.Machines = memory, &with
+				with.MemoryBytes, with.Passing, l.Machines = cmp.Or(memory, with.MemoryBytes), passing || with.Passing, &with
 				return l.powerOn(ctx, n)
 			case args[0] == "off" && l.Machines == nil:
 				return fmt.Sprintf("%s is off", hostName(n)), l.dropHost(ctx, n)
@@ -307,7 +312,7 @@ func imageCommand(std streams) *cobra.Command {
 		},
 	}
 	m.addFlags(cmd.Flags())
-	for _, hidden := range []string{machinesFlag, machineCPUsFlag, machineMemFlag} {
+	for _, hidden := range []string{machinesFlag, machineCPUsFlag, machineMemFlag, machinePassingFlag} {
 		_ = cmd.Flags().MarkHidden(hidden) // it exists
 	}
 	return cmd

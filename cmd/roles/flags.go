@@ -99,6 +99,8 @@ type Agent struct {
 	RelayPort      uint16         // the first
 	RelayBandwidth int64          // bytes a second
 
+	Lending []string // PCI addresses of devices that guests may have
+
 	Internet          bool  // jobs may use this host's way to the Internet
 	InternetBandwidth int64 // bytes a second of each
 }
@@ -138,6 +140,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	f.addInternet(flags)
 	f.addHealth(flags)
 	f.addNotices(flags)
+	f.addLending(flags)
 	f.addVault(flags)
 	cli.Size(flags, &f.Images.All, "image-quota", "keep images that this host has fetched, with snapshots of booted guests, of at most this size, like 50G; what no guest runs goes first (default: what the disk has)")
 	cli.Size(flags, &f.Images.Each, "image-quota-per-user", "the most of one user's images (default: no limit)")
@@ -347,6 +350,9 @@ func (f *Agent) Finish() error {
 	}
 	if f.Notices, err = endnotice.Parse(f.NoticeWords); err != nil {
 		return fmt.Errorf("--"+EndNoticesFlag+": %w", err)
+	}
+	if f.Lending, err = parseLending(f.Lending); err != nil {
+		return fmt.Errorf("--"+fleet.LendFlag+": %w", err)
 	}
 	if f.FirstCore < 0 {
 		return errors.New("--" + firstCoreFlag + " must not be negative")

@@ -3,6 +3,7 @@ package placement
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"pagurus/decide/lifecycle"
@@ -385,7 +386,7 @@ func (x *Index) Check(s fleet.Snapshot) string {
 			return fmt.Sprintf("%s is missing", id)
 		}
 		b := &x.entries[j]
-		if a.held != b.held || a.tight != b.tight || a.score != b.score || (a.queue == nil) != (b.queue == nil) {
+		if !reflect.DeepEqual(a.held, b.held) || a.tight != b.tight || a.score != b.score || (a.queue == nil) != (b.queue == nil) {
 			return fmt.Sprintf("%s: %+v %v, should be %+v %v", id, b.held, b.score, a.held, a.score)
 		}
 		if b.queue != nil && (b.queue.positions[b.place].slot != j || x.classes[classOf(b.host)] != b.queue) {

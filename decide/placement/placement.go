@@ -31,6 +31,8 @@ type Ask struct {
 	Affinity   *Affinity      // its preferred site; nil: none
 
 	Directories []fleet.Directory // the job's, on that machine
+
+	busyToo bool // see IfFree
 }
 
 // Leaving is the placement question for a running guest.
@@ -197,16 +199,23 @@ func Unfit(v *Survey, h *fleet.Host, a Ask) string {
 	if level := sees(able, a); level != "" && (h.Facts.Topology == nil || !topology.Holds(*h.Facts.Topology, level)) {
 		return fmt.Sprintf("has no CPU of level %s, which the guest sees", level)
 	}
+	if reason := v.lacksDevice(h, a); reason != "" {
+		return reason
+	}
 	if free := v.FreeBytes(h); free < a.Need.MemoryBytes {
 		return fmt.Sprintf("has %s of memory free, %s needed", size(max(free, 0)), size(a.Need.MemoryBytes))
 	}
 	return ""
 }
 
-// Hindered says what prevents any move of a running guest, from its host's last report;
-// empty: nothing known.
+// Hindered says what prevents any move of a running guest: a device of its host, and what its host
+// last reported; empty: nothing known.
 func Hindered(s fleet.Snapshot, g fleet.Guest) string {
-	return strings.Join(s.Hosts[g.Home].Facts.Guests[g.ID].Obstacles, "; ")
+	found := s.Hosts[g.Home].Facts.Guests[g.ID].Obstacles
+	if holds := g.Need.Device.Holds(); holds != "" {
+		found = append([]string{holds}, found...)
+	}
+	return strings.Join(found, "; ")
 }
 
 // apart says why the agents of two hosts cannot pass a running guest to each other.

@@ -49,12 +49,15 @@ type held struct {
 	cpus     int // virtual CPUs of those guests
 	incoming int // migrations in progress to it
 	outgoing int // migrations in progress from it
+
+	devices []fleet.Passthrough // that those guests have for themselves; never changed in place
 }
 
 func (h *held) count(need fleet.Resources, by int) {
 	h.bytes += int64(by) * need.MemoryBytes
 	h.guests += by
 	h.cpus += by * need.CPUs
+	h.devices = passed(h.devices, need.Device, by)
 }
 
 // NewSurvey makes a survey of a snapshot. For a series of snapshots keep an Index.

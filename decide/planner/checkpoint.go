@@ -374,9 +374,8 @@ func (d *draft) vaults(j fleet.Job, guests []fleet.Guest, c fleet.Checkpoint) ([
 	homes, before := map[fleet.HostID]bool{}, map[fleet.GuestID]fleet.CheckpointPart{}
 	for _, g := range guests {
 		homes[g.Home] = true
-		able := d.base.Hosts[g.Home].Facts.Abilities[g.Kind]
-		if !able.Checkpoint && !d.silentHome(g) {
-			return nil, fmt.Sprintf("guest %s cannot be written to a checkpoint on %s: %s", g.ID, g.Home, cmp.Or(able.NoCheckpoint, "its agent does not say that it can"))
+		if why := d.unsavable(g); why != "" {
+			return nil, fmt.Sprintf("guest %s cannot be written to a checkpoint on %s: %s", g.ID, g.Home, why)
 		}
 	}
 	for _, c := range d.checkpointsOf(j.ID) {

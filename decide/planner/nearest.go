@@ -7,7 +7,6 @@ package planner
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"pagurus/decide/lifecycle"
@@ -18,8 +17,7 @@ import (
 // neverFits says that the cluster's hosts could not hold a job even if they were free, and what
 // they could hold; empty: they could. Hosts that drain, are silent or have their owners there count.
 func (d *draft) neverFits(s fleet.JobSpec) (string, []placement.Why) {
-	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Files: s.Machine, Directories: s.Directories()}
-	a.Need.MemoryBytes = math.MinInt64 / 4
+	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Files: s.Machine, Directories: s.Directories()}.IfFree()
 	var able []int64
 	var whys []placement.Why
 	room, unseen := 0, false
@@ -37,7 +35,7 @@ func (d *draft) neverFits(s fleet.JobSpec) (string, []placement.Why) {
 			whys = append(whys, placement.Why{Host: id, Reason: why})
 		} else {
 			able = append(able, h.Facts.Capacity.MemoryBytes)
-			room += int(h.Facts.Capacity.MemoryBytes / max(s.Need.MemoryBytes, 1))
+			room += mostOn(h, s.Need)
 		}
 	}
 	if room >= s.Guests || unseen {

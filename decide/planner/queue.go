@@ -188,7 +188,7 @@ func (d *draft) shut(q *queueing, j fleet.Job, made restoring, guests int) bool 
 		return true
 	}
 	return slices.ContainsFunc(q.hopeless, func(b hopeless) bool {
-		return b.guests <= guests && b.Need.MemoryBytes <= s.Need.MemoryBytes && b.Kind == s.Kind && b.Machine == s.Machine && b.made == made &&
+		return b.guests <= guests && noEasier(s.Need, b.Need) && b.Kind == s.Kind && b.Machine == s.Machine && b.made == made &&
 			slices.Equal(b.On, s.On) && slices.Equal(b.Files, s.Files) && b.Export == s.Export && len(j.Avoid) == 0
 	})
 }
@@ -197,7 +197,7 @@ func (d *draft) shut(q *queueing, j fleet.Job, made restoring, guests int) bool 
 // one turn there is ever less of it.
 func (q *queueing) isFull(s fleet.JobSpec) bool {
 	return slices.ContainsFunc(q.full, func(b fleet.JobSpec) bool {
-		return b.Need.MemoryBytes <= s.Need.MemoryBytes && wholeTime(b) <= wholeTime(s) && b.Kind == s.Kind && b.Machine == s.Machine &&
+		return noEasier(s.Need, b.Need) && wholeTime(b) <= wholeTime(s) && b.Kind == s.Kind && b.Machine == s.Machine &&
 			b.Export == s.Export && slices.Equal(b.Files, s.Files)
 	})
 }
@@ -312,7 +312,7 @@ func (d *draft) candidates(a placement.Ask) (out []fleet.HostID) {
 		from = a.Only
 	}
 	least := a.Need.MemoryBytes
-	a.Need.MemoryBytes = math.MinInt64 / 4 // whatever is free
+	a = a.IfFree()
 	for _, id := range from {
 		h, known := d.Hosts.Find(id)
 		if known && h.Facts.Capacity.MemoryBytes >= least && placement.Unfit(d.room(), &h, a) == "" {
@@ -328,7 +328,7 @@ func (d *draft) candidates(a placement.Ask) (out []fleet.HostID) {
 func (d *draft) holds(ids []fleet.HostID, a placement.Ask, guests int) bool {
 	room := 0
 	for _, id := range ids {
-		room += int(d.base.Hosts[id].Facts.Capacity.MemoryBytes / max(a.Need.MemoryBytes, 1))
+		room += mostOn(d.base.Hosts[id], a.Need)
 	}
 	return room >= guests
 }

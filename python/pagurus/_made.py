@@ -200,6 +200,7 @@ Device = TypedDict('Device', {
     'driver': NotRequired['str'],
     'functions': NotRequired['int'],
     'group': NotRequired['str'],
+    'guest': NotRequired['str'],
     'id': Required['str'],
     'interface': NotRequired['str'],
     'kind': Required['str'],
@@ -1002,6 +1003,7 @@ Remark.__doc__ = "Remark is what a program says of its job's health."
 
 Resources = TypedDict('Resources', {
     'cpus': Required['int'],
+    'device': NotRequired['str'],
     'memory_bytes': Required['int'],
 }, total=False)
 Resources.__doc__ = 'Resources are what a guest needs and a host offers.'

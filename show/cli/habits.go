@@ -51,9 +51,8 @@ var habits = map[string]string{
 	"envall":            "write --" + envFlag + " NAME for each variable that the program needs",
 	"iface":             "a job's guests have one network of their own: leave -iface out",
 	"launcher":          "pagurus starts ranks in guests by itself: leave -launcher out",
-	"device":            "no guest can have a device of its host yet, so leave --device out: `pagurus host ls --json` lists the devices of hosts",
-	"gpus":              "no guest can have a device of its host yet, so leave --gpus out: `pagurus host ls --json` lists the devices of hosts",
-	"gres":              "no guest can have a device of its host yet, so leave --gres out: `pagurus host ls --json` lists the devices of hosts",
+	"gpus":              "write --" + fleet.DeviceFlag + " pci:ADDRESS where other programs have --gpus: `pagurus host ls --json` lists the devices of hosts",
+	"gres":              "write --" + fleet.DeviceFlag + " pci:ADDRESS where srun has --gres: `pagurus host ls --json` lists the devices of hosts",
 	"prefix":            "the image has its own MPI: --" + imageFlag + " says which",
 }
 

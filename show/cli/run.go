@@ -26,7 +26,7 @@ type runFlags struct {
 	image, kind, export  string
 	class                string
 	cap                  float64
-	tune, net            string
+	tune, net, device    string
 	on, env, files       []string
 	detach, verbose      bool
 	trace, noTrace       bool
@@ -37,6 +37,7 @@ type runFlags struct {
 	plan                 *fleet.CheckpointPlan // checkpoint, parsed
 	mirrored             fleet.Tune            // tune, parsed
 	environment          []string              // env, parsed
+	passed               fleet.Passthrough     // device, parsed
 	directory, exportDir string
 	directories          []fleet.Directory // files, parsed
 }
@@ -105,6 +106,7 @@ func (a *app) runCommand() *cobra.Command {
 	Share(flags, &f.cap, fleet.CapFlag, "share of its CPUs that each guest may use at most, like 50% (default: no limit)")
 	flags.StringVar(&f.tune, tuneFlag, "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
 	flags.StringVar(&f.net, fleet.NetFlag, string(fleet.JobOnly), "what guests reach: job, which is each other and the job's files, or internet, too; hosts' owners decide whether there is a way")
+	flags.StringVar(&f.device, fleet.DeviceFlag, "", "a device of its host that each guest has for itself, like pci:0000:03:10.0; its guests do not move; 'pagurus host ls --json' lists devices")
 	flags.StringSliceVarP(&f.on, onFlag, "H", nil, "start on these hosts only")
 	flags.StringArrayVarP(&f.env, envFlag, "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
 	flags.StringVar(&f.export, fleet.ExportFlag, "", "directory the guests see at the same path: the current one (default) or one above it")
@@ -146,6 +148,13 @@ func (f *runFlags) judge(cmd *cobra.Command) {
 		return err
 	})
 	Judge(flags, onFlag, hostNames)
+	Judge(flags, fleet.DeviceFlag, func(s string) error {
+		if s == "" {
+			return errors.New("its value is empty: write a device like pci:0000:03:10.0, or leave --" + fleet.DeviceFlag + " out")
+		}
+		_, err := fleet.ParsePassthrough(s)
+		return err
+	})
 	Judge(flags, envFlag, func(s string) error {
 		_, err := environment([]string{s}, os.LookupEnv)
 		return err
@@ -282,6 +291,9 @@ func (f *runFlags) check(args []string) error {
 	if i := slices.IndexFunc(args, func(arg string) bool { return !utf8.ValidString(arg) }); i >= 0 {
 		return fmt.Errorf("the argument %q is not UTF-8 and would reach the program changed: give it in a file", args[i])
 	}
+	if f.passed, err = fleet.ParsePassthrough(f.device); err != nil {
+		return fmt.Errorf("--"+fleet.DeviceFlag+": %w", err)
+	}
 	job := f.job(args)
 	job.Guests, job.Need.CPUs = max(job.Guests, 1), max(job.Need.CPUs, 1) // before it is known how many fit
 	if reason := job.Refused(); reason != "" {
@@ -294,7 +306,7 @@ func (f *runFlags) check(args []string) error {
 func (f *runFlags) job(args []string) fleet.JobSpec {
 	return fleet.JobSpec{
 		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir, Files: f.directories,
-		Ranks: f.ranks, Guests: f.guests, Need: fleet.Resources{CPUs: f.cpus, MemoryBytes: f.memory},
+		Ranks: f.ranks, Guests: f.guests, Need: fleet.Resources{CPUs: f.cpus, MemoryBytes: f.memory, Device: f.passed},
 		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.cap, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
 		Time: f.time, Restarts: f.restarts, Grow: f.grow, Checkpoint: f.plan, Net: reach(f.net),
 	}
@@ -368,15 +380,16 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 	job := f.job(args)
 	job.Machine, job.On = machine, on
 	job.Source, job.Files, job.Clones = a.source(f.exportDir), a.sources(f.directories), a.clones(f.exportDir, f.directories)
-	job.Guests, job.Need.CPUs = shape(f, usable(c, on, fleet.Kind(f.kind)))
+	job.Guests, job.Need.CPUs = shape(f, usable(c, on, fleet.Kind(f.kind), f.passed))
 	return job, nil
 }
 
-// usable lists the hosts that could start a guest of the kind now.
-func usable(c view.Cluster, on []fleet.HostID, kind fleet.Kind) []view.Host {
+// usable lists the hosts that could start a guest of the kind now, and give it the device if it needs one.
+func usable(c view.Cluster, on []fleet.HostID, kind fleet.Kind, device fleet.Passthrough) []view.Host {
 	var hosts []view.Host
 	for _, h := range c.Hosts {
-		if Usable(h.Host, kind) && (len(on) == 0 || slices.Contains(on, h.ID)) {
+		found, has := h.Facts.FindDevice(device)
+		if Usable(h.Host, kind) && (len(on) == 0 || slices.Contains(on, h.ID)) && (device == "" || has && found.Trouble == "") {
 			hosts = append(hosts, h)
 		}
 	}

@@ -61,6 +61,7 @@ var abilityRows = []abilityRow{
 	{"has a kernel of its own", "", func(t fleet.KindTraits, _ fleet.Abilities) answer { return can(t.OwnPageCache, "") }},
 	{"its clock stops while it is suspended", "", func(t fleet.KindTraits, _ fleet.Abilities) answer { return can(t.OwnClock, "") }},
 	{"can be tuned (`--tune`)", "", func(t fleet.KindTraits, _ fleet.Abilities) answer { return can(t.Tunable, "") }},
+	{"can have a device of its host (`--device`)", "an IOMMU, and a device for guests", func(t fleet.KindTraits, _ fleet.Abilities) answer { return can(t.Passes, "") }},
 	{"only its resident memory is sent", "", func(t fleet.KindTraits, _ fleet.Abilities) answer { return can(t.ResidentOnly, "") }},
 	{"each mapping of its programs adds to the downtime", "", func(t fleet.KindTraits, _ fleet.Abilities) answer { return can(t.MappingsCost, "") }},
 }

@@ -81,6 +81,9 @@ func (j Jail) limit() error {
 	if j.Memory > 0 {
 		limits[unix.RLIMIT_AS] = j.Memory
 	}
+	if j.Locked > 0 {
+		limits[unix.RLIMIT_MEMLOCK] = j.Locked
+	}
 	for resource, most := range limits {
 		if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
 			return fmt.Errorf("limit resource %d: %w", resource, err)

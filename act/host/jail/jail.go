@@ -40,6 +40,7 @@ type Jail struct {
 	FileBytes uint64 `json:"file_bytes"`       // the most that a file may grow to by its writing
 	OpenFiles uint64 `json:"open_files"`       // the most that it may have open
 	Memory    uint64 `json:"memory,omitempty"` // the most of its addresses, in bytes; 0: no limit
+	Locked    uint64 `json:"locked,omitempty"` // the most of its memory that the kernel may pin, in bytes; 0: the usual, which is little
 }
 
 // File is a file or a folder of the host.

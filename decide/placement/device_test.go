@@ -1,0 +1,84 @@
+package placement
+
+import (
+	"slices"
+	"testing"
+
+	"pagurus/fleet"
+)
+
+const aDevice fleet.Passthrough = "pci:0000:03:10.0"
+
+// deviceHost is a host with a device.
+func deviceHost(id fleet.HostID, d fleet.Device) fleet.Host {
+	h := host(id, 4<<30)
+	h.Facts.Devices = []fleet.Device{{Address: "0000:02:00.0"}, d}
+	return h
+}
+
+// A guest gets a device where the host has it, can give it away, and no other guest has it. Who asks what could be if the
+// host were free hears of the first two alone.
+func TestDeviceIsOneGuests(t *testing.T) {
+	good := fleet.Device{Address: aDevice.Address()}
+	bad := fleet.Device{Address: aDevice.Address(), Trouble: "it shares IOMMU group 7 with 0000:03:10.1"}
+	need := fleet.Resources{CPUs: 1, MemoryBytes: 1 << 30, Device: aDevice}
+	ask := Ask{Need: need, Kind: fleet.VM}
+	other := need
+	other.Device = "pci:0000:02:00.0"
+	for _, c := range []struct {
+		host         fleet.Host
+		has          []fleet.Resources
+		want, ifFree string
+	}{
+		{deviceHost("host1", good), nil, "", ""},
+		{deviceHost("host1", good), []fleet.Resources{other, {MemoryBytes: 1}}, "", ""},
+		{deviceHost("host1", good), []fleet.Resources{other, need}, "has given its device 0000:03:10.0 to a guest", ""},
+		{deviceHost("host1", bad), nil, "cannot give its device 0000:03:10.0 to a guest: " + bad.Trouble, "cannot give its device 0000:03:10.0 to a guest: " + bad.Trouble},
+		{host("host1", 4<<30), nil, "has no device 0000:03:10.0", "has no device 0000:03:10.0"},
+	} {
+		s := snapshot(c.host)
+		v := NewSurvey(s, nil)
+		for _, n := range c.has {
+			v.Reserve("host1", n)
+		}
+		if got, free := Unfit(v, &c.host, ask), Unfit(v, &c.host, ask.IfFree()); got != c.want || free != c.ifFree {
+			t.Errorf("beside %v: got %q, and if free %q; want %q and %q", c.has, got, free, c.want, c.ifFree)
+		}
+	}
+	s := snapshot(deviceHost("host1", good), deviceHost("host2", good))
+	v := NewSurvey(s, nil)
+	chosen, stuck := v.PlaceAll([]Ask{ask, ask, ask})
+	if stuck != 2 || len(chosen) < 2 || chosen[0].Host == chosen[1].Host {
+		t.Errorf("of three guests %d found none: %+v", stuck, chosen)
+	}
+}
+
+// A device is free again when its guest has gone, and a survey does not change what another has.
+func TestDevicesAreCounted(t *testing.T) {
+	var h held
+	one, two := fleet.Resources{Device: aDevice}, fleet.Resources{Device: "pci:0000:02:00.0"}
+	h.count(one, 1)
+	copied := h
+	h.count(two, 1)
+	copied.count(one, -1)
+	copied.count(one, -1)
+	h.count(fleet.Resources{}, 1)
+	if want := []fleet.Passthrough{two.Device, one.Device}; !slices.Equal(h.devices, want) || copied.devices != nil {
+		t.Errorf("one has %v, want %v; its copy has %v", h.devices, want, copied.devices)
+	}
+	if h.count(two, -1); !slices.Equal(h.devices, []fleet.Passthrough{aDevice}) {
+		t.Errorf("after one has gone there are %v", h.devices)
+	}
+}
+
+// A guest that has a device does not move, whatever its host says.
+func TestDeviceHinders(t *testing.T) {
+	s := snapshot(deviceHost("host1", fleet.Device{Address: aDevice.Address()}))
+	g := fleet.Guest{ID: "j1g0", Home: "host1", Need: fleet.Resources{Device: aDevice}}
+	if got, want := Hindered(s, g), "it has its host's device 0000:03:10.0 for itself, which cannot go with it"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if g.Need.Device = ""; Hindered(s, g) != "" {
+		t.Error("a guest without one is hindered")
+	}
+}
