@@ -391,7 +391,7 @@ func (d *draft) vaults(j fleet.Job, guests []fleet.Guest, c fleet.Checkpoint) ([
 		best, rank := fleet.HostID(""), vaultRank{}
 		for _, id := range room.hosts {
 			h := d.Hosts.At(id)
-			if id != g.Home && h.Facts.Vault.Listen == "" { // others do not reach it
+			if id != g.Home && (h.Facts.Vault.Listen == "" || alone(d.Hosts.At(g.Home))) { // others do not reach it
 				continue
 			}
 			is := vaultRank{ends: !h.EmptyBy.IsZero(), own: id == g.Home, beside: homes[id], leaves: h.State != fleet.HostUp || h.ForOwner || h.ForHealth, fresh: before[g.ID].Vault != id, free: room.more(id)}

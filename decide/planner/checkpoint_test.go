@@ -549,7 +549,10 @@ func TestVaultThatNobodyReaches(t *testing.T) {
 	home := w.s.Guests[desired.GuestID(j, 0)].Home
 	var reached fleet.HostID
 	for id, h := range w.s.Hosts {
-		if v := *h.Facts.Vault; id != home && reached == "" {
+		if id == home {
+			continue
+		}
+		if v := *h.Facts.Vault; reached == "" {
 			reached, h.Facts.Vault = id, &v
 		} else {
 			v.Listen, h.Facts.Vault = "", &v
@@ -559,6 +562,21 @@ func TestVaultThatNobodyReaches(t *testing.T) {
 	id := w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j}).Checkpoint
 	if at := w.s.Checkpoints[id].Guests[0].Vault; at != reached {
 		t.Errorf("it is kept on %s, and %s can be reached", at, reached)
+	}
+}
+
+// A host that others do not reach, since its agent proves nothing, does not reach theirs: its guests are kept there.
+func TestHostThatReachesNoVault(t *testing.T) {
+	w := newWorld(t, "host1", "host2")
+	j := w.running(1, nil)
+	home := w.s.Guests[desired.GuestID(j, 0)].Home
+	h := w.s.Hosts[home]
+	v := *h.Facts.Vault
+	v.Listen, h.Facts.Vault = "", &v
+	w.s.Hosts[home] = h
+	id := w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j}).Checkpoint
+	if at := w.s.Checkpoints[id].Guests[0].Vault; at != home {
+		t.Errorf("it is kept on %s, which %s does not reach", at, home)
 	}
 }
 
