@@ -249,14 +249,7 @@ func abilities(can criu.Ability) fleet.Abilities {
 
 // Ended returns a channel that is closed when the guest is no longer on this host. By
 // then nothing of the guest is left.
-func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
-	if g, _ := d.guests.Find(id); g != nil {
-		return g.Ended
-	}
-	over := make(chan struct{})
-	close(over)
-	return over
-}
+func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} { return d.guests.Ended(id) }
 
 // Inspect returns the facts about every guest on this host.
 func (d *Driver) Inspect(context.Context) (map[fleet.GuestID]fleet.GuestFacts, error) {

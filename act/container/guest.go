@@ -29,16 +29,14 @@ const (
 type guest struct {
 	host.Guest[record]
 
-	life    context.Context // ends when the guest must end or is released
-	kill    context.CancelFunc
-	linking sync.Mutex // held while a connection to the guest agent is made
-	moving  sync.Mutex // held by the one call that moves the guest; see interrupt
+	life   context.Context // ends when the guest must end or is released
+	kill   context.CancelFunc
+	moving sync.Mutex // held by the one call that moves the guest; see interrupt
 
 	// Guarded by Mu:
 	handle  *os.File // pidfd of its first process
 	network *os.File // its network namespace
-	link    net.Conn
-	lost    string // why it was ended; empty: it was not lost
+	lost    string   // why it was ended; empty: it was not lost
 	usedCPU time.Duration
 	usedAt  time.Time
 	target  *target            // receives the guest; nil: none
@@ -105,11 +103,8 @@ func (d *Driver) watch(g *guest) {
 
 // release releases the guest; its processes keep running.
 func (g *guest) release() {
+	g.Release()
 	g.Mu.Lock()
-	g.Released = true
-	if g.link != nil {
-		g.link.Close()
-	}
 	g.handle.Close()
 	g.kill()
 	cancel, t := g.cancel, g.target
@@ -212,29 +207,12 @@ func (d *Driver) openLink(ctx context.Context, id fleet.GuestID) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	g.linking.Lock()
-	defer g.linking.Unlock()
-	if run := g.Remembered().runs(); run != fleet.Running {
-		return nil, fmt.Errorf("it is %s", run)
-	}
-	g.Mu.Lock()
-	if g.link != nil {
-		g.link.Close()
-		g.link = nil
-	}
-	g.Mu.Unlock()
-	conn, err := sandbox.DialAgent(ctx, filepath.Join(g.Dir, storeDir))
-	if err != nil {
-		return nil, err
-	}
-	g.Mu.Lock()
-	defer g.Mu.Unlock()
-	if g.Released {
-		conn.Close()
-		return nil, host.ErrClosed
-	}
-	g.link = conn
-	return conn, nil
+	return g.Relink(func() (net.Conn, error) {
+		if run := g.Remembered().runs(); run != fleet.Running {
+			return nil, fmt.Errorf("it is %s", run)
+		}
+		return sandbox.DialAgent(ctx, filepath.Join(g.Dir, storeDir))
+	})
 }
 
 // unlinkLimit is how long the guest agent may take to close its end of the link. It gets
@@ -245,18 +223,13 @@ const unlinkLimit = 5 * time.Second
 // too, because a connection that leads outside cannot be moved. No new link can be made
 // until done is called.
 func (g *guest) unlink(ctx context.Context) (done func(), err error) {
-	g.linking.Lock()
-	g.Mu.Lock()
-	if g.link != nil {
-		g.link.Close()
-		g.link = nil
-	}
-	pid := g.Record.Process.PID
-	g.Mu.Unlock()
+	g.Linking.Lock()
+	g.Unlink()
+	pid := g.Remembered().Process.PID
 	for end := time.Now().Add(unlinkLimit); ; {
 		open, err := sandbox.AgentLinked(pid)
 		if err == nil && !open {
-			return g.linking.Unlock, nil
+			return g.Linking.Unlock, nil
 		}
 		if err == nil && time.Now().After(end) {
 			err = errors.New("the guest agent keeps its end of the link open")
@@ -265,7 +238,7 @@ func (g *guest) unlink(ctx context.Context) (done func(), err error) {
 			err = ctx.Err()
 		}
 		if err != nil {
-			g.linking.Unlock()
+			g.Linking.Unlock()
 			return nil, err
 		}
 		time.Sleep(time.Millisecond)

@@ -3,8 +3,11 @@ package host
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // The limits of what Tail returns.
@@ -43,4 +46,13 @@ func lastLines(text []byte, most int) (all []string) {
 		}
 	}
 	return all[max(0, len(all)-most):]
+}
+
+// OpenLog opens a file that a guest's process writes, or returns nil. The process may have replaced it by a link or a pipe.
+func OpenLog(dir, name string) *os.File {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	return f
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -25,9 +28,9 @@ type Watched interface {
 	comparable
 	Dead() bool
 	Lives() bool
+	Dial(ctx context.Context, socket string) (net.Conn, error)
 	shared() Record
-	folder() string
-	stop()
+	watched() *common
 	awaitEnd() error
 }
 
@@ -122,9 +125,58 @@ func (a *Guests[G]) Remember(id fleet.GuestID, console, log *os.File, explain Ex
 	return r, err
 }
 
-// Ending returns what is known of a guest that ended by itself; nil: it did not, or was
-// stopped since.
+// Adopt takes over a guest that an earlier agent left in a folder, if its process still runs: attach takes the handle, also when it returns an
+// error. Of any other it removes what is left, after ended if it has ended since.
+func Adopt[R Stored[R], G Watched](a *Guests[G], dir string, attach func(R, *os.File) error, ended func()) error {
+	id := fleet.GuestID(filepath.Base(dir))
+	if id.Check() != nil {
+		return nil // not ours
+	}
+	r, err := ReadRecord[R](dir)
+	if errors.Is(err, ErrNewer) {
+		return err // the guest is not ours to touch
+	}
+	if is := r.Shared(); err == nil && is.Complete && is.Guest == id {
+		handle, err := is.Process.Watch()
+		if err == nil {
+			return attach(r, handle)
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		ended() // while no agent was here
+	}
+	return a.Wipe(id)
+}
+
+// Ended returns a channel that is closed when the guest is no longer on this host. By then nothing of the guest is left.
+func (a *Guests[G]) Ended(id fleet.GuestID) <-chan struct{} {
+	if g, _ := a.Find(id); g != *new(G) {
+		return g.watched().Ended
+	}
+	over := make(chan struct{})
+	close(over)
+	return over
+}
+
+// Link opens the byte stream to the guest agent, on a socket of the guest's process. A second call ends the first stream. The
+// stream may break at any byte.
+func (a *Guests[G]) Link(ctx context.Context, id fleet.GuestID, socket string) (io.ReadWriteCloser, error) {
+	var err error = fleet.ErrAbsent
+	if g, _ := a.Find(id); g != *new(G) {
+		var conn net.Conn
+		if conn, err = g.watched().Relink(func() (net.Conn, error) { return g.Dial(ctx, socket) }); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, fmt.Errorf("reach the agent in guest %s: %w", id, err)
+}
+
+// Ending returns what is known of a guest that ended by itself; nil: it is here, or was stopped since.
 func (a *Guests[G]) Ending(id fleet.GuestID) *fleet.Remains {
+	if g, _ := a.Find(id); g != *new(G) && !g.Dead() {
+		return nil
+	}
 	a.mu.Lock()
 	r, known := a.ends[id]
 	a.mu.Unlock()
@@ -145,7 +197,7 @@ func (a *Guests[G]) LastWords(id fleet.GuestID, words func(dir string) string) s
 		}
 		return ""
 	}
-	return words(g.folder())
+	return words(g.watched().Dir)
 }
 
 // Limits for hearing of the end of a guest that could not be made.
@@ -283,7 +335,7 @@ func (a *Guests[G]) Destroy(id fleet.GuestID) error {
 	if g == *new(G) {
 		return a.Wipe(id)
 	}
-	g.stop()
+	g.watched().stop()
 	if err := a.Kill(g); err != nil {
 		return err
 	}

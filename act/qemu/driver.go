@@ -185,30 +185,15 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 
 // adopt takes over a guest from an earlier agent, or removes its remains.
 func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
-	if id.Check() != nil {
-		return nil // not ours
-	}
-	r, err := host.ReadRecord[record](d.dir(id))
-	if errors.Is(err, host.ErrNewer) {
-		return err // the guest is not ours to touch
-	}
-	if err == nil && r.Complete && r.Guest == id {
-		handle, err := r.Process.Watch()
+	return host.Adopt(&d.guests, d.dir(id), func(r record, handle *os.File) error {
+		g, err := d.attach(r, handle)
 		if err == nil {
-			g, err := d.attach(r, handle)
-			if err == nil {
-				d.holdOn(ctx, g)
-				d.listenOn(ctx, g)
-				d.holdCut(g)
-			}
-			return err
+			d.holdOn(ctx, g)
+			d.listenOn(ctx, g)
+			d.holdCut(g)
 		}
-		if !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		d.noteEnd(id, host.Exit{}, "") // while no agent was here
-	}
-	return d.wipe(id)
+		return err
+	}, func() { d.noteEnd(id, host.Exit{}, "") })
 }
 
 // Close releases all guests; they keep running. Calls in progress end with errors.
@@ -245,14 +230,7 @@ func (d *Driver) Slow() string { return d.able().Trouble }
 
 // Ended returns a channel that is closed when the guest is no longer on this host. By then
 // nothing of the guest is left.
-func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
-	if g, _ := d.guests.Find(id); g != nil {
-		return g.Ended
-	}
-	over := make(chan struct{})
-	close(over)
-	return over
-}
+func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} { return d.guests.Ended(id) }
 
 // inspectLimit: a QEMU that writes a guest's last memory does not answer.
 const inspectLimit = time.Second

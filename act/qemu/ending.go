@@ -4,12 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"pagurus/act/host"
 	"pagurus/fleet"
@@ -92,7 +88,7 @@ func whyEnded(exit host.Exit, reason, console, log string) string {
 // noteEnd keeps what is left of a guest that ended by itself. Without an agent that
 // listened, exit and reason are unknown.
 func (d *Driver) noteEnd(id fleet.GuestID, exit host.Exit, reason string) {
-	console, log := openLog(d.dir(id), consoleLog), openLog(d.dir(id), ownLog)
+	console, log := host.OpenLog(d.dir(id), consoleLog), host.OpenLog(d.dir(id), ownLog)
 	defer console.Close()
 	defer log.Close()
 	r, err := d.guests.Remember(id, console, log, func(r *fleet.Remains, shown string) {
@@ -116,24 +112,9 @@ func (d *Driver) noteEnd(id fleet.GuestID, exit host.Exit, reason string) {
 	}
 }
 
-// openLog opens a log of QEMU, or returns nil. QEMU's account may have replaced it by a
-// link or a pipe.
-func openLog(dir, name string) *os.File {
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil
-	}
-	return f
-}
-
 // Ending returns what is known of a guest that ended by itself. It returns nil if the guest
 // did not end, or was stopped since.
-func (d *Driver) Ending(id fleet.GuestID) *fleet.Remains {
-	if g, _ := d.guests.Find(id); g != nil && !g.Dead() {
-		return nil
-	}
-	return d.guests.Ending(id)
-}
+func (d *Driver) Ending(id fleet.GuestID) *fleet.Remains { return d.guests.Ending(id) }
 
 // LastWords returns, for people to read, what a guest that is here said last. It is empty if
 // the guest said nothing.

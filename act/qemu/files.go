@@ -57,7 +57,7 @@ func openTap(name string) (*os.File, error) {
 // tailOf returns the last lines of a log, for people. QEMU's account may have replaced it
 // by a link or a pipe.
 func tailOf(path string) string {
-	f := openLog(filepath.Split(path))
+	f := host.OpenLog(filepath.Split(path))
 	if f == nil {
 		return ""
 	}

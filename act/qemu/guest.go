@@ -2,15 +2,11 @@ package qemu
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"pagurus/act/host"
 	"pagurus/act/host/passage"
@@ -24,15 +20,13 @@ type guest struct {
 	handle *os.File // of the process
 
 	connecting sync.Mutex // held while connecting to QEMU
-	linking    sync.Mutex // held while connecting to the guest agent
 	streaming  sync.Mutex // held while a copy begins, and in each step of a checkpoint
 
 	// Guarded by Mu:
 	held      *heldCopy // of its copy; nil: nothing holds it
 	client    *qmp.Client
-	heard     chan struct{} // closed when all that client was told is recorded; nil: no client yet
-	shutdown  string        // the reason for which QEMU ends, in its words; empty: it has said none
-	link      net.Conn
+	heard     chan struct{}     // closed when all that client was told is recorded; nil: no client yet
+	shutdown  string            // the reason for which QEMU ends, in its words; empty: it has said none
 	waiting   *passage.Listener // for the source of its move; nil: none
 	stoppedAt time.Time         // when QEMU last stopped the guest; zero while it runs
 	seen      fleet.RunState
@@ -86,14 +80,11 @@ func words(dir string) string {
 
 // release stops watching the guest; its process runs on.
 func (g *guest) release() {
+	g.Release()
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
-	g.Released = true
 	if g.client != nil {
 		g.client.Close()
-	}
-	if g.link != nil {
-		g.link.Close()
 	}
 	if g.waiting != nil {
 		g.waiting.Close()
@@ -118,7 +109,7 @@ func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 			return client, nil
 		}
 	}
-	conn, err := g.dial(ctx, monitorSocket)
+	conn, err := g.Dial(ctx, monitorSocket)
 	if err != nil {
 		return nil, err
 	}
@@ -135,16 +126,6 @@ func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 	events, _ := client.Subscribe()
 	go g.listen(events, g.heard)
 	return client, nil
-}
-
-// dial connects to a socket of the guest's QEMU, and to nothing that QEMU may have put in its place.
-func (g *guest) dial(ctx context.Context, name string) (net.Conn, error) {
-	folder, err := os.OpenFile(g.Dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer folder.Close()
-	return host.DialSocket(ctx, folder, name, g.Remembered().Process.PID)
 }
 
 // listen records when QEMU suspends the guest and why QEMU ends, until the connection ends.
@@ -233,27 +214,5 @@ func runState(status string) fleet.RunState {
 // Link opens the byte stream to the guest agent. A second call ends the first stream. The
 // stream may break at any byte.
 func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser, error) {
-	g, _ := d.guests.Find(id)
-	if g == nil {
-		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, fleet.ErrAbsent)
-	}
-	g.linking.Lock()
-	defer g.linking.Unlock()
-	g.Mu.Lock()
-	if g.link != nil {
-		g.link.Close()
-	}
-	g.Mu.Unlock()
-	conn, err := g.dial(ctx, linkSocket)
-	if err != nil {
-		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, err)
-	}
-	g.Mu.Lock()
-	defer g.Mu.Unlock()
-	if g.Released {
-		conn.Close()
-		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, host.ErrClosed)
-	}
-	g.link = conn
-	return conn, nil
+	return d.guests.Link(ctx, id, linkSocket)
 }

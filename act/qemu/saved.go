@@ -95,7 +95,7 @@ func (g *guest) whyNotSaved(info migration) error {
 
 // completeSave describes what the writer has written.
 func (g *guest) completeSave() error {
-	said := openLog(g.Dir, writerLog)
+	said := host.OpenLog(g.Dir, writerLog)
 	if said == nil {
 		return errors.New("what was written has no description")
 	}
