@@ -85,6 +85,7 @@ test-debian13:
 ## test-machines: emulated machines install the packages, become a cluster, and fail in all ways
 # It takes all of this machine for up to 30 minutes; the result is in docs/figures/machines.txt.
 # The shortest of it, on two: make test-machines RING=two
+# Guests of Xen on three, of which two are Xen hosts: make test-machines RING=xen
 test-machines: setup packages bin/versitygw
 	scripts/test-machines $(RING)
 

@@ -24,12 +24,14 @@ import (
 // key for their shell.
 type Image struct {
 	Folder string
+	Xen    bool // it is the first domain of a Xen host
 }
 
 func (i Image) disk() string   { return filepath.Join(i.Folder, "disk.ext4") }
 func (i Image) kernel() string { return filepath.Join(i.Folder, "vmlinuz") }
 func (i Image) initrd() string { return filepath.Join(i.Folder, "initrd.img") }
 func (i Image) key() string    { return filepath.Join(i.Folder, "key") }
+func (i Image) xen() string    { return filepath.Join(i.Folder, "xen") }
 
 // Suites are the releases of Debian that machines may have.
 var Suites = []string{"trixie", "bookworm"}
@@ -39,6 +41,7 @@ type Recipe struct {
 	Suite    string
 	Packages []string // beside those of every machine
 	Bring    []string // a command on this machine's files that brings CRIU, if this machine has none
+	Xen      bool     // it is a Xen host
 }
 
 // always are the packages of every machine: a kernel with all modules, what starts it, and
@@ -47,6 +50,9 @@ var always = []string{
 	"linux-image-amd64", "initramfs-tools", "zstd", "systemd-sysv", "dbus", "udev", "kmod", "openssh-server", "iproute2", "iputils-ping",
 	"procps", "util-linux", "nfs-common",
 }
+
+// onXen are the packages of a Xen host beside them.
+var onXen = []string{"xen-system-amd64"}
 
 // modules are those that the machine's first file system loads: the disk's, and the network's,
 // so that links are there before services start.
@@ -66,6 +72,9 @@ const criuFolder = "/opt/pagurus-criu"
 
 func (r Recipe) packages() []string {
 	all := append(slices.Clone(always), r.Packages...)
+	if r.Xen {
+		all = append(all, onXen...)
+	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
@@ -79,17 +88,25 @@ func (r Recipe) digest() string {
 }
 
 // name is the name of the image's folder.
-func (r Recipe) name() string { return r.Suite + "-" + r.digest() }
+func (r Recipe) name() string { return r.kind() + "-" + r.digest() }
+
+// kind is what images have in common of which one replaces the others.
+func (r Recipe) kind() string {
+	if r.Xen {
+		return "xen-" + r.Suite
+	}
+	return r.Suite
+}
 
 // Find gives the image of a recipe, if it is built in a folder.
 func (r Recipe) Find(folder string) (Image, bool) {
-	i := Image{filepath.Join(folder, r.name())}
+	i := Image{Folder: filepath.Join(folder, r.name()), Xen: r.Xen}
 	_, err := os.Stat(i.Folder)
 	return i, err == nil
 }
 
-// Build builds the image of a recipe in a folder, unless it is there. It removes the suite's
-// older ones. After an error nothing of it is left. show is told of progress.
+// Build builds the image of a recipe in a folder, unless it is there. It removes the older ones
+// of its kind. After an error nothing of it is left. show is told of progress.
 func (r Recipe) Build(ctx context.Context, folder string, show func(step string, fraction float64)) (i Image, err error) {
 	i, built := r.Find(folder)
 	if built {
@@ -123,7 +140,7 @@ func (r Recipe) Build(ctx context.Context, folder string, show func(step string,
 	if err := r.make(ctx, work, show); err != nil {
 		return i, err
 	}
-	older, _ := filepath.Glob(filepath.Join(folder, r.Suite+"-*"))
+	older, _ := filepath.Glob(filepath.Join(folder, r.kind()+"-*"))
 	for _, dir := range older {
 		if err := os.RemoveAll(dir); err != nil {
 			return i, err
@@ -146,7 +163,7 @@ func hasRoom(folder string) error {
 
 // make makes the image in work/image.
 func (r Recipe) make(ctx context.Context, work string, show func(string, float64)) error {
-	tree, image := filepath.Join(work, "tree"), Image{filepath.Join(work, "image")}
+	tree, image := filepath.Join(work, "tree"), Image{Folder: filepath.Join(work, "image"), Xen: r.Xen}
 	if err := os.Mkdir(image.Folder, 0o755); err != nil {
 		return err
 	}
@@ -178,8 +195,26 @@ func (r Recipe) make(ctx context.Context, work string, show func(string, float64
 			return err
 		}
 	}
+	if r.Xen {
+		if err := unpackXen(ctx, tree, image); err != nil {
+			return err
+		}
+	}
 	show("making its disk", disk)
 	return r.format(ctx, tree, image)
+}
+
+// unpackXen takes the hypervisor from the tree, unpacked, as QEMU loads it.
+func unpackXen(ctx context.Context, tree string, image Image) error {
+	found, _ := filepath.Glob(filepath.Join(tree, "boot/xen-*-amd64.gz"))
+	if len(found) != 1 {
+		return fmt.Errorf("it has %d hypervisors, not one", len(found))
+	}
+	text, err := exec.CommandContext(ctx, "gzip", "-dc", found[0]).Output()
+	if err != nil {
+		return fmt.Errorf("unpacking the hypervisor: %w", err)
+	}
+	return os.WriteFile(image.xen(), text, 0o644)
 }
 
 // format makes the disk of the tree.

@@ -93,7 +93,11 @@ func (m Machine) MakeDisk(ctx context.Context) error {
 
 // commandLine is the kernel's. Emulated, every check that a kernel makes of itself costs.
 func (m Machine) commandLine(seed string) string {
-	words := []string{"root=/dev/vda", "rw", "console=ttyS0", "panic=-1", "quiet", "mitigations=off", "no_timer_check", "net.ifnames=0", "systemd.ssh_auto=no",
+	console := "ttyS0"
+	if m.Image.Xen {
+		console = "hvc0"
+	}
+	words := []string{"root=/dev/vda", "rw", "console=" + console, "panic=-1", "quiet", "mitigations=off", "no_timer_check", "net.ifnames=0", "systemd.ssh_auto=no",
 		"systemd.hostname=" + m.Name, "systemd.machine_id=" + m.ID(seed),
 		"lab.address=" + m.LAN.String(), "lab.gateway=" + m.Gateway.String(), "lab.control=" + m.Control.String()}
 	if m.Accelerator != kvm {
@@ -103,6 +107,22 @@ func (m Machine) commandLine(seed string) string {
 		words = append(words, "intel_iommu=on")
 	}
 	return strings.Join(words, " ")
+}
+
+// hypervisor is Xen's command line. The first domain gets half of the memory, and the FPU is switched eagerly: what QEMU emulates
+// loses its registers otherwise.
+func (m Machine) hypervisor() string {
+	first := fmt.Sprintf("%dM", m.MemoryBytes>>21)
+	return "console=com1 com1=115200,8n1 loglvl=warning guest_loglvl=warning noreboot sched=credit spec-ctrl=eager-fpu dom0_mem=" + first + ",max:" + first
+}
+
+// kernel are QEMU's arguments for what the machine boots.
+func (m Machine) kernel(seed string) []string {
+	if m.Image.Xen {
+		first := m.Image.kernel() + " " + strings.ReplaceAll(m.commandLine(seed), ",", ",,")
+		return []string{"-kernel", m.Image.xen(), "-append", m.hypervisor(), "-initrd", first + "," + m.Image.initrd()}
+	}
+	return []string{"-kernel", m.Image.kernel(), "-initrd", m.Image.initrd(), "-append", m.commandLine(seed)}
 }
 
 const kvm = "kvm"
@@ -122,9 +142,12 @@ func (m Machine) Command(seed string) []string {
 	if m.Accelerator == kvm {
 		accel, cpu = kvm, "host"
 	}
+	if m.Image.Xen && m.Accelerator != kvm {
+		cpu = "max" // the others lack what its guests need
+	}
 	args := []string{"qemu-system-x86_64", "-name", m.Name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", m.board(), "-accel", accel, "-cpu", cpu, "-smp", strconv.Itoa(m.CPUs), "-m", fmt.Sprintf("%dK", m.MemoryBytes>>10),
-		"-kernel", m.Image.kernel(), "-initrd", m.Image.initrd(), "-append", m.commandLine(seed)}
+		"-machine", m.board(), "-accel", accel, "-cpu", cpu, "-smp", strconv.Itoa(m.CPUs), "-m", fmt.Sprintf("%dK", m.MemoryBytes>>10)}
+	args = append(args, m.kernel(seed)...)
 	if m.Passing { // an IOMMU counts only for devices after it
 		args = append(args, "-device", "intel-iommu,intremap=on,caching-mode=on")
 	}

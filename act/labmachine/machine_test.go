@@ -17,7 +17,7 @@ func machine(t *testing.T) Machine {
 	t.Helper()
 	dir := t.TempDir()
 	return Machine{
-		Name: "host2", Dir: filepath.Join(dir, "disk"), Run: filepath.Join(dir, "run"), Image: Image{filepath.Join(dir, "image")},
+		Name: "host2", Dir: filepath.Join(dir, "disk"), Run: filepath.Join(dir, "run"), Image: Image{Folder: filepath.Join(dir, "image")},
 		CPUs: 2, MemoryBytes: 2 << 30, LAN: netip.MustParsePrefix("198.18.0.2/24"), Gateway: netip.MustParseAddr("198.18.0.254"),
 		Control: netip.MustParsePrefix("198.19.0.2/24"), MAC: "54:00:12:00:02", Accelerator: "tcg",
 		Shares: []Share{{"packages", "/some/dist"}},
@@ -56,6 +56,24 @@ func TestCommand(t *testing.T) {
 	m.Passing, m.Accelerator = false, "kvm"
 	if command := m.Command("seed"); after(command, "-accel") != "kvm" || after(command, "-cpu") != "host" || strings.Contains(after(command, "-append"), "rodata") {
 		t.Errorf("with KVM it is %q", command)
+	}
+}
+
+// QEMU loads Xen, and the first domain's kernel and file system as its modules.
+func TestXenHost(t *testing.T) {
+	m := machine(t)
+	m.Image.Xen = true
+	command := m.Command("seed")
+	modules := strings.Split(after(command, "-initrd"), ",")
+	if len(modules) != 2 || !strings.HasPrefix(modules[0], m.Image.kernel()+" root=/dev/vda ") || !strings.Contains(modules[0], " console=hvc0 ") || modules[1] != m.Image.initrd() {
+		t.Errorf("its modules are %q", modules)
+	}
+	if xen := after(command, "-append"); after(command, "-kernel") != m.Image.xen() || !strings.Contains(xen, "dom0_mem=1024M,max:1024M") || after(command, "-cpu") != "max" {
+		t.Errorf("it is %q", command)
+	}
+	plain, xen := Recipe{Suite: "trixie"}, Recipe{Suite: "trixie", Xen: true}
+	if plain.digest() == xen.digest() || !strings.HasPrefix(xen.name(), "xen-trixie-") {
+		t.Errorf("a Xen host is %s, another machine %s", xen.name(), plain.name())
 	}
 }
 

@@ -15,6 +15,7 @@ const (
 	memPerHostFlag     = "mem-per-host"
 	machinesFlag       = "machines"
 	suiteFlag          = "suite"
+	xenFlag            = "xen"
 	machineCPUsFlag    = "machine-cpus"
 	machineMemFlag     = "machine-mem"
 	machinePassingFlag = "machine-passthrough"

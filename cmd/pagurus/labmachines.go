@@ -44,9 +44,11 @@ type machines struct {
 	CPUs        int               `json:"cpus"`
 	MemoryBytes int64             `json:"memory_bytes"`
 	Passing     bool              `json:"passing,omitempty"`
-	Packages    string            `json:"packages"` // the folder of the packages that are installed
-	Images      map[string]string `json:"images"`   // by suite, their folders
-	Seed        string            `json:"seed"`     // of the machines' identities
+	Packages    string            `json:"packages"`      // the folder of the packages that are installed
+	Images      map[string]string `json:"images"`        // by suite, their folders
+	Xen         int               `json:"xen,omitempty"` // so many of them, the last ones, are Xen hosts
+	XenImage    string            `json:"xen_image,omitempty"`
+	Seed        string            `json:"seed"` // of the machines' identities
 }
 
 // sockets are the links that machines are plugged into.
@@ -63,7 +65,7 @@ func (l lab) machine(n int) labmachine.Machine {
 	name := string(hostName(n))
 	m := labmachine.Machine{
 		Name: name, Dir: filepath.Join(labState, name), Run: l.run(n), Accelerator: l.Accelerator,
-		Image: labmachine.Image{Folder: l.Machines.Images[l.suite(n)]}, CPUs: l.Machines.CPUs, MemoryBytes: l.Machines.MemoryBytes,
+		Image: l.image(n), CPUs: l.Machines.CPUs, MemoryBytes: l.Machines.MemoryBytes,
 		LAN: labnet.Local(n), Gateway: labnet.IPv4.Controller(), Control: labnet.Control(n), MAC: fmt.Sprintf("54:00:12:%02x:%02x", n>>8, n&0xff),
 		Shares: []labmachine.Share{{Tag: packagesTag, Path: l.Machines.Packages}}, Passing: l.Machines.Passing,
 	}
@@ -176,14 +178,16 @@ func (l *lab) prepare(ctx context.Context, std streams) error {
 		return err
 	}
 	l.Machines.Images, l.Machines.Seed = map[string]string{}, rand.Text()
-	for _, suite := range l.Machines.Suites {
-		image, err := buildMachine(ctx, std, suite, debs)
-		if err != nil {
-			return err
+	if l.Machines.Xen < l.Hosts {
+		for _, suite := range l.Machines.Suites {
+			image, err := buildMachine(ctx, std, labmachine.Recipe{Suite: suite}, debs)
+			if err != nil {
+				return err
+			}
+			l.Machines.Images[suite] = image.Folder
 		}
-		l.Machines.Images[suite] = image.Folder
 	}
-	return nil
+	return l.prepareXen(ctx, std, debs)
 }
 
 // packagesIn gives the packages in a folder. There has to be one of each.
@@ -199,9 +203,9 @@ func packagesIn(folder string) (debs []string, err error) {
 	return debs, nil
 }
 
-// buildMachine builds the image of a suite's machines, with what the packages need.
-func buildMachine(ctx context.Context, std streams, suite string, debs []string) (labmachine.Image, error) {
-	r := labmachine.Recipe{Suite: suite, Bring: []string{beside(roles.AgentProgram), roles.DoctorVerb, roles.CRIUVerb}}
+// buildMachine builds the image of a recipe's machines, with what the packages need.
+func buildMachine(ctx context.Context, std streams, r labmachine.Recipe, debs []string) (labmachine.Image, error) {
+	r.Bring = []string{beside(roles.AgentProgram), roles.DoctorVerb, roles.CRIUVerb}
 	for _, deb := range debs {
 		needs, err := needs(ctx, deb)
 		if err != nil {
@@ -213,7 +217,7 @@ func buildMachine(ctx context.Context, std streams, suite string, debs []string)
 	if image, built := r.Find(machineImages); built {
 		return image, nil
 	}
-	std.say(fmt.Sprintf("building a machine of Debian's %s in %s, once", suite, machineImages))
+	std.say(fmt.Sprintf("building a machine of Debian's %s in %s, once", r.Suite, machineImages))
 	steps := roles.NewSteps(std.err)
 	image, err := r.Build(ctx, machineImages, steps.Show)
 	steps.Clear()
@@ -435,6 +439,9 @@ func (l lab) checkMachines(asked func(flag string) bool) error {
 		if !slices.Contains(labmachine.Suites, suite) {
 			return fmt.Errorf("--"+suiteFlag+" knows %s, not %q", strings.Join(labmachine.Suites, " and "), suite)
 		}
+	}
+	if l.Machines.Xen < 0 || l.Machines.Xen > l.Hosts {
+		return fmt.Errorf("--"+xenFlag+" must be between 0 and the number of machines, which is %d", l.Hosts)
 	}
 	if len(l.Machines.Suites) == 0 || l.Machines.CPUs < 1 || l.Machines.MemoryBytes < leastMachine {
 		return fmt.Errorf("a machine has a suite, one CPU or more, and %s or more", view.Bytes(leastMachine))

@@ -32,7 +32,7 @@ import (
 func newMachines() *machines { return &machines{MemoryBytes: 2560 << 20} }
 
 // machineFlags are the flags that only a lab of machines has.
-var machineFlags = []string{suiteFlag, machineCPUsFlag, machineMemFlag, machinePassingFlag, packagesFlag}
+var machineFlags = []string{suiteFlag, machineCPUsFlag, machineMemFlag, machinePassingFlag, packagesFlag, xenFlag}
 
 func (m *machines) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&m.number, machinesFlag, 3, "machines, which are hosts with kernels of their own, instead of --"+hostsFlag)
@@ -40,6 +40,7 @@ func (m *machines) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&m.CPUs, machineCPUsFlag, 2, "CPUs of each machine")
 	cli.Size(flags, &m.MemoryBytes, machineMemFlag, "memory of each machine")
 	flags.BoolVar(&m.Passing, machinePassingFlag, false, "give each machine an emulated IOMMU and a network card with virtual functions (igb), to try run --device")
+	flags.IntVar(&m.Xen, xenFlag, 0, "so many of the machines, the last ones, are Xen hosts")
 	flags.StringVar(&m.Packages, packagesFlag, "", "folder of the packages that the machines install (default: dist beside the folder of this program)")
 }
 
@@ -57,6 +58,7 @@ func (m *machines) otherwise(had *machines, asked func(flag string) bool) bool {
 	return had == nil ||
 		asked(suiteFlag) && !reflect.DeepEqual(had.Suites, m.Suites) ||
 		asked(machineCPUsFlag) && had.CPUs != m.CPUs ||
+		asked(xenFlag) && had.Xen != m.Xen ||
 		asked(machineMemFlag) && had.MemoryBytes != m.MemoryBytes ||
 		asked(machinePassingFlag) && had.Passing != m.Passing ||
 		asked(packagesFlag) && had.Packages != m.Packages
@@ -291,7 +293,7 @@ func imageCommand(std streams) *cobra.Command {
 			}
 			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
-			l := lab{Machines: m}
+			l := lab{Machines: m, Hosts: m.Xen + 1}
 			if err := l.checkMachines(func(string) bool { return false }); err != nil {
 				return err
 			}
@@ -308,7 +310,10 @@ func imageCommand(std streams) *cobra.Command {
 					return err
 				}
 			}
-			return nil
+			if m.Xen > 0 {
+				_, err = fmt.Fprintf(std.out, "xen: %s\n", m.XenImage)
+			}
+			return err
 		},
 	}
 	m.addFlags(cmd.Flags())

@@ -20,13 +20,16 @@ const machinesSuites = "PAGURUS_TEST_MACHINES_SUITES"
 // The scripts that need machines with kernels and systemd of their own. Emulated, they take
 // the whole computer for minutes, so other rings leave them out; not by a skip, since
 // nothing is missing.
-func TestMachines(t *testing.T) { onMachines(t, 3, "testdata/machines", "openmpi", "lammps") }
+func TestMachines(t *testing.T) { onMachines(t, 3, 0, "testdata/machines", "openmpi", "lammps") }
 
 // The shortest of them, which takes a third of the time.
-func TestTwoMachines(t *testing.T) { onMachines(t, 2, "testdata/machine", "openmpi") }
+func TestTwoMachines(t *testing.T) { onMachines(t, 2, 0, "testdata/machine", "openmpi") }
 
-// onMachines runs the scripts of a folder on machines, which are made again after one that failed.
-func onMachines(t *testing.T, machines int, scripts string, images ...string) {
+// Two of three machines are Xen hosts.
+func TestXenMachines(t *testing.T) { onMachines(t, 3, 2, "testdata/xen", "openmpi", "lammps") }
+
+// onMachines runs the scripts of a folder on machines, some of them Xen hosts, which are made again after one that failed.
+func onMachines(t *testing.T, machines, xen int, scripts string, images ...string) {
 	packages := os.Getenv(machinesVariable)
 	if packages == "" {
 		return
@@ -42,7 +45,7 @@ func onMachines(t *testing.T, machines int, scripts string, images ...string) {
 	t.Cleanup(func() { pagurus(t, "lab", "down") })
 	up := func() {
 		begun := time.Now()
-		args := []string{"lab", "up", "--machines", fmt.Sprint(machines), "--packages", packages}
+		args := []string{"lab", "up", "--machines", fmt.Sprint(machines), "--xen", fmt.Sprint(xen), "--packages", packages}
 		if suites := os.Getenv(machinesSuites); suites != "" {
 			args = append(args, "--suite", suites)
 		}
