@@ -7,6 +7,7 @@ type Kind string
 const (
 	VM        Kind = "vm"        // a QEMU virtual machine
 	Container Kind = "container" // a container moved with CRIU
+	Xen       Kind = "xen"       // a domain of a Xen host
 	Auto      Kind = "auto"      // of a JobSpec only: each host's best kind
 )
 
@@ -14,7 +15,7 @@ const (
 const Usual = VM
 
 // AutoMeans says which kind Auto becomes, for people; decide/placement chooses it.
-const AutoMeans = "a vm where KVM works, else a container, else an emulated vm"
+const AutoMeans = "a vm where KVM works, else xen on a Xen host, else a container, else an emulated vm"
 
 // KindTraits are the properties of a kind, for code that must not compare kinds.
 type KindTraits struct {
@@ -38,6 +39,7 @@ type KindTraits struct {
 var Kinds = [...]KindTraits{
 	{Kind: VM, LeastMemoryBytes: 128 << 20, Tap: true, MountsFiles: true, OwnClock: true, OwnPageCache: true, Compresses: true, Tunable: true, Passes: true, CPUThreads: "CPU "},
 	{Kind: Container, LeastMemoryBytes: 32 << 20, ResidentOnly: true, MappingsCost: true},
+	{Kind: Xen, LeastMemoryBytes: 128 << 20, MountsFiles: true, OwnClock: true, OwnPageCache: true},
 }
 
 // KindNames are the names of all kinds, the usual one first.

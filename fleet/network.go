@@ -80,12 +80,15 @@ func (s Subnet) BridgeName() string { return fmt.Sprintf("pgb%06x", s.VNI()) }
 func (s Subnet) TunnelName() string { return fmt.Sprintf("pgx%06x", s.VNI()) }
 
 // TapName is the bridge's port for guest i: a TAP link for a virtual machine, one
-// end of a pair for a container.
+// end of a pair for another guest.
 func (s Subnet) TapName(i int) string { return fmt.Sprintf("pgt%06x.%d", s.VNI(), i) }
 
-// PortPeerName is the container's end of that pair. It is in the host's network until the
-// driver moves it into the container's.
+// PortPeerName is the guest's end of that pair. It is in the host's network until the
+// driver moves it into the container's; for a guest of Xen it stays, and leads to its link.
 func (s Subnet) PortPeerName(i int) string { return fmt.Sprintf("pgc%06x.%d", s.VNI(), i) }
+
+// VifName is the host's end of the link to guest i, one of Xen. Xen makes and removes it.
+func (s Subnet) VifName(i int) string { return fmt.Sprintf("pgv%06x.%d", s.VNI(), i) }
 
 // PortQueueName is the link that holds frames for guest i, a container, until its driver
 // releases them.

@@ -81,11 +81,12 @@ func renew(t *testing.T, f *Fence, length time.Duration) {
 	}
 }
 
-// Guests of both kinds run while the lease is renewed, and end when it is not, whoever made it is
-// there or not. A process that has the number of one that ended is not touched.
+// Guests of all kinds run while the lease is renewed, and end when it is not, whoever made it is
+// there or not. What ends a domain of Xen is left to do that. A process that has the number of one that ended is not touched.
 func TestGuestsEndWithTheLease(t *testing.T) {
 	run := t.TempDir()
 	f := openFence(t, run, time.Second)
+	domain := guestIn(t, run, "domains", "j1g2")
 	vm, box, other := guestIn(t, run, "guests", "j1g0"), guestIn(t, run, "containers", "j1g1"), guestIn(t, run, "elsewhere", "x")
 	reused := host.Process{PID: other.PID, Ticks: other.Ticks + 1}
 	if err := os.MkdirAll(filepath.Join(run, "guests", "j2g0"), 0o755); err != nil {
@@ -97,7 +98,7 @@ func TestGuestsEndWithTheLease(t *testing.T) {
 	if asked := f.Ask(); asked.Held != 0 || asked.Length != time.Second || asked.Asked == 0 {
 		t.Fatalf("asked: %+v", asked)
 	}
-	child := host.Family(vm.PID)
+	child, minder := host.Family(vm.PID), host.Family(domain.PID)[1:]
 	for range 15 {
 		renew(t, f, time.Second)
 		time.Sleep(100 * time.Millisecond)
@@ -105,9 +106,12 @@ func TestGuestsEndWithTheLease(t *testing.T) {
 	if vm.Gone() || box.Gone() || f.Ask().Held != time.Second || f.Stopped("j1g0") != "" {
 		t.Fatalf("ended while it was renewed: %t, %t, %+v", vm.Gone(), box.Gone(), f.Ask())
 	}
-	within(t, 30*time.Second, "guests end", func() bool { return vm.Gone() && box.Gone() && host.Alive(child) == 0 })
+	within(t, 30*time.Second, "guests end", func() bool { return vm.Gone() && box.Gone() && domain.Gone() && host.Alive(child) == 0 })
 	if other.Gone() {
 		t.Error("a stranger was stopped")
+	}
+	if len(minder) == 0 || host.Alive(minder) != len(minder) {
+		t.Error("what ends the domain was stopped")
 	}
 	within(t, 5*time.Second, "it is noted", func() bool { return f.Stopped("j1g0") != "" && f.Stopped("j1g1") != "" })
 	if why := f.Stopped("j1g0"); !strings.Contains(why, "its lease of 1s") || f.Stopped("j2g0") != "" {

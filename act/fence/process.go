@@ -117,12 +117,14 @@ type guest struct {
 // recordFile is a driver's record in a guest's folder.
 const recordFile = "guest.json"
 
-// kinds are the folders in which drivers keep their guests; those of the second have sockets of
-// this kernel, whose ends would be told to their peers.
+// kinds are the folders in which drivers keep their guests. Those of the second have sockets of
+// this kernel, whose ends would be told to their peers. Of the third, domains of Xen, a process that belongs to the first
+// one destroys the domain when that has ended.
 var kinds = []struct {
 	folder  string
 	sockets bool
-}{{folder: "guests"}, {folder: "containers", sockets: true}}
+	minded  bool
+}{{folder: "guests"}, {folder: "containers", sockets: true}, {folder: "domains", minded: true}}
 
 // stopGuests ends all guests that it finds, and notes which.
 func (k *process) stopGuests() {
@@ -140,7 +142,7 @@ func (k *process) stopGuests() {
 					fmt.Fprintln(os.Stderr, err)
 				}
 			}
-			k.end(g.Process)
+			k.end(g.Process, kind.minded)
 			ended = append(ended, g.Process)
 			id := fleet.GuestID(e.Name())
 			if !slices.Contains(k.known, id) {
@@ -174,15 +176,18 @@ func (k *process) stopGuests() {
 	k.noted = k.count
 }
 
-// end kills a guest's first process and all that belong to it.
-func (k *process) end(p host.Process) {
+// end kills a guest's first process and, unless that is minded, all that belong to it.
+func (k *process) end(p host.Process, minded bool) {
 	handle, err := p.Watch() // its number is not another's
 	if err != nil {
 		return
 	}
 	defer handle.Close()
 	looked := host.Ticks()
-	all := slices.Concat(host.Family(p.PID), host.Beside(p.PID))
+	var all []int
+	if !minded {
+		all = slices.Concat(host.Family(p.PID), host.Beside(p.PID))
+	}
 	if err := errors.Join(host.Kill(handle), host.KillAll(all, p.PID, looked)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}

@@ -1,10 +1,14 @@
 package xen
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
+	"sync"
+	"time"
 
 	"pagurus/fleet"
 )
@@ -19,19 +23,90 @@ const (
 // weights are the weights of the classes for each CPU of a guest, in the ratios that they have in control groups.
 var weights = map[fleet.Class]float64{fleet.Gold: 2 * usualWeight, "": usualWeight, fleet.Normal: usualWeight, fleet.Bronze: usualWeight / 2}
 
+// share is what Xen's scheduler gives a domain.
+type share struct {
+	Weight int `json:"weight"`
+	Cap    int `json:"cap,omitempty"` // percent of a CPU; 0: none
+}
+
+// service is what a guest is to get while no owner is here.
+type service struct {
+	class fleet.Class
+	cpus  int
+	most  float64 // maximum CPUs for each of its own; 0: no limit
+}
+
+// shares are what guests get.
+type shares struct {
+	mu       sync.Mutex
+	services map[fleet.GuestID]service
+	given    map[fleet.GuestID]share // what Xen was told; none: not by this agent
+	low      bool                    // an owner is here
+	most     float64                 // CPUs for all guests then; 0: no limit
+}
+
+// of is what a guest gets now. The lock is held.
+func (s *shares) of(id fleet.GuestID) (share, error) {
+	is := s.services[id]
+	cpus := max(1, is.cpus)
+	weight, known := weights[is.class]
+	if !known {
+		return share{}, fmt.Errorf("there is no class %q", is.class)
+	}
+	out := share{Weight: int(min(mostWeight, max(leastWeight, math.Round(weight*float64(cpus))))), Cap: percent(is.most * float64(cpus))}
+	if !s.low {
+		return out, nil
+	}
+	out.Weight = leastWeight
+	all := 0
+	for _, each := range s.services {
+		all += max(1, each.cpus)
+	}
+	if part := percent(s.most * float64(cpus) / float64(all)); part > 0 {
+		out.Cap = min(part, cmp.Or(out.Cap, part))
+	}
+	return out, nil
+}
+
+// beginGuest notes a guest that is about to be made, and says what it gets.
+func (s *shares) beginGuest(t fleet.Task) (share, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noteService(t.Guest.ID, service{t.Job.Spec.Class, t.Guest.Need.CPUs, t.Job.Spec.Cap})
+	gets, err := s.of(t.Guest.ID)
+	if err == nil {
+		s.given[t.Guest.ID] = gets
+	}
+	return gets, err
+}
+
+func (s *shares) noteService(id fleet.GuestID, is service) {
+	if s.services == nil {
+		s.services, s.given = map[fleet.GuestID]service{}, map[fleet.GuestID]share{}
+	}
+	s.services[id] = is
+}
+
+// forget forgets a guest that is gone.
+func (s *shares) forget(id fleet.GuestID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.services, id)
+	delete(s.given, id)
+}
+
 // Class gives a guest the weight of its job's class, and at most the CPUs most for each of its own; 0 is no limit. Xen's
 // scheduler keeps both when the guest moves, but the order comes again there. After an error the guest has its old share.
 func (d *Driver) Class(g fleet.Guest, class fleet.Class, most float64) error {
-	weight, known := weights[class]
-	if !known {
-		return fmt.Errorf("there is no class %q", class)
-	}
 	here, err := d.here(g.ID)
 	if err == nil {
-		_, err = here.status(here.life)
-	}
-	if err == nil {
-		err = d.tools.schedule(here.life, d.domain(g.ID), weight*float64(max(1, g.Need.CPUs)), most*float64(g.Need.CPUs))
+		d.shares.mu.Lock()
+		defer d.shares.mu.Unlock()
+		was, had := d.shares.services[g.ID]
+		d.shares.noteService(g.ID, service{class, g.Need.CPUs, most})
+		if err = d.give(here); err != nil && had {
+			d.shares.services[g.ID] = was
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("give guest %s its class: %w", g.ID, err)
@@ -39,14 +114,70 @@ func (d *Driver) Class(g fleet.Guest, class fleet.Class, most float64) error {
 	return nil
 }
 
+// Deprioritise leaves guests the least weight against the first domain and other ones, and at most cpus CPUs together; 0 is no limit. It
+// lasts until Restore, even if this process ends. After an error call again.
+func (d *Driver) Deprioritise(cpus float64) error { return d.giveAll(true, cpus) }
+
+// Restore ends Deprioritise. Otherwise it changes nothing.
+func (d *Driver) Restore() error { return d.giveAll(false, 0) }
+
+func (d *Driver) giveAll(low bool, most float64) error {
+	all, err := d.guests.All()
+	d.shares.mu.Lock()
+	defer d.shares.mu.Unlock()
+	d.shares.low, d.shares.most = low, most
+	for id, g := range all {
+		if _, known := d.shares.services[id]; !known { // of an earlier agent
+			d.shares.noteService(id, service{cpus: g.Remembered().Need.CPUs})
+		}
+	}
+	for _, g := range all {
+		if g.Lives() && !g.Remembered().Target { // the domain of one that comes may not be there yet, and has its share when it is
+			err = errors.Join(err, d.give(g))
+		}
+	}
+	return err
+}
+
+// give tells Xen what a guest gets, unless it has it. The shares' lock is held.
+func (d *Driver) give(g *guest) error {
+	if _, known := d.shares.services[g.ID]; !known {
+		return nil // of an earlier agent, which has told Xen
+	}
+	gets, err := d.shares.of(g.ID)
+	if err != nil || d.shares.given[g.ID] == gets {
+		return err
+	}
+	if err = d.tools.schedule(g.life, d.domain(g.ID), gets); err == nil {
+		d.shares.given[g.ID] = gets
+	}
+	return err
+}
+
 // schedule sets a domain's weight and cap. Which of the two schedulers runs is the host's choice; they take the same words.
-func (t tools) schedule(ctx context.Context, domain string, weight, cpus float64) error {
-	args := []string{"-d", domain, "-w", strconv.Itoa(int(min(mostWeight, max(leastWeight, math.Round(weight))))), "-c", strconv.Itoa(percent(cpus))}
-	if err := t.run(ctx, append([]string{"sched-credit2"}, args...)...); err == nil {
+func (t tools) schedule(ctx context.Context, domain string, s share) error {
+	args := []string{"-d", domain, "-w", strconv.Itoa(s.Weight), "-c", strconv.Itoa(s.Cap)}
+	err := t.run(ctx, append([]string{"sched-credit2"}, args...)...)
+	if err == nil {
 		return nil
 	}
-	return t.run(ctx, append([]string{"sched-credit"}, args...)...)
+	if err2 := t.run(ctx, append([]string{"sched-credit"}, args...)...); err2 != nil {
+		return errors.Join(err2, err)
+	}
+	return nil
 }
+
+// slice sets the time that a virtual CPU runs before another of the same weight does. Xen has one for all domains.
+func (t tools) slice(ctx context.Context, length time.Duration) error {
+	ms := min(mostSlice, max(1, length.Milliseconds()))
+	if err := t.run(ctx, "sched-credit", "-s", "-t", strconv.FormatInt(ms, 10)); err != nil {
+		return fmt.Errorf("set the time slice of Xen's scheduler, which must be credit (sched=credit in Xen's command line): %w", err)
+	}
+	return nil
+}
+
+// mostSlice is the longest that Xen takes, in milliseconds.
+const mostSlice = 1000
 
 // percent is a number of CPUs as a cap, in percent of one; 0 is none, so the least is 1.
 func percent(cpus float64) int {

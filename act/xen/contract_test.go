@@ -55,20 +55,24 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// bridge is the test's.
-const bridge = "pgxen"
+// port is a guest's place on a network of its own, on each of the hosts.
+func port(host int) func(fleet.Subnet, int) xen.Port {
+	return func(s fleet.Subnet, i int) xen.Port {
+		p := xen.Port{Peer: fmt.Sprintf("pgp%d.%d", host, i), Interface: fmt.Sprintf("pgv%d.%d", host, i), MAC: s.GuestMAC(i)}
+		_ = exec.Command("ip", "link", "add", p.Peer, "mtu", "1450", "type", "veth", "peer", "name", fmt.Sprintf("pgq%d.%d", host, i)).Run() // it may be there
+		return p
+	}
+}
 
 func (w *world) config(t *testing.T, host int) xen.Config {
 	return xen.Config{
 		Run: w.runs[host], GuestAgent: filepath.Join(w.folder, "witness"), Shim: "/proc/self/exe", Address: netip.MustParseAddr("127.0.0.1"),
 		Prefix:      fmt.Sprintf("pgt%d-", host),
 		ImageFolder: func(context.Context, fleet.Digest) (string, error) { return filepath.Join(w.folder, "image"), nil },
-		Port: func(task fleet.Task) (xen.Port, error) {
-			return xen.Port{Bridge: bridge, Interface: fmt.Sprintf("pgv%d.%d", host, task.Guest.Index), MAC: task.Job.Subnet.GuestMAC(task.Guest.Index)}, nil
-		},
-		Converged: converged,
-		Moves:     true,
-		Log:       slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Port:        port(host),
+		Converged:   converged,
+		Moves:       true,
+		Log:         slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 }
 
@@ -231,9 +235,7 @@ func TestRefusals(t *testing.T) {
 		},
 		"some memory": func(_ *xen.Config, task *fleet.Task) { task.Guest.Need.MemoryBytes = 0 },
 		"xl create":   func(_ *xen.Config, task *fleet.Task) { task.Guest.Need.MemoryBytes = 1 << 40 },
-		"no such port": func(c *xen.Config, _ *fleet.Task) {
-			c.Port = func(fleet.Task) (xen.Port, error) { return xen.Port{}, errors.New("no such port") }
-		},
+		"no class":    func(_ *xen.Config, task *fleet.Task) { task.Job.Spec.Class = "silver" },
 	} {
 		c, k := w.config(t, 1), task("r1g0")
 		change(&c, &k)

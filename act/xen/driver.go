@@ -34,8 +34,9 @@ type Config struct {
 	Prefix       string                                              // that the names of domains begin with; empty: "pagurus-"
 	MaxBandwidth int64                                               // bytes a second for one copy; 0: no limit
 	ImageFolder  func(context.Context, fleet.Digest) (string, error) // returns the folder of an image's files
-	Port         func(fleet.Task) (Port, error)                      // the guest's place in its job's network; nil: none
+	Port         func(fleet.Subnet, int) Port                        // a guest's place on its job's network; nil: the one that the overlay makes
 	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy may switch; called when each round begins; nil: nothing is copied
+	Slice        time.Duration                                       // of Xen's scheduler, for all domains; 0: as it is
 	Moves        bool                                                // guests may move; see decision 050 for what was seen of that
 	Log          *slog.Logger                                        // nil: slog.Default
 }
@@ -45,18 +46,23 @@ var errMoves = errors.New("guests of Xen do not move here: this is not tried eno
 
 // Port is where a guest's link is plugged in.
 type Port struct {
-	Bridge    string
-	Interface string // the link's name in dom0
-	MAC       string // in the guest
+	Peer      string `json:"peer"`      // the link in dom0 whose other end is a port of the job's bridge
+	Interface string `json:"interface"` // the name of the guest's link in dom0
+	MAC       string `json:"mac"`       // in the guest
+}
+
+// OverlayPort is the place that the overlay makes.
+func OverlayPort(s fleet.Subnet, i int) Port {
+	return Port{Peer: s.PortPeerName(i), Interface: s.VifName(i), MAC: s.GuestMAC(i)}
 }
 
 // Driver runs the guests of one host.
 type Driver struct {
 	config  Config
 	tools   tools
-	version string
-	cpu     string
+	about   about
 	initrds *initrd.Store
+	shares  shares
 
 	host.Address // where guests are received
 	guests       host.Guests[*guest]
@@ -103,6 +109,9 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Prefix == "" {
 		d.config.Prefix = "pagurus-"
 	}
+	if d.config.Port == nil {
+		d.config.Port = OverlayPort
+	}
 	if d.config.Run, err = filepath.Abs(d.config.Run); err != nil {
 		return err
 	}
@@ -118,33 +127,18 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	d.guests.Kept.Dir = filepath.Join(d.config.Run, host.RemainsFolder)
-	if d.version, d.cpu, err = d.tools.about(ctx); err != nil {
-		return err
+	if d.about, err = d.tools.about(ctx); err == nil && d.config.Slice > 0 {
+		err = d.tools.slice(ctx, d.config.Slice)
 	}
-	return nil
+	return err
 }
 
 // adopt takes over a guest from an earlier agent, or removes its remains.
 func (d *Driver) adopt(id fleet.GuestID) error {
-	if id.Check() != nil {
-		return nil // not ours
-	}
-	r, err := host.ReadRecord[record](d.dir(id))
-	if errors.Is(err, host.ErrNewer) {
-		return err // the guest is not ours to touch
-	}
-	if err == nil && r.Complete && r.Guest == id {
-		handle, err := r.Process.Watch()
-		if err == nil {
-			_, err = d.attach(r, handle)
-			return err
-		}
-		if !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		d.noteEnd(id, host.Exit{}) // while no agent was here
-	}
-	return d.wipe(id)
+	return host.Adopt(&d.guests, d.dir(id), func(r record, handle *os.File) error {
+		_, err := d.attach(r, handle)
+		return err
+	}, func() { d.noteEnd(id, host.Exit{}) })
 }
 
 // Close releases all guests; they keep running. Calls in progress end with errors.
@@ -155,22 +149,21 @@ func (d *Driver) Close() error {
 
 // Abilities returns what the driver can do on this host.
 func (d *Driver) Abilities() fleet.Abilities {
+	a := AtBest()
+	a.Live, a.Version, a.CPU = d.config.Moves, d.about.version, d.about.cpu
+	return a
+}
+
+// AtBest returns what the driver can do on every Xen host, as agents open it.
+func AtBest() fleet.Abilities {
 	return fleet.Abilities{
-		Live: d.config.Moves, Version: d.version, Accelerator: "xen", CPU: d.cpu,
 		NoPostCopy:   "Xen's tools cannot run a guest whose memory is still at another host",
 		NoCheckpoint: "Xen's tools stop a guest for as long as all of its memory takes to be written",
 	}
 }
 
 // Ended returns a channel that is closed when the guest is no longer on this host. By then nothing of the guest is left.
-func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
-	if g, _ := d.guests.Find(id); g != nil {
-		return g.Ended
-	}
-	over := make(chan struct{})
-	close(over)
-	return over
-}
+func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} { return d.guests.Ended(id) }
 
 // dir is a guest's folder; for "" the parent of them all.
 func (d *Driver) dir(id fleet.GuestID) string {

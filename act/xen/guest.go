@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -24,11 +23,9 @@ type guest struct {
 	end    context.CancelFunc
 	handle *os.File // pidfd of its warden
 
-	linking sync.Mutex // held while a connection to the guest agent is made
-	moving  sync.Mutex // held by the call that moves it
+	moving sync.Mutex // held by the call that moves it
 
 	// Guarded by Mu:
-	link    net.Conn
 	seen    fleet.RunState
 	usedCPU time.Duration
 	usedAt  time.Time
@@ -71,12 +68,7 @@ func (d *Driver) watch(g *guest) {
 
 // release releases the guest, which goes on.
 func (g *guest) release() {
-	g.Mu.Lock()
-	defer g.Mu.Unlock()
-	g.Released = true
-	if g.link != nil {
-		g.link.Close()
-	}
+	g.Release()
 	g.end()
 	g.handle.Close()
 }
@@ -96,16 +88,6 @@ func (d *Driver) end(g *guest) error {
 // askLimit is how long a warden may take to answer: it may have to wait for xl.
 const askLimit = 3 * time.Minute
 
-// dial connects to a socket of the warden's.
-func (g *guest) dial(ctx context.Context, name string) (net.Conn, error) {
-	folder, err := os.Open(g.Dir)
-	if err != nil {
-		return nil, err
-	}
-	defer folder.Close()
-	return host.DialSocket(ctx, folder, name, g.Remembered().Process.PID)
-}
-
 // ask asks the warden. A refusal is an error.
 func (g *guest) ask(ctx context.Context, q question) (s status, err error) {
 	ctx, stop := context.WithTimeout(ctx, askLimit)
@@ -115,7 +97,7 @@ func (g *guest) ask(ctx context.Context, q question) (s status, err error) {
 			err = errors.Join(fleet.ErrAbsent, err)
 		}
 	}()
-	conn, err := g.dial(ctx, controlSocket)
+	conn, err := g.Dial(ctx, controlSocket)
 	if err != nil {
 		return s, err
 	}
@@ -184,34 +166,12 @@ func runState(s stage) fleet.RunState {
 // Link opens the byte stream to the guest agent. A second call ends the first stream. The
 // stream may break at any byte.
 func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser, error) {
-	g, _ := d.guests.Find(id)
-	if g == nil {
-		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, fleet.ErrAbsent)
-	}
-	g.linking.Lock()
-	defer g.linking.Unlock()
-	g.Mu.Lock()
-	if g.link != nil {
-		g.link.Close()
-	}
-	g.Mu.Unlock()
-	conn, err := g.dial(ctx, linkSocket)
-	if err != nil {
-		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, err)
-	}
-	g.Mu.Lock()
-	defer g.Mu.Unlock()
-	if g.Released {
-		conn.Close()
-		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, host.ErrClosed)
-	}
-	g.link = conn
-	return conn, nil
+	return d.guests.Link(ctx, id, linkSocket)
 }
 
 // noteEnd keeps what is left of a guest that ended by itself.
 func (d *Driver) noteEnd(id fleet.GuestID, exit host.Exit) {
-	console, log := openLog(d.dir(id), consoleLog), openLog(d.dir(id), ownLog)
+	console, log := host.OpenLog(d.dir(id), consoleLog), host.OpenLog(d.dir(id), ownLog)
 	defer console.Close()
 	defer log.Close()
 	var how ending
@@ -246,28 +206,15 @@ func whyEnded(reason string, exit host.Exit, unknown error) (why string, died, k
 	return "Xen ended it: " + reason, true, false
 }
 
-func openLog(dir, name string) *os.File {
-	f, err := os.Open(filepath.Join(dir, name))
-	if err != nil {
-		return nil
-	}
-	return f
-}
-
 // Ending returns what is known of a guest that ended by itself. It returns nil if the guest
 // did not end, or was stopped since.
-func (d *Driver) Ending(id fleet.GuestID) *fleet.Remains {
-	if g, _ := d.guests.Find(id); g != nil && !g.Dead() {
-		return nil
-	}
-	return d.guests.Ending(id)
-}
+func (d *Driver) Ending(id fleet.GuestID) *fleet.Remains { return d.guests.Ending(id) }
 
 // LastWords returns, for people to read, what a guest that is here said last. It is empty if
 // the guest said nothing.
 func (d *Driver) LastWords(id fleet.GuestID) string {
 	return d.guests.LastWords(id, func(dir string) string {
-		f := openLog(dir, consoleLog)
+		f := host.OpenLog(dir, consoleLog)
 		defer f.Close()
 		if f == nil {
 			return ""

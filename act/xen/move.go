@@ -236,5 +236,10 @@ func (d *Driver) Resume(ctx context.Context, id fleet.GuestID) error {
 	if err != nil {
 		return fmt.Errorf("resume guest %s: %w", id, err)
 	}
+	d.shares.mu.Lock()
+	defer d.shares.mu.Unlock()
+	if err := d.give(g); err != nil { // what changed while it came
+		d.config.Log.Warn("a guest has not its share", "guest", id, "cause", err)
+	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pagurus/act/host"
+	"pagurus/fleet"
 )
 
 func TestParseList(t *testing.T) {
@@ -93,14 +94,14 @@ func FuzzWire(f *testing.F) {
 
 // No name that a guest or an image may have ends a line of xl's configuration, or a word of it.
 func TestConfig(t *testing.T) {
-	s := spec{Domain: "a\"\nkernel = \"/etc/shadow", CPUs: 2, MemoryBytes: 100<<20 + 1, Bridge: "br0", Interface: "v1", MAC: "02:70:67:00:01:01", LinkScript: "/run/x/vif"}
+	s := spec{Domain: "a\"\nkernel = \"/etc/shadow", CPUs: 2, MemoryBytes: 100<<20 + 1, Port: OverlayPort(7, 2), Share: share{Weight: 512, Cap: 50}, LinkScript: "/run/x/vif"}
 	text := s.config("/dev/loop3")
 	if strings.Count(text, "\nkernel = ") != 1 || !strings.Contains(text, "\nmemory = 101\n") || !strings.Contains(text, "target=/dev/loop3") ||
-		!strings.Contains(text, "bridge=br0,vifname=v1,script=/run/x/vif") || strings.Contains(text, "destroy") {
+		!strings.Contains(text, "mac=02:70:67:00:07:03,vifname=pgv700007.2,script=/run/x/vif") || !strings.Contains(text, "\ncpu_weight = 512\ncap = 50\n") || strings.Contains(text, "destroy") {
 		t.Error(text)
 	}
-	if s.Bridge = ""; strings.Contains(s.config("x"), "vif") {
-		t.Error("a guest without a network has a link")
+	if script := s.scripts()[linkScript]; !strings.Contains(script, "\npeer=pgc700007.2\n") {
+		t.Error(script)
 	}
 }
 
@@ -158,5 +159,68 @@ func TestBoots(t *testing.T) {
 		if err := boots(dir); (err == nil) != want {
 			t.Errorf("of %d bytes: %v", len(text), err)
 		}
+	}
+}
+
+func TestParseAbout(t *testing.T) {
+	info := func(total, caps string) string {
+		return "host                   : x\nnr_cpus                : 4\nhw_caps                : 178bf3ff:76da3203\nvirt_caps              : " + caps +
+			"\ntotal_memory           : " + total + "\nxen_major              : 4\nxen_minor              : 20\nxen_version            : 4.20.3\nxen_caps               : xen-3.0-x86_64\n"
+	}
+	const list = "Name                                        ID   Mem VCPUs\tState\tTime(s)\nDomain-0                                     0   448     1     r-----       9.5\n"
+	a, err := parseAbout(info("1512", "pv hvm hap"), list)
+	if err != nil || a.version != "4.20.3" || !strings.Contains(a.cpu, "4.20 shows: 178bf3ff:76da3203") || a.room != (fleet.Resources{CPUs: 4, MemoryBytes: 980 * mebi}) {
+		t.Errorf("it is %+v: %v", a, err)
+	}
+	for why, c := range map[string][2]string{
+		"no hardware virtualization": {info("1512", "pv"), list},
+		"add dom0_mem=":              {info("600", "pv hvm"), list},
+		"how large":                  {info("much", "hvm"), list},
+		"which Xen":                  {"virt_caps : hvm\n", list},
+		"the first domain":           {info("1512", "hvm"), ""},
+	} {
+		if _, err := parseAbout(c[0], c[1]); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v", why, err)
+		}
+	}
+}
+
+// The classes' weights are in the ratios of control groups', and an owner takes them from all guests alike.
+func TestShares(t *testing.T) {
+	var s shares
+	begin := func(id fleet.GuestID, class fleet.Class, cpus int, most float64) share {
+		t.Helper()
+		got, err := s.beginGuest(fleet.Task{Guest: fleet.Guest{ID: id, Need: fleet.Resources{CPUs: cpus}}, Job: fleet.Job{Spec: fleet.JobSpec{Class: class, Cap: most}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	for _, c := range []struct {
+		id    fleet.GuestID
+		class fleet.Class
+		cpus  int
+		most  float64
+		want  share
+	}{
+		{"j1g0", fleet.Gold, 1, 0, share{512, 0}}, {"j1g1", "", 2, 0.5, share{512, 100}}, {"j1g2", fleet.Bronze, 1, 0.001, share{128, 1}},
+		{"j1g3", fleet.Normal, 1 << 20, 0, share{mostWeight, 0}},
+	} {
+		if got := begin(c.id, c.class, c.cpus, c.most); got != c.want {
+			t.Errorf("%s gets %+v", c.id, got)
+		}
+	}
+	s.forget("j1g3")
+	s.low, s.most = true, 2
+	for id, want := range map[fleet.GuestID]share{"j1g0": {leastWeight, 50}, "j1g1": {leastWeight, 100}, "j1g2": {leastWeight, 1}} {
+		if got, err := s.of(id); err != nil || got != want {
+			t.Errorf("beside an owner %s gets %+v: %v", id, got, err)
+		}
+	}
+	if s.most = 0; begin("j1g0", fleet.Gold, 1, 0) != (share{leastWeight, 0}) {
+		t.Error("an owner who sets no limit sets one")
+	}
+	if _, err := s.beginGuest(fleet.Task{Guest: fleet.Guest{ID: "j2g0"}, Job: fleet.Job{Spec: fleet.JobSpec{Class: "silver"}}}); err == nil {
+		t.Error("a class that there is not has a share")
 	}
 }

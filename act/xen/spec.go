@@ -33,9 +33,8 @@ type spec struct {
 	Kernel      string    `json:"kernel"`
 	Initrd      string    `json:"initrd"`
 	Root        string    `json:"root"` // the image's file
-	MAC         string    `json:"mac"`
-	Bridge      string    `json:"bridge"`
-	Interface   string    `json:"interface"` // the name of its link here
+	Share       share     `json:"share"`
+	Port        Port      `json:"port"`
 	LinkScript  string    `json:"link_script"`
 	DiskScript  string    `json:"disk_script"`
 	Tools       tools     `json:"tools"`
@@ -70,33 +69,48 @@ func (s spec) config(root string) string {
 		"extra = " + quoted(kernelArgs),
 		fmt.Sprintf("memory = %d", (s.MemoryBytes+mebi-1)/mebi),
 		fmt.Sprintf("vcpus = %d", s.CPUs),
+		fmt.Sprintf("cpu_weight = %d", s.Share.Weight),
+		fmt.Sprintf("cap = %d", s.Share.Cap),
 		`tsc_mode = "native"`,
+		fmt.Sprintf("vif = [ %s ]", quoted("mac="+s.Port.MAC+",vifname="+s.Port.Interface+",script="+s.LinkScript)),
 		fmt.Sprintf("disk = [ %s ]", quoted("format=raw,vdev=xvda,access=ro,backendtype=phy,script="+s.DiskScript+",target="+root)),
 		`on_poweroff = "preserve"`, `on_reboot = "preserve"`, `on_watchdog = "preserve"`, `on_crash = "preserve"`, `on_soft_reset = "preserve"`,
-	}
-	if s.Bridge != "" {
-		lines = append(lines, fmt.Sprintf("vif = [ %s ]", quoted("mac="+s.MAC+",bridge="+s.Bridge+",vifname="+s.Interface+",script="+s.LinkScript)))
 	}
 	return strings.Join(lines, "\n") + "\n"
 }
 
 // scripts are the programs that xl calls to plug a guest's link and disk in. Debian's take three seconds each under emulation, and xl
-// gives them 40.
-var scripts = map[string]string{
-	linkScript: `#!/bin/sh
+// gives them 40. The guest's link is no port of a bridge: the other end of such a port is joined with it, both ways, and nothing of
+// either reaches this host. So the port is there before the guest and after it, as any guest's.
+func (s spec) scripts() map[string]string {
+	return map[string]string{linkScript: strings.Replace(plugLink, "PEER", s.Port.Peer, 1), diskScript: plugDisk}
+}
+
+const (
+	plugLink = `#!/bin/sh
+peer=PEER
+joins() {
+  tc qdisc add dev "$1" clsact 2>/dev/null
+  tc filter replace dev "$1" ingress pref 1 handle 1 protocol all matchall action mirred egress redirect dev "$2"
+}
+plugs() {
+  [ "$vif" = "$vifname" ] || ip link set dev "$vif" name "$vifname" || return
+  ip link set dev "$vifname" mtu "$(cat "/sys/class/net/$peer/mtu")" address fe:ff:ff:ff:ff:ff addrgenmode none || return
+  ip link set dev "$peer" addrgenmode none || return
+  joins "$vifname" "$peer" && joins "$peer" "$vifname" && ip link set dev "$peer" up && ip link set dev "$vifname" up
+}
 case $1 in
 online | add)
-  [ "$vif" = "$vifname" ] || ip link set dev "$vif" name "$vifname"
-  if ip link set dev "$vifname" address fe:ff:ff:ff:ff:ff master "$(xenstore-read "$XENBUS_PATH/bridge")" up; then
+  if why=$(plugs 2>&1); then
     xenstore-write "$XENBUS_PATH/hotplug-status" connected
   else
-    xenstore-write "$XENBUS_PATH/hotplug-error" "no such bridge" "$XENBUS_PATH/hotplug-status" error
+    xenstore-write "$XENBUS_PATH/hotplug-error" "join $vif with $peer: $why" "$XENBUS_PATH/hotplug-status" error
   fi
   ;;
 *) xenstore-rm "$XENBUS_PATH/hotplug-status" ;;
 esac
-`,
-	diskScript: `#!/bin/sh
+`
+	plugDisk = `#!/bin/sh
 case $1 in
 add)
   disk=$(xenstore-read "$XENBUS_PATH/params")
@@ -104,8 +118,8 @@ add)
   ;;
 *) xenstore-rm "$XENBUS_PATH/hotplug-status" ;;
 esac
-`,
-}
+`
+)
 
 const mebi = 1 << 20
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -20,27 +19,6 @@ import (
 	"pagurus/internal/note"
 	"pagurus/internal/pause"
 )
-
-// about says which Xen this is, and which processor guests see.
-func (t tools) about(ctx context.Context) (version, cpu string, err error) {
-	out, err := t.output(ctx, "info")
-	if err != nil {
-		return "", "", err
-	}
-	said := map[string]string{}
-	for line := range strings.Lines(out) {
-		if name, value, found := strings.Cut(line, ":"); found {
-			said[strings.TrimSpace(name)] = strings.TrimSpace(value)
-		}
-	}
-	if !strings.Contains(said["xen_caps"], "hvm-3.0-x86_64") && !strings.Contains(said["virt_caps"], "hvm") {
-		return "", "", errors.New("the processor has no hardware virtualization, or the firmware has it switched off, and Xen's PVH guests need it")
-	}
-	if version = said["xen_version"]; version == "" {
-		return "", "", errors.New("xl info does not say which Xen this is")
-	}
-	return version, "as Xen " + said["xen_major"] + "." + said["xen_minor"] + " shows: " + said["hw_caps"], nil
-}
 
 // Start boots a guest and returns when Xen runs it. If the guest runs already, Start does
 // nothing. After an error nothing of the guest is left, unless it is here as the target of a
@@ -103,7 +81,7 @@ func (d *Driver) create(ctx context.Context, t fleet.Task, in *incoming) (*guest
 	if err == nil {
 		err = note.Replace(filepath.Join(dir, specFile), s)
 	}
-	for name, text := range scripts {
+	for name, text := range s.scripts() {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700)
 		}
@@ -143,14 +121,9 @@ func (d *Driver) spec(ctx context.Context, t fleet.Task) (s spec, err error) {
 		LinkScript: filepath.Join(dir, linkScript), DiskScript: filepath.Join(dir, diskScript),
 		Kernel: filepath.Join(folder, "vmlinuz"), Initrd: loaded, Root: filepath.Join(folder, "root.img"),
 	}
-	if d.config.Port != nil {
-		p, err := d.config.Port(t)
-		if err != nil {
-			return s, err
-		}
-		s.Bridge, s.Interface, s.MAC = p.Bridge, p.Interface, p.MAC
-	}
-	return s, nil
+	s.Port = d.config.Port(t.Job.Subnet, t.Guest.Index)
+	s.Share, err = d.shares.beginGuest(t)
+	return s, err
 }
 
 // spawn starts a guest's warden, notes it, and lets it begin.
@@ -205,7 +178,7 @@ func (g *guest) await(ctx context.Context, want stage) (status, error) {
 		s, err := g.status(ctx)
 		switch {
 		case g.Dead():
-			f := openLog(g.Dir, ownLog)
+			f := host.OpenLog(g.Dir, ownLog)
 			defer f.Close()
 			said := ""
 			if f != nil {
@@ -236,10 +209,8 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	for _, p := range host.ProcessesIn(dir, func(_ int, uid uint32) bool { return uid == 0 }) {
-		if err := p.End(); err != nil {
-			return err
-		}
+	if err := endThoseIn(dir); err != nil {
+		return err
 	}
 	store, err := bus.OpenStore()
 	if err != nil {
@@ -252,5 +223,6 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 	if err != nil {
 		return err
 	}
+	d.shares.forget(id)
 	return os.RemoveAll(dir)
 }

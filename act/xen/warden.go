@@ -18,14 +18,18 @@ import (
 	"pagurus/internal/note"
 )
 
-// wardenName is what the program is called that keeps a guest.
-const wardenName = "pagurus-xen-warden"
+// The names of the programs that keep a guest, and that end its domain.
+const (
+	wardenName = "pagurus-xen-warden"
+	minderName = "pagurus-xen-minder"
+)
 
 // Shims are the processes beside each guest. They are parts of pagurus-shim.
-var Shims = map[string]func([]string) error{wardenName: keepGuest, saverName: save}
+var Shims = map[string]func([]string) error{wardenName: keepGuest, minderName: mindWarden, saverName: save}
 
 // warden is the process of one guest in dom0, as QEMU is that of a virtual machine: it makes the domain, has its consoles, sends
-// and receives it, and ends with it. It outlives the agent, which asks it over a socket.
+// and receives it, and ends with it. It outlives the agent, which asks it over a socket. Whoever kills it, an agent that is there or
+// not, has ended the guest: its minder (minder.go) destroys the domain.
 type warden struct {
 	spec spec
 	life context.Context
@@ -52,6 +56,11 @@ func keepGuest([]string) error {
 	}
 	k.life, k.end = context.WithCancel(context.Background())
 	defer k.end()
+	minded, err := startMinder()
+	if err != nil {
+		return err
+	}
+	defer minded.Close()
 	k.status.Stage = making
 	if err := k.listen(); err != nil {
 		return err

@@ -52,10 +52,7 @@ func (h *host) readdress(tunnels, sockets netip.Addr) {
 func (h *host) toAddress(tunnels, sockets netip.Addr) {
 	h.in.Readdress(sockets)
 	h.network.Readdress(tunnels)
-	if h.vm != nil {
-		h.vm.Readdress(sockets)
-	}
-	if h.container != nil {
-		h.container.Readdress(sockets)
+	for _, d := range h.drivers() {
+		d.Readdress(sockets)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"pagurus/act/cgroup"
 	"pagurus/act/qemu"
+	"pagurus/act/xen"
 	"pagurus/fleet"
 	"pagurus/serve/agent"
 	"pagurus/serve/monitor"
@@ -16,15 +17,19 @@ var (
 	_ monitor.Guests = classes{}
 )
 
-// classes sets guests' service classes through their control groups.
+// classes sets guests' service classes: through their control groups, or on a Xen host through Xen's scheduler.
 type classes struct {
 	*cgroup.Groups
-	cpus int // of the machine
+	cpus    int         // of the machine
+	domains *xen.Driver // nil: this is no Xen host
 }
 
 // Class sets a guest's CPU share. Of QEMU only the guest's CPU threads get the slice: the
 // threads that serve it must run at once.
 func (c classes) Class(g fleet.Guest, class fleet.Class, most float64) error {
+	if c.domains != nil {
+		return c.domains.Class(g, class, most)
+	}
 	var which func(thread string) bool
 	if prefix := g.Kind.Traits().CPUThreads; prefix != "" {
 		which = func(thread string) bool { return strings.HasPrefix(thread, prefix) }
@@ -34,5 +39,16 @@ func (c classes) Class(g fleet.Guest, class fleet.Class, most float64) error {
 
 // Deprioritise deprioritises all guests.
 func (c classes) Deprioritise(part float64, leaving bool) error {
+	if c.domains != nil {
+		return c.domains.Deprioritise(part * float64(c.cpus))
+	}
 	return c.Groups.Deprioritise(part*float64(c.cpus), leaving)
+}
+
+// Restore has all guests run as before.
+func (c classes) Restore() error {
+	if c.domains != nil {
+		return c.domains.Restore()
+	}
+	return c.Groups.Restore()
 }

@@ -33,6 +33,7 @@ import (
 	"pagurus/act/share"
 	"pagurus/act/siterelay"
 	"pagurus/act/wireguard"
+	"pagurus/act/xen"
 	"pagurus/cmd/roles"
 	"pagurus/decide/cost"
 	"pagurus/fleet"
@@ -60,6 +61,9 @@ var (
 	_ agent.Reclaimer     = (*container.Driver)(nil)
 	_ agent.ResumeTimer   = (*container.Driver)(nil)
 	_ agent.Checkpointer  = (*container.Driver)(nil)
+	_ agent.Driver        = (*xen.Driver)(nil)
+	_ agent.Linker        = (*xen.Driver)(nil)
+	_ agent.Teller        = (*xen.Driver)(nil)
 	_ agent.Overlay       = (*overlay.Overlay)(nil)
 	_ agent.Encryption    = (*encryption)(nil)
 	_ agent.Shares        = (*share.Shares)(nil)
@@ -88,6 +92,8 @@ type host struct {
 	container    *container.Driver
 	processor    string // the CPU features that programs of containers can see
 	containerErr string // why container is nil
+	xen          *xen.Driver
+	xenErr       string // why xen is nil on a Xen host; empty: it is not, or this is none
 	unlimited    string // why guests' memory has no limit here; empty: it has
 	network      *overlay.Overlay
 	guard        *encryption
@@ -164,6 +170,9 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	}
 	ctx, stop := context.WithTimeout(ctx, roles.OpenLimit)
 	defer stop()
+	if h.openDomains(ctx, guest, address, log) {
+		return h, nil
+	}
 	if err := grantUserfault(); err != nil {
 		log.Warn("guests cannot come here by post-copy", "cause", err)
 	}
@@ -275,11 +284,8 @@ func ours() []string {
 // close closes everything; guests, networks and shares stay.
 func (h *host) close() error {
 	var errs []error
-	if h.vm != nil {
-		errs = append(errs, h.vm.Close())
-	}
-	if h.container != nil {
-		errs = append(errs, h.container.Close())
+	for _, d := range h.drivers() {
+		errs = append(errs, d.Close())
 	}
 	if h.common != nil {
 		h.common.close()
@@ -308,15 +314,12 @@ func (h *host) close() error {
 // agent makes the host's agent.
 func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent.Agent {
 	drivers := map[fleet.Kind]agent.Driver{}
-	if h.vm != nil {
-		drivers[fleet.VM] = h.vm
-	}
-	if h.container != nil {
-		drivers[fleet.Container] = h.container
+	for kind, d := range h.drivers() {
+		drivers[kind] = d
 	}
 	h.images.FetchWith(client.FetchImageFile)
 	h.images.BoundFetched(h.roomForImages, roles.DiskReserve)
-	held := classes{h.groups, len(h.usable())}
+	held := classes{h.groups, h.capacity().CPUs, h.xen}
 	a := agent.New(agent.Config{
 		Host: fleet.HostID(h.flags.Name), Run: h.flags.RunDir, Drivers: drivers,
 		GuestAgent: func(id fleet.GuestID, l agent.Linker) agent.GuestAgent {
@@ -361,7 +364,7 @@ func (h *host) keepIsolated(log *slog.Logger) *agent.Isolation {
 func (h *host) facts() fleet.Facts {
 	f := fleet.Facts{
 		Version: version, Protocol: fleet.Protocol(), Machine: h.machine.ID, Address: h.address().String(), Boot: machine.Boot(), Site: h.flags.Site,
-		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.Memory},
+		Capacity:  h.capacity(),
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.vmErr}, fleet.Container: {Trouble: h.containerErr}},
 		Topology:  h.made.Last(), Speed: h.speed, WireGuard: h.guard.facts(), Internet: h.gates.Outlet(), Power: h.power.Power(), Boots: isolate.Boot{}.State(), Devices: h.devices.Last(),
 	}
@@ -382,8 +385,10 @@ func (h *host) facts() fleet.Facts {
 		able.Processor = h.processor
 		f.Abilities[fleet.Container] = able
 	}
-	if f.Capacity.MemoryBytes == 0 {
-		f.Capacity.MemoryBytes = h.machine.MemoryBytes - min(memoryReserve, h.machine.MemoryBytes/2)
+	if h.xen != nil {
+		f.Abilities[fleet.Xen] = h.xen.Abilities()
+	} else if h.xenErr != "" {
+		f.Abilities[fleet.Xen] = fleet.Abilities{Trouble: h.xenErr}
 	}
 	return f
 }
@@ -395,24 +400,17 @@ func withFiles(a fleet.Abilities, noClient string) fleet.Abilities {
 }
 
 // kept are the files in a host's run folder that the next agent needs.
-var kept = []string{"guests", "containers", "ended", "container-images", "container-agents", "container-files", share.ClientsFolder, "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile, ownerLocalFile, wireguard.LogFile, siterelay.LogFile}
+var kept = []string{"guests", "containers", "domains", "ended", "container-images", "container-agents", "container-files", share.ClientsFolder, "initrd", "xen-initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile, ownerLocalFile, wireguard.LogFile, siterelay.LogFile}
 
 // sweep removes everything of Pagurus from the host: guests, file servers, networks, control
 // groups, and the files about its cluster. After an error it goes on, but keeps those files.
 func (h *host) sweep(ctx context.Context) error {
 	var errs []error
-	if h.vm != nil {
-		guests, err := h.vm.Inspect(ctx)
+	for _, d := range h.drivers() {
+		guests, err := d.Inspect(ctx)
 		errs = append(errs, err)
 		for id := range guests {
-			errs = append(errs, h.vm.Stop(ctx, id))
-		}
-	}
-	if h.container != nil {
-		guests, err := h.container.Inspect(ctx)
-		errs = append(errs, err)
-		for id := range guests {
-			errs = append(errs, h.container.Stop(ctx, id))
+			errs = append(errs, d.Stop(ctx, id))
 		}
 	}
 	errs = append(errs, h.fence.Remove(), returnFaults(), h.isolation().Off())

@@ -8,6 +8,7 @@ import (
 
 	"pagurus/act/container"
 	"pagurus/act/qemu"
+	"pagurus/act/xen"
 	"pagurus/fleet"
 	"pagurus/show/view"
 )
@@ -28,6 +29,7 @@ func TestKindsArePrinted(t *testing.T) {
 		{Kind: fleet.VM, Can: qemu.AtBest(qemu.Hardware)},
 		{Kind: fleet.VM, Can: qemu.AtBest(qemu.Emulation)},
 		{Kind: fleet.Container, Can: withFiles(container.AtBest(), hasClient)},
+		{Kind: fleet.Xen, Can: xen.AtBest()},
 	})
 	text, err := os.ReadFile(kindsDocument)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Command pagurus-shim has the small processes that must start at once. The agent starts it
-// for guests: to jail QEMU, to end guests when the host's lease is over, to let them run on after a cut, to stop processes for a moment, to serve their memory, or to become a
+// for guests: to jail QEMU, to end guests when the host's lease is over, to let them run on after a cut, to stop processes for a moment, to serve their memory, to keep a guest of Xen, or to become a
 // container's first process. `pagurus bench noise --in` copies it into a guest, and runs it with the
 // argument probe to probe the guest's CPUs. It must run in any image, so it is statically
 // linked.
@@ -21,11 +21,12 @@ import (
 	"pagurus/act/share/handle"
 	"pagurus/act/siterelay"
 	"pagurus/act/wireguard"
+	"pagurus/act/xen"
 	"pagurus/bench/noise"
 )
 
 func main() {
-	shim.Become(memory.Shims, sandbox.Shims, thaw.Shims, jail.Shims, passage.Shims, handle.Shims, siterelay.Shims, wireguard.Shims, fence.Shims, gateway.Shims)
+	shim.Become(memory.Shims, sandbox.Shims, thaw.Shims, jail.Shims, passage.Shims, handle.Shims, siterelay.Shims, wireguard.Shims, fence.Shims, gateway.Shims, xen.Shims)
 	if !slices.Equal(os.Args[1:], []string{noise.ProbeVerb}) {
 		fmt.Fprintln(os.Stderr, "pagurus-shim is a part of `pagurus agent`, which starts it; people do not")
 		os.Exit(2)

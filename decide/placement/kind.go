@@ -16,16 +16,17 @@ type suit struct {
 }
 
 // suitsOf returns the ways to meet an ask, best first. If the kind is open, these are
-// virtual machines on hosts with hardware virtualization; then containers, which run at
-// full speed everywhere; then emulated machines, which are many times slower.
+// virtual machines on hosts with hardware virtualization; then the guests of Xen hosts, which run no others; then
+// containers, which run at full speed everywhere; then emulated machines, which are many times slower.
 func suitsOf(a Ask) []suit {
 	if a.Kind != fleet.Auto {
 		return []suit{{ask: a}}
 	}
-	vm, container := a, a
-	vm.Kind, container.Kind = fleet.VM, fleet.Container
+	vm, xen, container := a, a, a
+	vm.Kind, xen.Kind, container.Kind = fleet.VM, fleet.Xen, fleet.Container
 	return []suit{
 		{ask: vm, only: fleet.KVM, why: "a vm, since KVM works there; "},
+		{ask: xen, why: "a guest of Xen, since that host has Xen, and no host has both KVM and room; "},
 		{ask: container, why: "a container, since no host has both KVM and room; "},
 		{ask: vm, why: "an emulated vm, since no host has room and either KVM or CRIU; "},
 	}
@@ -35,11 +36,14 @@ func (s suit) suits(h *fleet.Host) bool {
 	return (s.only == "" || h.Facts.Abilities[s.ask.Kind].Accelerator == s.only) && (s.site == "" || h.Facts.Site == s.site)
 }
 
-// unfitAnyhow says why a host cannot take the guest as any kind. If it can run neither
-// kind, it gives both reasons.
+// unfitAnyhow says why a host cannot take the guest as any kind. If it can run none that
+// its agent knows, it gives all reasons.
 func unfitAnyhow(v *Survey, h *fleet.Host, a Ask) string {
 	var all string
 	for _, t := range fleet.Kinds {
+		if _, has := h.Facts.Abilities[t.Kind]; !has && t.Kind != fleet.Usual {
+			continue
+		}
 		a.Kind = t.Kind
 		reason := Unfit(v, h, a)
 		switch {

@@ -7,8 +7,8 @@ import (
 	"pagurus/fleet"
 )
 
-// An open kind: KVM before containers before emulation, while there is room. So a job can
-// have both kinds.
+// An open kind: KVM before Xen before containers before emulation, while there is room. So a job can
+// have all kinds.
 func TestKindLeftOpen(t *testing.T) {
 	able := func(id fleet.HostID, memory int64, can map[fleet.Kind]fleet.Abilities) fleet.Host {
 		h := host(id, memory)
@@ -19,13 +19,14 @@ func TestKindLeftOpen(t *testing.T) {
 	slow := able("slow", 64<<30, map[fleet.Kind]fleet.Abilities{fleet.VM: emulated})
 	light := able("light", 8<<30, map[fleet.Kind]fleet.Abilities{fleet.VM: emulated, fleet.Container: criu})
 	fast := able("fast", 1<<30, map[fleet.Kind]fleet.Abilities{fleet.VM: kvm, fleet.Container: criu})
+	domains := able("domains", 1<<30, map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: "a Xen host"}, fleet.Container: {Trouble: "a Xen host"}, fleet.Xen: criu})
 	ask := Ask{Need: fleet.Resources{CPUs: 1, MemoryBytes: 1 << 30}, Kind: fleet.Auto}
-	v := NewSurvey(snapshot(slow, light, fast), nil)
+	v := NewSurvey(snapshot(slow, light, fast, domains), nil)
 	for _, want := range []struct {
 		host fleet.HostID
 		kind fleet.Kind
 		why  string
-	}{{"fast", fleet.VM, "a vm, since KVM works there"}, {"light", fleet.Container, "a container, since"}} {
+	}{{"fast", fleet.VM, "a vm, since KVM works there"}, {"domains", fleet.Xen, "a guest of Xen, since"}, {"light", fleet.Container, "a container, since"}} {
 		got, _ := v.Best(ask)
 		if got.Host != want.host || got.Kind != want.kind || !strings.HasPrefix(got.Reason, want.why) {
 			t.Errorf("%+v, want %+v", got, want)
@@ -38,6 +39,10 @@ func TestKindLeftOpen(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if got, want := Unfit(v, &none, ask), "cannot run guests of kind vm: no QEMU, and cannot run guests of kind container: no CRIU"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	ask.Kind = fleet.Xen
+	if got, want := Unfit(v, &none, ask), "cannot run guests of kind xen"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -439,7 +439,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"run --hostfile hosts true", 125, "--on host1,host2"},
 		{"run -H mars true", 125, "mars"},
 		{"run -x =y true", 125, "NAME"},
-		{"run --kind docker true", 125, "vm, container or auto"},
+		{"run --kind docker true", 125, "vm, container, xen or auto"},
 		{"run --class best true", 125, "gold, normal or bronze"},
 		{"run -n 2 --guests 3 true", 125, "--guests"},
 		{"run --mem lots true", 125, "lots"},
