@@ -69,7 +69,7 @@ func (d *draft) makeCheckpoint(r fleet.Request) (fleet.Answer, error) {
 		answer.Notes = []string{"it waits until all guests run and none is moving or suspended"}
 	}
 	if first {
-		answer.Notes = append(answer.Notes, aboutFiles(j.Spec)...)
+		answer.Notes = append(answer.Notes, aboutFiles(j.Spec, d.base.Hosts)...)
 	}
 	if j.Spec.Outward() {
 		answer.Notes = append(answer.Notes, outwardLost)

@@ -463,13 +463,16 @@ func TestFilesThatStay(t *testing.T) {
 	if text := strings.Join(lines, " "); strings.Count(text, filesStay[1:]) != 1 {
 		t.Errorf("%s", text)
 	}
-	if spec := (fleet.JobSpec{Export: "/home/x"}); planned(spec) != nil {
+	if spec := (fleet.JobSpec{Export: "/home/x"}); planned(spec, nil) != nil {
 		t.Error("a job without checkpoints is told")
 	}
-	if spec := (fleet.JobSpec{Export: "/home/x", Checkpoint: &fleet.CheckpointPlan{}}); len(planned(spec)) != 1 {
+	if spec := (fleet.JobSpec{Export: "/home/x", Checkpoint: &fleet.CheckpointPlan{}}); len(planned(spec, nil)) != 1 {
 		t.Error("a job with checkpoints is not told")
 	}
-	if said := aboutFiles(fleet.JobSpec{Export: "/home/x", Clones: true}); len(said) != 1 || !strings.Contains(said[0], "put back as they were") {
+	if said := aboutFiles(fleet.JobSpec{Export: "/home/x", Clones: true, Machine: "m"}, map[fleet.HostID]fleet.Host{"a": {Facts: fleet.Facts{Machine: "m", Vault: &fleet.VaultFacts{}}}}); !slices.Equal(said, []string{clonesNear}) {
+		t.Errorf("of a machine whose agent nobody reaches it says %q", said)
+	}
+	if said := aboutFiles(fleet.JobSpec{Export: "/home/x", Clones: true, Machine: "m"}, map[fleet.HostID]fleet.Host{"a": {Facts: fleet.Facts{Machine: "m", Vault: &fleet.VaultFacts{Listen: "198.18.0.1:7"}}}}); !slices.Equal(said, []string{clonesStay}) {
 		t.Errorf("where files can be cloned: %q", said)
 	}
 }

@@ -10,28 +10,36 @@ import (
 	"pagurus/fleet"
 )
 
-// filesStay says what a checkpoint does not have of a job's files; clonesStay, where their file systems can clone files.
+// filesStay says what a checkpoint does not have of a job's files; clonesStay, where their file systems can clone files; clonesNear, where
+// that machine's agents cannot be asked by others.
 const clonesStay = "of its files, when the job goes on from a checkpoint, what is appended is cut off, and those that are open for writing are put back as they were, by copies that share their blocks: " +
 	"what other files have, or what is renamed or removed after it, stays so"
+const clonesNear = "of its files, when the job goes on from a checkpoint, what is appended is cut off; those that are open for writing are put back as they were for guests on the machine that has the files alone, " +
+	"since the agent there is on the controller's socket, and others cannot ask it: what other guests write in place, what other files have, or what is renamed or removed after it, stays so"
 const filesStay = "of its files only what is appended is cut off when the job goes on from a checkpoint: what is written in place, renamed or removed after it stays so"
 
 // aboutFiles tells it to a job that has files.
-func aboutFiles(s fleet.JobSpec) []string {
-	if s.Export == "" {
+func aboutFiles(s fleet.JobSpec, hosts map[fleet.HostID]fleet.Host) []string {
+	switch {
+	case s.Export == "":
 		return nil
+	case !s.Clones:
+		return []string{filesStay}
 	}
-	if s.Clones {
-		return []string{clonesStay}
+	for _, h := range hosts {
+		if h.Facts.Machine == s.Machine && h.Facts.Vault != nil && h.Facts.Vault.Listen != "" {
+			return []string{clonesStay}
+		}
 	}
-	return []string{filesStay}
+	return []string{clonesNear}
 }
 
 // planned tells it where checkpoints are made by themselves.
-func planned(s fleet.JobSpec) []string {
+func planned(s fleet.JobSpec, hosts map[fleet.HostID]fleet.Host) []string {
 	if s.Checkpoint == nil {
 		return nil
 	}
-	return aboutFiles(s)
+	return aboutFiles(s, hosts)
 }
 
 // checkpoints says what is kept of a job, what is being made, and where it would go on.
@@ -62,7 +70,7 @@ func (e *explainer) checkpoints(j fleet.Job) (out []string) {
 	if next := j.NextCheckpoint; !next.IsZero() && j.State == fleet.JobRunning {
 		say("Its next checkpoint is due in %s.", fleet.ShortDuration(max(next.Sub(e.s.At), 0).Round(time.Second)))
 	}
-	for _, stays := range aboutFiles(j.Spec) {
+	for _, stays := range aboutFiles(j.Spec, e.s.Hosts) {
 		if len(all) > 0 || j.Spec.Checkpoint != nil {
 			say("%s%s.", strings.ToUpper(stays[:1]), stays[1:])
 		}

@@ -84,7 +84,7 @@ func (d *draft) told(j fleet.Job) (notes []string) {
 		}
 		notes = placement.Kinds(j.Spec.Kind, desired.GuestIDs(j), chosen)
 	}
-	return append(notes, planned(j.Spec)...)
+	return append(notes, planned(j.Spec, d.base.Hosts)...)
 }
 
 // waitsSince tells whoever asked for a job that it waits.
