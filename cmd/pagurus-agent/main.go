@@ -21,6 +21,7 @@ import (
 	"pagurus/act/machine"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
 )
@@ -63,6 +64,7 @@ func be(cmd *cobra.Command, f roles.Agent, sweep bool) error {
 	from := calling{leased: leased, server: at.Address}
 	if strings.HasPrefix(at.Address, "unix:") {
 		from.server = ""
+		certify(ctx, client, f, log)
 	}
 	return runAgent(ctx, f, client, from, log)
 }
@@ -86,6 +88,31 @@ func controllerOf(cmd *cobra.Command, f *roles.Agent) (wire.Config, error) {
 	}
 	f.Site = cmp.Or(f.Site, joined.Site)
 	return at, nil
+}
+
+// ownCertificate is the folder, in that of the state, with the certificate of a host whose agent calls on the controller's socket.
+const ownCertificate = "certificate"
+
+// A controller that starts at the same time answers soon.
+const (
+	certifyLimit = 30 * time.Second
+	certifyAgain = 500 * time.Millisecond
+)
+
+// certify gets a certificate for other hosts. Without one the host runs guests, and keeps checkpoints of its own alone.
+func certify(ctx context.Context, client *wire.Client, f roles.Agent, log *slog.Logger) {
+	ctx, stop := context.WithTimeout(ctx, certifyLimit)
+	defer stop()
+	for {
+		err := client.Certify(ctx, filepath.Join(f.StateDir, ownCertificate), fleet.HostID(f.Name))
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, wire.ErrNoController) || pause.For(ctx, certifyAgain) != nil {
+			log.Warn("other hosts cannot be asked, nor ask here, about checkpoints and files until this agent starts again", "cause", err)
+			return
+		}
+	}
 }
 
 // Certificates are looked at so often, and renewed when half of their time has passed.

@@ -15,7 +15,7 @@ import (
 const clonesStay = "of its files, when the job goes on from a checkpoint, what is appended is cut off, and those that are open for writing are put back as they were, by copies that share their blocks: " +
 	"what other files have, or what is renamed or removed after it, stays so"
 const clonesNear = "of its files, when the job goes on from a checkpoint, what is appended is cut off; those that are open for writing are put back as they were for guests on the machine that has the files alone, " +
-	"since the agent there is on the controller's socket, and others cannot ask it: what other guests write in place, what other files have, or what is renamed or removed after it, stays so"
+	"since the agent there has no certificate, and others cannot ask it: what other guests write in place, what other files have, or what is renamed or removed after it, stays so"
 const filesStay = "of its files only what is appended is cut off when the job goes on from a checkpoint: what is written in place, renamed or removed after it stays so"
 
 // aboutFiles tells it to a job that has files.

@@ -144,6 +144,6 @@ func (d *draft) overVault(j fleet.Job, c fleet.Checkpoint, r fleet.Report) strin
 	return quota.RefusedInVault(vault, facts.EachBytes, j.Spec.UID, quota.InVaults(all, owner, without, j.Spec.UID)[vault], more)
 }
 
-// alone reports whether a host neither reaches other hosts' vaults nor is reached: its agent is on the controller's socket, and has
-// nothing by which it proves who it is.
+// alone reports whether a host neither reaches other hosts' vaults nor is reached: its agent has no certificate
+// by which it proves who it is.
 func alone(h fleet.Host) bool { return h.Facts.Vault != nil && h.Facts.Vault.Listen == "" }

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"crypto/x509"
@@ -176,7 +177,11 @@ func (m Members) NotLetIn(ctx context.Context, t identity.Token, j wire.Joining)
 }
 
 // Renew makes a certificate for the same key.
-func (m Members) Renew(_ context.Context, p wire.Peer, request []byte) (wire.Renewed, error) {
+func (m Members) Renew(ctx context.Context, p wire.Peer, q wire.Renewing) (wire.Renewed, error) {
+	if q.Host != "" && p.From == "" && p.Key == "" {
+		return m.certify(ctx, p, q)
+	}
+	request := []byte(q.Request)
 	key, err := identity.RequestKey(request)
 	switch {
 	case err != nil:
@@ -190,6 +195,30 @@ func (m Members) Renew(_ context.Context, p wire.Peer, request []byte) (wire.Ren
 	}
 	certificate, err := m.c.Authority.Sign(request, who, now())
 	return wire.Renewed{Certificate: string(certificate)}, err
+}
+
+// certify makes a certificate for a host whose agent calls on the socket, as which it is believed. Other hosts take it; the controller
+// does not, since no token was shown.
+func (m Members) certify(ctx context.Context, p wire.Peer, q wire.Renewing) (none wire.Renewed, err error) {
+	s, err := m.c.Snapshot(ctx)
+	if err != nil {
+		return none, err
+	}
+	refused := cmp.Or(access.MayCall(p.Caller, access.Attach), q.Host.Refused())
+	if s.Hosts[q.Host].Credential.Key != "" {
+		refused = cmp.Or(refused, fmt.Sprintf("host %s has joined with a certificate of its own", q.Host))
+	}
+	switch {
+	case refused != "":
+		return none, &wire.Error{Status: http.StatusForbidden, Reason: refused}
+	case m.c.Authority == nil:
+		return none, &wire.Error{Status: http.StatusNotImplemented, Reason: "this controller makes no certificates: it listens on its socket only"}
+	}
+	if _, err := identity.RequestKey([]byte(q.Request)); err != nil {
+		return none, &wire.Error{Status: http.StatusBadRequest, Reason: err.Error()}
+	}
+	certificate, err := m.c.Authority.Sign([]byte(q.Request), identity.Subject{Role: identity.Host, Name: string(q.Host)}, now())
+	return wire.Renewed{Certificate: string(certificate), Authority: string(m.c.Authority.Certificate())}, err
 }
 
 // namedToken gives a token that is asked for its ID and its secret.

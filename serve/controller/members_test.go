@@ -1,7 +1,10 @@
 package controller
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -206,6 +209,63 @@ func TestForgottenHostIsOut(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "--credentials") {
 		t.Errorf("root as a host that has joined: %v", err)
 	}
+}
+
+// A host whose agent calls on the socket has a certificate for other hosts, and for nobody else.
+func TestHostOnTheSocketIsKnownToOthers(t *testing.T) {
+	r := newRig(t)
+	folder := t.TempDir()
+	if err := r.client.Certify(r.ctx, folder, "head"); err != nil {
+		t.Fatal(err)
+	}
+	other := r.member(r.token(fleet.JoinToken{Role: fleet.HostRole}), wire.Joining{Host: "host7", Machine: "machine"})
+	greet := func() {
+		t.Helper()
+		serves, calls := net.Pipe()
+		defer serves.Close()
+		defer calls.Close()
+		done := make(chan error, 1)
+		server := tls.Server(serves, r.client.Credentials().Serving())
+		go func() { done <- server.HandshakeContext(r.ctx) }()
+		if err := tls.Client(calls, other.Credentials().Calling("head")).HandshakeContext(r.ctx); err != nil {
+			t.Errorf("another host does not take it: %v", err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("it does not take another host: %v", err)
+		}
+		if peer, err := r.client.Credentials().Peer(server.ConnectionState()); err != nil || peer != "host7" {
+			t.Errorf("it takes another host for %q: %v", peer, err)
+		}
+	}
+	greet()
+	if err := r.client.Renew(r.ctx); err != nil {
+		t.Error(err)
+	}
+	greet()
+
+	// It is used again, without the controller; another name needs another one.
+	gone, cancel := context.WithCancel(r.ctx)
+	cancel()
+	if err := r.client.Certify(gone, folder, "head"); err != nil {
+		t.Error(err)
+	}
+	greet()
+	if err := r.client.Certify(r.ctx, folder, "elsewhere"); err != nil {
+		t.Error(err)
+	}
+	if who, err := r.client.Credentials().Subject(); err != nil || who.Name != "elsewhere" {
+		t.Errorf("it is of %v: %v", who, err)
+	}
+
+	r.refused(errors.Unwrap(r.client.Certify(r.ctx, t.TempDir(), "host7")), http.StatusForbidden, "has joined with a certificate of its own")
+	r.refused(errors.Unwrap(r.client.Certify(r.ctx, t.TempDir(), "a/b")), http.StatusForbidden)
+	shown, err := wire.Dial(wire.Config{Address: r.addr, Credentials: folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shown.Close()
+	_, err = shown.Snapshot(r.ctx)
+	r.refused(err, http.StatusUnauthorized)
 }
 
 // A host whose certificate has ended while it was off is back with its first call. If it was

@@ -96,6 +96,7 @@ type Client struct {
 	here atomic.Pointer[netip.Addr] // from which the last connection went; nil: none, or on the socket
 
 	credentials *identity.Credentials // nil: on the socket
+	certified   fleet.HostID          // whose they are, of an agent on the socket; empty: they are shown to the controller
 	renewal     *renewal              // of the credentials
 	token       string                // of one that joins
 

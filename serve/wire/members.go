@@ -44,8 +44,8 @@ type Members interface {
 	Join(ctx context.Context, t identity.Token, j Joining, foreign bool) (Joined, error)
 	// NotLetIn takes a Join of a controller back, which then did not get a place among the others.
 	NotLetIn(ctx context.Context, t identity.Token, j Joining) error
-	// Renew makes a certificate for the key that the peer has shown.
-	Renew(context.Context, Peer, []byte) (Renewed, error)
+	// Renew makes a certificate for the key that the peer has shown, or for a host whose agent calls on the socket.
+	Renew(context.Context, Peer, Renewing) (Renewed, error)
 }
 
 // Joining is what a machine or a person that joins says.
@@ -74,12 +74,14 @@ type Joined struct {
 
 // Renewed is a new certificate.
 type Renewed struct {
-	Certificate string `json:"certificate"` // PEM
+	Certificate string `json:"certificate"`         // PEM
+	Authority   string `json:"authority,omitempty"` // PEM; for a host whose agent calls on the socket
 }
 
-// renewing asks for one.
-type renewing struct {
-	Request string `json:"request"`
+// Renewing asks for one.
+type Renewing struct {
+	Request string       `json:"request"`
+	Host    fleet.HostID `json:"host,omitempty"` // whose agent calls on the socket, which shows no key
 }
 
 // Who is how a caller is known, and to which cluster.
@@ -161,11 +163,14 @@ func fromHere(r *http.Request) bool {
 }
 
 func (s *server) renew(id Peer, w http.ResponseWriter, r *http.Request) error {
-	var q renewing
+	var q Renewing
 	if err := s.told(w, r, &q); err != nil {
 		return err
 	}
-	renewed, err := s.Members.Renew(r.Context(), id, []byte(q.Request))
+	if s.Members == nil {
+		return &Error{http.StatusNotImplemented, "this controller makes no certificates"}
+	}
+	renewed, err := s.Members.Renew(r.Context(), id, q)
 	if err != nil {
 		return err
 	}

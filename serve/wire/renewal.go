@@ -120,7 +120,7 @@ func (n *renewal) inTurn(ctx context.Context, do func() error) error {
 // renew is called by who has the turn.
 func (n *renewal) renew(ctx context.Context) error {
 	err := n.client.credentials.Renew(ctx, func(ctx context.Context, request []byte) ([]byte, error) {
-		b, err := json.Marshal(renewing{string(request)})
+		b, err := json.Marshal(Renewing{Request: string(request)})
 		if err != nil {
 			return nil, err
 		}
@@ -150,11 +150,16 @@ func (c *Client) RenewAt() time.Time {
 // Renew gets and keeps a new certificate. After an error the old one stands. It is for who
 // makes no requests: with them the client renews by itself.
 func (c *Client) Renew(ctx context.Context) error {
-	if c.renewal == nil {
+	switch {
+	case c.renewal != nil:
+	case c.credentials != nil:
+		return c.recertify(ctx)
+	default:
 		return errors.New("there is no certificate to renew")
 	}
 	return c.renewal.inTurn(ctx, func() error { return c.renewal.renew(ctx) })
 }
 
-// Credentials are what the client shows to the controller; nil: it calls on the socket.
+// Credentials are what the client shows to the controller, or by which a host shows others who it is; nil: it calls on the socket, and
+// Certify has not got any.
 func (c *Client) Credentials() *identity.Credentials { return c.credentials }

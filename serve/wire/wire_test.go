@@ -406,7 +406,7 @@ func (s *served) NotLetIn(_ context.Context, _ identity.Token, j Joining) error 
 	return nil
 }
 
-func (s *served) Renew(_ context.Context, p Peer, request []byte) (Renewed, error) {
+func (s *served) Renew(_ context.Context, p Peer, q Renewing) (Renewed, error) {
 	if err := s.seen.renewal(); err != nil {
 		return Renewed{}, err
 	}
@@ -414,8 +414,8 @@ func (s *served) Renew(_ context.Context, p Peer, request []byte) (Renewed, erro
 	if p.Host != "" {
 		who = identity.Subject{Role: identity.Host, Name: string(p.Host)}
 	}
-	c, err := s.authority.Sign(request, who, time.Now())
-	return Renewed{string(c)}, err
+	c, err := s.authority.Sign([]byte(q.Request), who, time.Now())
+	return Renewed{Certificate: string(c)}, err
 }
 
 // credentials makes a folder of those of a member.
