@@ -64,7 +64,7 @@ func TestKernelClientOutlivesTheServer(t *testing.T) {
 		return found.Size()
 	}
 	then := size()
-	testkit.Until(t, startLimit, "the guest writes on", func() bool { return size() > then+20 })
+	testkit.Until(t, bootLimit, "the guest writes on", func() bool { return size() > then+20 })
 	if !locked() {
 		t.Error("the guest's lock does not hold on the host after its server was killed")
 	}
