@@ -44,12 +44,12 @@ func (m *members) Join(context.Context, identity.Token, wire.Joining, bool) (wir
 
 func (m *members) NotLetIn(context.Context, identity.Token, wire.Joining) error { return nil }
 
-func (m *members) Renew(_ context.Context, p wire.Peer, request []byte) (wire.Renewed, error) {
+func (m *members) Renew(_ context.Context, p wire.Peer, q wire.Renewing) (wire.Renewed, error) {
 	if !m.leads.Load() {
 		return wire.Renewed{}, &wire.Error{Status: wire.NotLeading, Reason: "this controller does not lead yet"}
 	}
 	m.renewals.Add(1)
-	c, err := m.authority.Sign(request, identity.Subject{Role: identity.User, Name: string(p.User)}, time.Now())
+	c, err := m.authority.Sign([]byte(q.Request), identity.Subject{Role: identity.User, Name: string(p.User)}, time.Now())
 	return wire.Renewed{Certificate: string(c)}, err
 }
 
