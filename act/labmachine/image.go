@@ -90,7 +90,7 @@ func (r Recipe) digest() string {
 // name is the name of the image's folder.
 func (r Recipe) name() string { return r.kind() + "-" + r.digest() }
 
-// kind is what images have in common of which one replaces the others.
+// kind is what images have in common if one replaces the others.
 func (r Recipe) kind() string {
 	if r.Xen {
 		return "xen-" + r.Suite

@@ -58,7 +58,7 @@ func functionsIn(sys string) []function {
 	return functions
 }
 
-// devicesIn lists the devices, of which some may be taken from the host's drivers.
+// devicesIn lists the devices; some may be taken from the host's drivers.
 func devicesIn(sys string, lending []string) (out []fleet.Device) {
 	functions := functionsIn(sys)
 	for _, f := range functions {

@@ -54,7 +54,7 @@ func TestServerOfAJobThatBeganAgain(t *testing.T) {
 		}
 		before = s.pid()
 		if s.apply(n); s.pid() != before {
-			t.Errorf("restarted %v: applying again started it anew", restarted)
+			t.Errorf("restarted %v: applying again started it again", restarted)
 		}
 	}
 }

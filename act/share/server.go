@@ -142,7 +142,7 @@ func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err
 // followNetwork removes all of a server that was on another network: the job has begun again since. Guests that go on from a
 // checkpoint have connections to their server, and a session, as they were then. The server to which their
 // predecessors talked on after that takes what comes in them for something that it has had, and the guests' kernels then wait for its answer
-// without end. One that does not know them lets them begin anew. The note is missing beside a server of an earlier
+// without end. One that does not know them lets them begin again. The note is missing beside a server of an earlier
 // version, which counts as on the right network.
 func (v *server) followNetwork(on fleet.Subnet) error {
 	var was fleet.Subnet

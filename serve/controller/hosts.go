@@ -414,7 +414,7 @@ func (c *Controller) sendWanted() {
 	}
 }
 
-// touched notes the hosts of which a change has the own record. Of the cluster's they are told its name, and whether it encrypts.
+// touched notes the hosts whose own record a change has. Of the cluster's record they are told its name, and whether it encrypts.
 func (c *Controller) touched(change fleet.Changeset) {
 	for _, of := range change.Hosts {
 		if h := c.hosts[of.ID]; h != nil {
