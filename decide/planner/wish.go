@@ -98,13 +98,23 @@ func waitForMark(s fleet.Snapshot, v fleet.Move, members []fleet.Migration, at t
 	return steering.ForMark(marks, notAfter(since, at, s), latestMark(v), at)
 }
 
-// waitForSwitch says the same of the switch of a move whose guests are all ready.
+// waitForSwitch says the same of the switch of a move whose guests are all ready. A guest of which nothing is left to copy may be
+// suspended by its hypervisor until it switches: it marks nothing, and so is not waited for.
 func waitForSwitch(s fleet.Snapshot, v fleet.Move, members []fleet.Migration, at time.Time) steering.Wait {
 	marks, since := marksOf(s.Hosts, v, members, fleet.Ready)
 	if len(marks) == 0 {
 		return steering.Wait{}
 	}
+	if slices.ContainsFunc(members, func(m fleet.Migration) bool { return HeldAtSwitch(s, m) }) {
+		return steering.Wait{Why: "nothing was left to copy, which suspended it"}
+	}
 	return steering.ForSwitch(marks, notAfter(since, at, s), latestMark(v), at)
+}
+
+// HeldAtSwitch reports whether a migration's guest is suspended although its switch has not been ordered.
+func HeldAtSwitch(s fleet.Snapshot, m fleet.Migration) bool {
+	now := s.Hosts[m.From].Facts.Guests[m.Guest]
+	return m.Phase == fleet.Ready && now.Run == fleet.Suspended && !now.Suspended
 }
 
 // notAfter is since when something waits, where the clock was not set back meanwhile.

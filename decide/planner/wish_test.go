@@ -108,6 +108,36 @@ func TestASwitchDoesNotWaitForMarksForEver(t *testing.T) {
 	}
 }
 
+// A guest of which nothing is left to copy is suspended by its hypervisor, and so marks nothing.
+func TestASwitchOfASuspendedGuestWaitsForNoMark(t *testing.T) {
+	for _, owner := range []bool{false, true} {
+		w := spread(t, 1, "host1")
+		w.says("j1g0", fleet.Marks{Cheaps: 1})
+		w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"})
+		w.turn(1)
+		w.says("j1g0", fleet.Marks{Cheaps: 1, CheapAgo: time.Second})
+		w.turn(1)
+		if p := w.member("j1g0").Phase; p != fleet.Ready {
+			t.Fatalf("it is %s", p)
+		}
+		w.guests["host1"]["j1g0"] = fleet.Suspended
+		f := w.s.Hosts["host1"].Facts.Guests["j1g0"]
+		f.Suspended = owner
+		w.s.Hosts["host1"].Facts.Guests["j1g0"] = f
+		w.observe(fleet.Observation{At: w.now, Marked: "j1g0"})
+		if owner {
+			if m := w.member("j1g0"); m.Phase != fleet.Ready {
+				t.Errorf("it is %s although its owner's return suspended it", m.Phase)
+			}
+			continue
+		}
+		w.answerAll()
+		if m := w.member("j1g0"); m.Phase != fleet.Finished || m.SwitchMarked != "after 1s, nothing was left to copy, which suspended it" {
+			t.Errorf("it is %s, %q", m.Phase, m.SwitchMarked)
+		}
+	}
+}
+
 func TestAMoveDoesNotWaitForMarksForEver(t *testing.T) {
 	w := spread(t, 1, "host1")
 	w.says("j1g0", fleet.Marks{NotFor: time.Minute})

@@ -132,6 +132,7 @@ func (a *Agent) guard(w *taskRun) {
 				since = time.Time{}
 			case since.IsZero():
 				since = time.Now()
+				a.tellSuspended(w.slot.guest)
 			case time.Since(since) > gateLimit:
 				a.Log.Warn("no order came after the copy; the guest runs on", "guest", w.slot.guest)
 				a.wake(w.slot, w.task)
@@ -140,6 +141,16 @@ func (a *Agent) guard(w *taskRun) {
 			_ = pause.For(a.ctx, pollEvery)
 		}
 	})
+}
+
+// tellSuspended tells the controller soon that a guest is suspended: its move may wait for a mark of its programs, which run no longer.
+func (a *Agent) tellSuspended(g fleet.GuestID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p, known := a.present[g]; known {
+		p.facts.Run = fleet.Suspended
+		a.present[g], a.urgent = p, true
+	}
 }
 
 // newest reports whether no other task has touched the guest since w.

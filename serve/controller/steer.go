@@ -158,12 +158,13 @@ func (c *Controller) withRemarks(id fleet.HostID, f fleet.Facts) *fleet.Health {
 	return health.Remarks(f.Health, c.remarks.Of(id, f.SeenAt), f.SeenAt)
 }
 
-// heedMarks goes on with a move that waits for a mark, if there is a new one.
+// heedMarks goes on with a move that waits for a mark, if there is a new one or can be none.
 func (c *Controller) heedMarks(ctx context.Context, g fleet.Guest, of *wishesOf, m fleet.Marks) {
 	turned := m.Cheaps != of.cheaps || of.notFor && m.NotFor == 0
 	of.cheaps, of.notFor = m.Cheaps, m.NotFor > 0
-	phase := c.snap().Migrations[g.Migration].Phase
-	if turned && (phase == fleet.Waiting || phase == fleet.Ready) {
+	s := c.snap()
+	move := s.Migrations[g.Migration]
+	if turned && (move.Phase == fleet.Waiting || move.Phase == fleet.Ready) || planner.HeldAtSwitch(s, move) {
 		_, err := c.step(ctx, fleet.Observation{At: now(), Marked: g.ID})
 		c.noteStoreError(err)
 	}
