@@ -117,8 +117,12 @@ func (a *Agent) watchGuest(ctx context.Context, w *taskRun) (fleet.Report, error
 }
 
 // gateLimit is how long a guest may be suspended after its copy before the switch order
-// comes. A commit and a message take a few hundredths of it.
-const gateLimit = 5 * time.Second
+// comes: a commit and a message take a few hundredths of it. guardEvery is how long such a
+// guest may be suspended unseen, although its move waits for a mark.
+const (
+	gateLimit  = 5 * time.Second
+	guardEvery = 200 * time.Millisecond
+)
 
 // guard keeps a guest from being suspended for long after its copy. QEMU suspends a guest when
 // nothing is left to send, and the controller may be away. The copy is then cancelled, and a
@@ -138,7 +142,7 @@ func (a *Agent) guard(w *taskRun) {
 				a.wake(w.slot, w.task)
 				return
 			}
-			_ = pause.For(a.ctx, pollEvery)
+			_ = pause.For(a.ctx, guardEvery)
 		}
 	})
 }
