@@ -19,6 +19,21 @@ type Output struct {
 
 	Checkpoints CheckpointsKept `json:"checkpoints"`
 	Images      ImagesKept      `json:"images"`
+	Growth      GrowthUsed      `json:"growth"`
+}
+
+// GrowthUsed is by how many guests jobs have grown: those that they have, that start, and that programs wait for.
+type GrowthUsed struct {
+	Each   int          `json:"each,omitempty"` // the limit of all jobs of one user; 0: no limit
+	Guests int          `json:"guests"`         // of all users
+	Users  []UserGrowth `json:"users"`          // whose jobs have grown, most first
+}
+
+// UserGrowth is one user's part of that.
+type UserGrowth struct {
+	UID    uint32 `json:"uid"`
+	User   UserID `json:"user,omitempty"`
+	Guests int    `json:"guests"`
 }
 
 // CheckpointLimits bound what all vaults keep of checkpoints, in bytes; 0 is no limit.

@@ -133,6 +133,13 @@ func VisibleOutput(o fleet.Output, by fleet.Caller) fleet.Output {
 		}
 	}
 	o.Images.Users = images
+	grown := []fleet.UserGrowth{}
+	for _, u := range o.Growth.Users {
+		if u.UID == by.UID {
+			grown = append(grown, u)
+		}
+	}
+	o.Growth.Users = grown
 	return o
 }
 

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"fmt"
+	"iter"
 
 	"pagurus/fleet"
 )
@@ -16,6 +17,18 @@ func Grown(j fleet.Job) int {
 		return j.Grown + g.Count
 	}
 	return j.Grown
+}
+
+// GrownOf is by how many guests all users' jobs have grown, and the numbers of each.
+func GrownOf(jobs iter.Seq[fleet.Job]) (all int, users map[uint32]int) {
+	users = map[uint32]int{}
+	for j := range jobs {
+		if n := Grown(j); n > 0 {
+			all += n
+			users[j.Spec.UID] += n
+		}
+	}
+	return all, users
 }
 
 // RefusedGrow says why a job may not be submitted that may grow by so many guests; empty: it may.

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +32,11 @@ func TestGrowthIsBounded(t *testing.T) {
 	}
 	if j.Growths[0].State = fleet.GrowthStarting; Grown(j) != 2 { // Grown has them already
 		t.Errorf("%d", Grown(j))
+	}
+	other, none := j, fleet.Job{State: fleet.JobRunning}
+	other.Spec.UID, none.Spec.UID = 7, 8
+	if all, users := GrownOf(slices.Values([]fleet.Job{j, other, other, none})); all != 6 || len(users) != 2 || users[7] != 4 || users[0] != 2 {
+		t.Errorf("%d, %v", all, users)
 	}
 	if j.State = fleet.JobEnded; Grown(j) != 0 {
 		t.Errorf("%d", Grown(j))

@@ -346,6 +346,13 @@ Growth = TypedDict('Growth', {
 }, total=False)
 Growth.__doc__ = "Growth is one call of a job's program for more guests of its job, and what came of it."
 
+GrowthUsed = TypedDict('GrowthUsed', {
+    'each': NotRequired['int'],
+    'guests': Required['int'],
+    'users': Required['list[UserGrowth]'],
+}, total=False)
+GrowthUsed.__doc__ = 'GrowthUsed is by how many guests jobs have grown: those that they have, that start, and that programs wait for.'
+
 Guest = TypedDict('Guest', {
     'aborts': NotRequired['int'],
     'address': Required['str'],
@@ -770,6 +777,7 @@ Output = TypedDict('Output', {
     'bytes': Required['int'],
     'checkpoints': Required['CheckpointsKept'],
     'free_bytes': Required['int'],
+    'growth': Required['GrowthUsed'],
     'images': Required['ImagesKept'],
     'limits': Required['OutputLimits'],
     'users': Required['list[UserOutput]'],
@@ -1243,6 +1251,13 @@ UserCheckpoints = TypedDict('UserCheckpoints', {
 }, total=False)
 UserCheckpoints.__doc__ = "UserCheckpoints is one user's part of that."
 
+UserGrowth = TypedDict('UserGrowth', {
+    'guests': Required['int'],
+    'uid': Required['int'],
+    'user': NotRequired['str'],
+}, total=False)
+UserGrowth.__doc__ = "UserGrowth is one user's part of that."
+
 UserImages = TypedDict('UserImages', {
     'bytes': Required['int'],
     'names': Required['list[str]'],
@@ -1528,7 +1543,7 @@ class Operations:
         return cast('Policy', self._call('GET', f'/policies/{_quoted(policy)}', _texts({}), None, None))
 
     def show_quota(self) -> Output:
-        """Show how much output, checkpoints and images are kept, of whom, and how much may be. Like `pagurus quota`."""
+        """Show how much output, checkpoints and images are kept, of whom, by how much jobs have grown, and what may be. Like `pagurus quota`."""
         return cast('Output', self._call('GET', f'/quota', _texts({}), None, None))
 
     def show_score(self) -> Calibration:
@@ -1767,7 +1782,7 @@ class AsyncOperations:
         return cast('Policy', await self._call('GET', f'/policies/{_quoted(policy)}', _texts({}), None, None))
 
     async def show_quota(self) -> Output:
-        """Show how much output, checkpoints and images are kept, of whom, and how much may be. Like `pagurus quota`."""
+        """Show how much output, checkpoints and images are kept, of whom, by how much jobs have grown, and what may be. Like `pagurus quota`."""
         return cast('Output', await self._call('GET', f'/quota', _texts({}), None, None))
 
     async def show_score(self) -> Calibration:

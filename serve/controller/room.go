@@ -314,7 +314,21 @@ func (c *Controller) Output(ctx context.Context, by fleet.Caller) (fleet.Output,
 	if o.Images, err = c.imagesKept(s); err != nil {
 		return fleet.Output{}, err
 	}
+	o.Growth = growthUsed(s, c.Planner.GrowEach)
 	return access.VisibleOutput(o, by), nil
+}
+
+// growthUsed is by how many guests everybody's jobs have grown.
+func growthUsed(s fleet.Snapshot, each int) fleet.GrowthUsed {
+	all, users := quota.GrownOf(maps.Values(s.Jobs))
+	out, names := fleet.GrowthUsed{Each: each, Guests: all, Users: []fleet.UserGrowth{}}, userNames(s)
+	for uid, n := range users {
+		out.Users = append(out.Users, fleet.UserGrowth{UID: uid, User: names[uid], Guests: n})
+	}
+	slices.SortFunc(out.Users, func(a, b fleet.UserGrowth) int {
+		return cmp.Or(cmp.Compare(b.Guests, a.Guests), cmp.Compare(a.UID, b.UID))
+	})
+	return out
 }
 
 // checkpointsKept is what vaults keep of checkpoints, of everybody.

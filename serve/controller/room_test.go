@@ -222,7 +222,7 @@ func TestOutputWaitsForRoom(t *testing.T) {
 		t.Errorf("kept: %+v, %v", o, err)
 	}
 	stranger, err := r.ctl.Output(r.ctx, fleet.Caller{UID: 12345})
-	if err != nil || len(stranger.Users) != 0 || stranger.Bytes != 100 {
+	if err != nil || len(stranger.Users) != 0 || stranger.Bytes != 100 || stranger.Growth.Users == nil {
 		t.Errorf("a stranger sees %+v, %v", stranger, err)
 	}
 	remove := fleet.Request{Verb: fleet.RemoveJob, Job: first}

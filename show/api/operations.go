@@ -69,7 +69,7 @@ var reads = slices.Concat([]Operation{
 		return h.Policy, there
 	}),
 
-	reading("showQuota", "/quota", "quota", "Show how much output, checkpoints and images are kept, of whom, and how much may be", func(ctx context.Context, c Cluster, _ Asked) (fleet.Output, error) { return c.Output(ctx) }),
+	reading("showQuota", "/quota", "quota", "Show how much output, checkpoints and images are kept, of whom, by how much jobs have grown, and what may be", func(ctx context.Context, c Cluster, _ Asked) (fleet.Output, error) { return c.Output(ctx) }),
 	withQuery(reading("showUsage", "/usage", "usage", "Show what users, jobs and hosts used: processors, memory, moves, energy", readUsage), usedSince, usedBy, usedOf, usedOn),
 	reading("showScore", "/score", "", "Show how good past predictions were", func(ctx context.Context, c Cluster, _ Asked) (fleet.Calibration, error) { return c.Score(ctx) }),
 	reading("listControllers", "/controllers", "controller ls", "List the cluster's controllers", func(ctx context.Context, c Cluster, _ Asked) ([]wire.Head, error) { return c.Heads(ctx) }),

@@ -47,12 +47,13 @@ func (a *app) quotaCommand() *cobra.Command {
 and how much it may keep. At a limit a user's programs wait as they print. At the limit of all,
 and on a full disk, everybody's do. They go on when there is room. With --drop-oldest-output the
 oldest ended jobs of who waits are removed, and their output is lost. It also shows how much
-vaults keep of checkpoints, and how much images take; at a limit of these no more are made. Users
-see their own part, and what all take together; administrators see everybody's.
+vaults keep of checkpoints, and how much images take; at a limit of these no more are made. And it
+shows by how many guests jobs have grown (run --grow); at the limit they get no more. Users see
+their own part, and what all take together; administrators see everybody's.
 
 An administrator sets the limits: --output-per-user, --output-in-all, --keep-output and
---drop-oldest-output, --checkpoints-per-user, --checkpoints-in-all, --images-per-user and
---images-in-all of ` + "`pagurus controller`" + `, or the same keys in its configuration.`,
+--drop-oldest-output, --checkpoints-per-user, --checkpoints-in-all, --images-per-user,
+--images-in-all and --growth-per-user of ` + "`pagurus controller`" + `, or the same keys in its configuration.`,
 		Example: `  pagurus quota
   pagurus quota --user ada
   pagurus quota --json | jq -r '.users[].jobs[] | select(.ended) | .job'`,
@@ -76,6 +77,9 @@ An administrator sets the limits: --output-per-user, --output-in-all, --keep-out
 				o.Checkpoints.Users = slices.DeleteFunc(o.Checkpoints.Users, func(u fleet.UserCheckpoints) bool {
 					return string(u.User) != user && strconv.FormatUint(uint64(u.UID), 10) != user
 				})
+				o.Growth.Users = slices.DeleteFunc(o.Growth.Users, func(u fleet.UserGrowth) bool {
+					return string(u.User) != user && strconv.FormatUint(uint64(u.UID), 10) != user
+				})
 			}
 			if a.json {
 				return a.printJSON(o)
@@ -86,6 +90,9 @@ An administrator sets the limits: --output-per-user, --output-in-all, --keep-out
 			}
 			if k := o.Images; k.Bytes > 0 || k.Limits != (fleet.ImageLimits{}) {
 				text += "\n" + view.ImagesTable(k).Text()
+			}
+			if g := o.Growth; g.Guests > 0 || g.Each > 0 {
+				text += "\n" + view.GrowthTable(g).Text()
 			}
 			_, err = io.WriteString(a.Out, text)
 			return err

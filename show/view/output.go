@@ -57,6 +57,23 @@ func ImagesTable(k fleet.ImagesKept) Table {
 	return t
 }
 
+// GrowthTable shows by how many guests jobs have grown, a row for each user.
+func GrowthTable(g fleet.GrowthUsed) Table {
+	t := Table{Columns: []string{"USER", "UID", "GROWN-BY", "LIMIT"}}
+	most := "-"
+	if g.Each > 0 {
+		most = fmt.Sprint(g.Each)
+	}
+	for _, u := range g.Users {
+		t.Rows = append(t.Rows, []string{cell(string(u.User)), fmt.Sprint(u.UID), fmt.Sprint(u.Guests), most})
+	}
+	t.Rows = append(t.Rows, []string{"all", "-", fmt.Sprint(g.Guests), "-"})
+	if g.Each > 0 {
+		t.Notes = append(t.Notes, fmt.Sprintf("all jobs of a user together may grow by %d guests", g.Each))
+	}
+	return t
+}
+
 // limit is a limit of bytes, where 0 is none.
 func limit(bytes int64) string {
 	if bytes == 0 {
