@@ -113,6 +113,16 @@ type Exit struct {
 	Signal string `json:"signal,omitempty"` // "SIGKILL"; empty if it exited by itself
 }
 
+// SignalsKept is how many requests that sent signals a job knows.
+const SignalsKept = 32
+
+// SignalAsked is a request with a key (Idempotency-Key) that sent a job a signal.
+type SignalAsked struct {
+	Request     RequestID `json:"request"`
+	Asks        string    `json:"asks"`
+	Incarnation int       `json:"incarnation,omitempty"` // of the job then
+}
+
 // Job is one parallel program and its guests.
 type Job struct {
 	ID        JobID     `json:"id"`
@@ -141,6 +151,8 @@ type Job struct {
 	Exited    time.Time `json:"exited,omitzero"`     // when its program failed, while it is waited for whether a guest was lost first
 	Requeue   bool      `json:"requeue,omitempty"`   // it is stopping, and waits in the queue afterwards to begin again
 	Traffic   []Traffic `json:"traffic,omitempty"`   // between its guests, most first, as last measured; empty: unknown
+
+	Signals []SignalAsked `json:"signals,omitempty"` // the last requests with a key that sent signals
 
 	Incarnation int      `json:"incarnation,omitempty"` // how often it has begun again; what an earlier one writes is refused
 	Reason      string   `json:"reason,omitempty"`      // why it is pending, as when it began to be

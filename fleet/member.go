@@ -57,6 +57,12 @@ type JoinToken struct {
 	Access  bool      `json:"access,omitempty"`       // nobody joins by it: a program shows it with each request, and acts as User
 	Since   time.Time `json:"since"`
 	Keys    []string  `json:"keys,omitempty"` // of the controllers that joined by it
+
+	// Of a token whose request has a key (Idempotency-Key); set by the controller.
+	Request RequestID `json:"request,omitempty"`
+	Asks    string    `json:"asks,omitempty"` // of the request
+	Maker   UserID    `json:"maker,omitempty"`
+	Salt    string    `json:"salt,omitempty"` // with which controllers find the secret again, for the same request
 }
 
 // Enrolment is what a machine or a person says that joins by a token. The controller sets

@@ -56,7 +56,7 @@ const (
 	ResumeJob        RequestVerb = "resume"            // Job, which is suspended
 	RemoveJob        RequestVerb = "remove job"        // Job, which has ended: forget it, with its output
 	Grow             RequestVerb = "grow"              // Job, Count, Within: more guests, which its program asks for
-	SendSignal       RequestVerb = "signal"            // Job, Signal; not stored
+	SendSignal       RequestVerb = "signal"            // Job, Signal
 	Migrate          RequestVerb = "migrate"           // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; with Host: as if Host were drained
 	CancelMove       RequestVerb = "cancel move"       // Move
 	Drain            RequestVerb = "drain"             // Host

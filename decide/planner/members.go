@@ -32,6 +32,9 @@ func (d *draft) addToken(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "the request has no token; `pagurus token create` makes one")
 	}
 	t := *r.Token
+	if t.Request, t.Asks, t.Maker = "", "", ""; r.ID != "" && r.Asks != "" {
+		t.Request, t.Asks, t.Maker = r.ID, r.Asks, r.By.User
+	}
 	if before, again := d.Tokens.Find(t.ID); again && before.Hash != t.Hash {
 		return refuse(r, "there is a token %s already; create another", t.ID)
 	}
@@ -44,6 +47,11 @@ func (d *draft) addToken(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "a token for a login needs a user of the cluster: add one with `pagurus user add %s`", t.User)
 	case t.Role == fleet.AdminRole && u.Role != fleet.AdminRole:
 		return refuse(r, "%s is not an administrator; `pagurus user role %s admin` makes them one", u.ID, u.ID)
+	}
+	for _, old := range d.base.Tokens {
+		if t.Request != "" && old.Request == t.Request { // askedOther has refused any other request
+			return fleet.Answer{}, nil
+		}
 	}
 	if reason := d.tooMany(t); reason != "" {
 		return refuse(r, "%s", reason)

@@ -76,9 +76,19 @@ func (d *draft) askedOther(r fleet.Request) string {
 			return "move " + string(id)
 		}
 	}
+	for _, t := range d.base.Tokens {
+		if t.Request == r.ID && (t.Asks != r.Asks || t.Maker != r.By.User) {
+			return "token " + string(t.ID)
+		}
+	}
 	j, named := d.Jobs.Find(r.Job)
 	if !named {
 		return ""
+	}
+	for _, s := range j.Signals {
+		if others(s.Request, s.Asks) {
+			return "a signal for job " + string(j.ID)
+		}
 	}
 	for _, c := range d.checkpointsOf(j.ID) {
 		if others(c.Request, c.Asks) {
@@ -217,8 +227,8 @@ func (d *draft) removeJob(r fleet.Request) (fleet.Answer, error) {
 	return fleet.Answer{Job: j.ID}, nil
 }
 
-// signal checks whether a job may be sent a signal. It stores nothing: the controller
-// delivers the signal and reports the result.
+// signal checks whether a job may be sent a signal. Of the signal it stores no more than that a request with a key asked for
+// it: the controller delivers it and reports the result.
 func (d *draft) signal(r fleet.Request) (fleet.Answer, error) {
 	j, ok := d.Jobs.Find(r.Job)
 	if !ok {
@@ -237,6 +247,21 @@ func (d *draft) signal(r fleet.Request) (fleet.Answer, error) {
 	case fleet.JobStopping, fleet.JobEnded:
 		return refuse(r, "job %s is %s, so its program has ended; `pagurus job ls` lists those that run", j.ID, j.State)
 	}
+	if r.ID == "" || r.Asks == "" {
+		return fleet.Answer{Job: j.ID}, nil
+	}
+	for _, s := range j.Signals {
+		switch {
+		case s.Request != r.ID:
+		case s.Incarnation != j.Incarnation:
+			return refuse(r, "its ID (Idempotency-Key) was given before to a signal for job %s as it was before it began again; give this one an ID of its own", j.ID)
+		default: // guests deliver it once
+			return fleet.Answer{Job: j.ID}, nil
+		}
+	}
+	before := j.Signals[max(0, len(j.Signals)-fleet.SignalsKept+1):]
+	j.Signals = append(slices.Clone(before), fleet.SignalAsked{Request: r.ID, Asks: r.Asks, Incarnation: j.Incarnation}) // snapshots share the old one
+	d.Jobs.Put(j.ID, j)
 	return fleet.Answer{Job: j.ID}, nil
 }
 

@@ -3,6 +3,7 @@ package planner
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -150,6 +151,63 @@ func TestOneIDMeansOneRequest(t *testing.T) {
 	refused(move, "m", "b", "move m1")
 	move.Asks = "" // as programs of the private protocol do: the ID alone counts
 	w.must(move)
+	w.answerAll()
+	signal := fleet.Request{Verb: fleet.SendSignal, ID: "s", Asks: "a", Job: "j1", Signal: "USR1"}
+	w.must(signal)
+	w.must(signal)
+	if n := len(w.s.Jobs["j1"].Signals); n != 1 {
+		t.Errorf("one signal is known %d times", n)
+	}
+	refused(signal, "s", "b", "a signal for job j1")
+	refused(signal, "g", "b", "job j1 grow by 1 guest")
+	j := w.s.Jobs["j1"]
+	j.Incarnation++
+	w.s.Jobs["j1"] = j
+	if _, err := w.ask(signal); err == nil || !strings.Contains(err.Error(), "as it was before it began again") {
+		t.Errorf("a signal of before: %v", err)
+	}
+	for i := range 2 * fleet.SignalsKept {
+		signal.ID = fleet.RequestID(fmt.Sprint("s", i))
+		w.must(signal)
+	}
+	signal.ID, signal.Asks = "plain", ""
+	w.must(signal)
+	if kept := w.s.Jobs["j1"].Signals; len(kept) != fleet.SignalsKept || kept[fleet.SignalsKept-1].Request != fleet.RequestID(fmt.Sprint("s", 2*fleet.SignalsKept-1)) {
+		t.Errorf("%d are known: %+v", len(kept), kept)
+	}
+}
+
+// A token that is asked for twice under one key is one, and nobody else's.
+func TestOneKeyMakesOneToken(t *testing.T) {
+	m := newMembers(t)
+	hour := m.s.At.Add(time.Hour)
+	root := fleet.Request{Verb: fleet.AddToken, ID: "0/k", Asks: "a", Token: &fleet.JoinToken{ID: "t1", Hash: "h1", Role: fleet.HostRole, Uses: 1, Expires: hour, Salt: "s", Request: "0/x", Maker: "eve"}}
+	m.ask(root, "")
+	again := root
+	again.Token = &fleet.JoinToken{ID: "t2", Hash: "h2", Role: fleet.HostRole, Uses: 1, Expires: hour, Salt: "s2"}
+	m.ask(again, "")
+	if k := m.s.Tokens["t1"]; len(m.s.Tokens) != 1 || k.Salt != "s" || k.Request != "0/k" || k.Asks != "a" || k.Maker != "" {
+		t.Errorf("%+v", m.s.Tokens)
+	}
+	m.enrol("node", fleet.Enrolment{Token: "t1", Hash: "h1", Key: "k1", Machine: "m1"}, "")
+	m.ask(again, "") // it gets no further use
+	if k := m.s.Tokens["t1"]; len(m.s.Tokens) != 1 || k.Uses != 0 {
+		t.Errorf("%+v", m.s.Tokens)
+	}
+	other := again
+	other.Asks = "b"
+	m.ask(other, "made token t1")
+	m.ask(fleet.Request{Verb: fleet.SetUser, ID: "0/k", Asks: "c", User: &fleet.User{ID: "ada", Role: fleet.UserRole, UID: 1000}}, "made token t1")
+	eve := again
+	eve.By = fleet.Caller{Admin: true, User: "eve"}
+	m.ask(eve, "made token t1")
+	again.Asks = "" // without a key, as the command line asks
+	m.ask(again, "")
+	if len(m.s.Tokens) != 2 {
+		t.Errorf("%+v", m.s.Tokens)
+	}
+	m.s.At = hour
+	m.ask(root, "--ttl from")
 }
 
 func TestSubmitOnTheHostsAskedFor(t *testing.T) {

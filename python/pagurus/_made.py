@@ -550,6 +550,7 @@ Job = TypedDict('Job', {
     'restarted': NotRequired['int'],
     'result': NotRequired['str'],
     'share_host': Required['str'],
+    'signals': NotRequired['list[SignalAsked]'],
     'since': Required['str'],
     'spec': Required['JobSpec'],
     'started': Required['str'],
@@ -598,6 +599,7 @@ JobDetail = TypedDict('JobDetail', {
     'restarted': NotRequired['int'],
     'result': NotRequired['str'],
     'share_host': Required['str'],
+    'signals': NotRequired['list[SignalAsked]'],
     'since': Required['str'],
     'spec': Required['JobSpec'],
     'started': Required['str'],
@@ -651,11 +653,15 @@ JobSpec.__doc__ = 'JobSpec describes a job that a user submits.'
 
 JoinToken = TypedDict('JoinToken', {
     'access': NotRequired['bool'],
+    'asks': NotRequired['str'],
     'expires': Required['str'],
     'hash': Required['str'],
     'id': Required['str'],
     'keys': NotRequired['list[str]'],
+    'maker': NotRequired['str'],
+    'request': NotRequired['str'],
     'role': Required['str'],
+    'salt': NotRequired['str'],
     'same_machine': NotRequired['bool'],
     'since': Required['str'],
     'site': NotRequired['str'],
@@ -666,11 +672,15 @@ JoinToken.__doc__ = 'JoinToken lets somebody into the cluster. The controller ne
 
 JoinTokenAsked = TypedDict('JoinTokenAsked', {
     'access': NotRequired['bool'],
+    'asks': NotRequired['str'],
     'expires': NotRequired['str'],
     'hash': NotRequired['str'],
     'id': NotRequired['str'],
     'keys': NotRequired['list[str]'],
+    'maker': NotRequired['str'],
+    'request': NotRequired['str'],
     'role': NotRequired['str'],
+    'salt': NotRequired['str'],
     'same_machine': NotRequired['bool'],
     'since': NotRequired['str'],
     'site': NotRequired['str'],
@@ -1083,6 +1093,13 @@ Sign = TypedDict('Sign', {
     'where': NotRequired['str'],
 }, total=False)
 Sign.__doc__ = 'Sign is something that says that a host may fail soon.'
+
+SignalAsked = TypedDict('SignalAsked', {
+    'asks': Required['str'],
+    'incarnation': NotRequired['int'],
+    'request': Required['str'],
+}, total=False)
+SignalAsked.__doc__ = 'SignalAsked is a request with a key (Idempotency-Key) that sent a job a signal.'
 
 SitePath = TypedDict('SitePath', {
     'bytes_per_second': NotRequired['list[float]'],

@@ -57,7 +57,7 @@ func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, er
 		failure = c.signal(ctx, q)
 	}
 	if failure == nil {
-		answer.Token = token
+		answer.Token, failure = c.madeToken(q, token)
 	}
 	return answer, answerable(failure)
 }

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,41 @@ import (
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 )
+
+// TestTokenAskedForTwice: the same request under a key is told the same token, which lets somebody in; another one is told none.
+func TestTokenAskedForTwice(t *testing.T) {
+	r := newRig(t)
+	q := fleet.Request{Verb: fleet.AddToken, ID: "once", Asks: "a", Token: &fleet.JoinToken{Role: fleet.HostRole, Uses: 1, Expires: time.Now().Add(time.Hour)}}
+	ask := func(q fleet.Request) string {
+		t.Helper()
+		a, err := r.client.Ask(r.ctx, q)
+		if err != nil || a.Token == "" {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		return a.Token
+	}
+	first := ask(q)
+	if again := ask(q); again != first {
+		t.Errorf("%s, then %s", first, again)
+	}
+	if _, err := wire.Enrol(r.ctx, r.addr, first, t.TempDir(), wire.Joining{Host: "newcomer", Machine: "m9"}); err != nil {
+		t.Errorf("nobody joins by it: %v", err)
+	}
+	if again := ask(q); again != first {
+		t.Errorf("%s, then %s", first, again)
+	}
+	other := q
+	if other.Asks = "b"; other.Token != nil {
+		_, err := r.client.Ask(r.ctx, other)
+		r.refused(err, http.StatusUnprocessableEntity, "asks something else")
+	}
+	if _, err := r.client.Ask(r.ctx, fleet.Request{Verb: fleet.DropToken, Token: &fleet.JoinToken{ID: fleet.TokenID(strings.Split(first, ".")[0])}}); err != nil {
+		t.Fatal(err)
+	}
+	if next := ask(q); next == first {
+		t.Error("a token that was removed is there again")
+	}
+}
 
 // TestTokensForPrograms: a token for programs is its user's, as long as the cluster has both, and nothing else is one.
 func TestTokensForPrograms(t *testing.T) {

@@ -230,9 +230,36 @@ func (c *Controller) namedToken(q *fleet.Request) (text string, err error) {
 		return "", &wire.Error{Status: http.StatusNotImplemented, Reason: "nobody can join this controller: it listens on its socket only"}
 	}
 	t, record := c.Authority.NewToken(), *q.Token
+	record.Salt = ""
+	if q.Asks != "" { // it may be asked for again
+		if t, record.Salt, err = c.Authority.NewDerivedToken(); err != nil {
+			return "", err
+		}
+	}
 	record.ID, record.Hash = fleet.TokenID(t.ID), t.Hash()
 	q.Token = &record
 	return t.String(), nil
+}
+
+// madeToken is the token that a request has, which may have been made when it was asked for before; text is the one that was made for it now.
+func (c *Controller) madeToken(q fleet.Request, text string) (string, error) {
+	if text == "" || q.Asks == "" {
+		return text, nil
+	}
+	for id, is := range c.snap().Tokens {
+		switch {
+		case is.Request != q.ID:
+		case id == q.Token.ID:
+			return text, nil
+		default:
+			t, err := c.Authority.DeriveToken(string(id), is.Salt)
+			if err == nil && t.Hash() != is.Hash {
+				err = &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("token %s was made for this request with another key of the cluster, and cannot be told again; ask with an Idempotency-Key of its own", id)}
+			}
+			return t.String(), err
+		}
+	}
+	return "", &wire.Error{Status: http.StatusConflict, Reason: "the token that was made for this request has been removed meanwhile; ask with an Idempotency-Key of its own"}
 }
 
 // claims says why an agent is not what it says that it is; nil: it may be.

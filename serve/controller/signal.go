@@ -29,7 +29,7 @@ func (c *Controller) signal(ctx context.Context, q fleet.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, signalLimit)
 	defer cancel()
-	ask := wire.Query{Signal: &fleet.Signal{ID: string(q.ID), Number: number}, To: desired.GuestID(q.Job, 0), Program: q.Job}
+	ask := wire.Query{Signal: &fleet.Signal{ID: string(q.ID) + q.Asks, Number: number}, To: desired.GuestID(q.Job, 0), Program: q.Job}
 	for {
 		s, err := c.Snapshot(ctx)
 		if err != nil {

@@ -1,11 +1,14 @@
 package identity
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -28,6 +31,25 @@ func (a *Authority) NewToken() Token {
 	rand.Read(id)     // never fails
 	rand.Read(secret) // never fails
 	return Token{ID: hex.EncodeToString(id), Secret: base64.RawURLEncoding.EncodeToString(secret), Fingerprint: a.Fingerprint()}
+}
+
+// NewDerivedToken makes a token whose secret follows from the authority's key and a salt. The salt may be stored: with it DeriveToken
+// makes the same token again, and nobody without the authority's key can.
+func (a *Authority) NewDerivedToken() (t Token, salt string, err error) {
+	salt = rand.Text()
+	t, err = a.DeriveToken(a.NewToken().ID, salt)
+	return t, salt, err
+}
+
+// DeriveToken makes the token with an ID that NewDerivedToken made with a salt.
+func (a *Authority) DeriveToken(id, salt string) (Token, error) {
+	key, err := x509.MarshalPKCS8PrivateKey(a.key)
+	if err != nil {
+		return Token{}, err
+	}
+	mac := hmac.New(sha256.New, key)
+	fmt.Fprintf(mac, "pagurus join token\n%s\n%s", id, salt)
+	return Token{ID: id, Secret: base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), Fingerprint: a.Fingerprint()}, nil
 }
 
 // String is the form that people copy.

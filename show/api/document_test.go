@@ -64,7 +64,7 @@ func (d *document) whole() tree {
 	return tree{
 		"openapi": "3.1.0",
 		"info": tree{"title": "Pagurus", "version": "1", "license": tree{"name": "see LICENSE of the repository", "identifier": "Apache-2.0"},
-			"description": "What programs can ask of a cluster's controller. Lengths of time are nanoseconds (_ns). A refusal is a problem of RFC 9457, whose detail is the sentence that the command line prints. An Idempotency-Key names a request that makes a job, a move, a checkpoint or a growth: made again under the same key it has its effect once. Under a key that was given to a request which asks something else it is refused (422)."},
+			"description": "What programs can ask of a cluster's controller. Lengths of time are nanoseconds (_ns). A refusal is a problem of RFC 9457, whose detail is the sentence that the command line prints. An Idempotency-Key names a request that makes a job, a move, a checkpoint, a growth or a token, or sends a signal: made again under the same key it has its effect once, and a token is told again to who had it made. Under a key that was given to a request which asks something else it is refused (422)."},
 		"servers":  []any{tree{"url": "/"}},
 		"security": []any{tree{"token": []any{}}, tree{"certificate": []any{}}, tree{}},
 		"paths":    paths,
