@@ -107,6 +107,7 @@ type Marks struct {
 	Cheaps   uint64        `json:"cheaps,omitempty"`       // how many cheap moments were marked so far
 	CheapAgo time.Duration `json:"cheap_ago_ns,omitempty"` // when the last one was
 	NotFor   time.Duration `json:"not_for_ns,omitempty"`   // for how long moves should not begin
+	Cheap    bool          `json:"cheap,omitempty"`        // its programs say when their cheap moments are over, by having moves wait, and none has said it of the last one
 
 	Scratch int64  `json:"scratch_bytes,omitempty"` // memory that programs do not need at their cheap moments
 	Held    int64  `json:"held_bytes,omitempty"`    // of it, that was not given back for the wait For

@@ -14,6 +14,7 @@ import (
 type scratch struct {
 	bytes int64
 	gave  string // the last wait for which it gave all of it back
+	rests bool   // it gave it back at a cheap moment of which it has not said that it is over
 }
 
 // awaited is what waits for a mark, until it was not told again for fleet.AwaitedKept. Both clocks are those of disturbed.
@@ -51,9 +52,10 @@ func (s *steering) awaitedLocked(now time.Time, up time.Duration) string {
 func (s *steering) markLocked(pid int32, c steerCall, now time.Time) (a fleet.WishAnswer) {
 	waits := s.awaitedLocked(now, s.uptime())
 	of := s.scratch[pid]
+	of.rests = of.rests && !c.cheap // it may have written it again
 	switch {
 	case c.gave:
-		of.gave = waits
+		of.gave, of.rests = waits, s.ends
 	case c.bytes != nil:
 		of.bytes = *c.bytes
 	default:
@@ -70,6 +72,7 @@ func (s *steering) markLocked(pid int32, c steerCall, now time.Time) (a fleet.Wi
 	}
 	if c.cheap || c.gave {
 		delete(s.notNow, pid)
+		delete(s.busy, pid)
 		s.marks.Cheaps++
 		s.cheapAt = now
 	}
@@ -86,7 +89,7 @@ func (s *steering) countScratchLocked(m *fleet.Marks, now time.Time, up time.Dur
 			continue
 		}
 		m.Scratch += of.bytes
-		if m.For == "" || of.gave != m.For {
+		if m.For == "" || of.gave != m.For && !of.rests {
 			m.Held += of.bytes
 		}
 	}

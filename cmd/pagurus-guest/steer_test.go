@@ -231,6 +231,42 @@ func FuzzSteer(f *testing.F) {
 	})
 }
 
+// A program that says when its cheap moments are over is taken at its word, and what it gave back counts as long as the moment lasts.
+func TestACheapMomentThatLasts(t *testing.T) {
+	s, call := steered(t)
+	marks := func(want fleet.Marks) {
+		t.Helper()
+		said, err := s.said(limited(t), 0)
+		if said.Marks.CheapAgo, said.Marks.NotFor = 0, 0; err != nil || said.Marks != want {
+			t.Errorf("%+v, %v, want %+v", said.Marks, err, want)
+		}
+	}
+	says := func(line string) {
+		t.Helper()
+		if got := call(line); !strings.HasPrefix(got, "pagurus1 0 ") {
+			t.Errorf("%s: %q", line, got)
+		}
+	}
+	s.await(fleet.Awaited{For: "c1 copy"})
+	says("pagurus1 cheap 5000000")
+	says("pagurus1 gave 5000000")
+	marks(fleet.Marks{Cheaps: 1, Scratch: 5000000, For: "c1 copy"}) // nobody knows how long that lasts
+	says("pagurus1 not-now 1000")
+	marks(fleet.Marks{Cheaps: 1, Scratch: 5000000, For: "c1 copy"})
+	says("pagurus1 cheap 5000000")
+	says("pagurus1 gave 5000000")
+	marks(fleet.Marks{Cheaps: 2, Scratch: 5000000, For: "c1 copy", Cheap: true})
+	s.await(fleet.Awaited{For: "c1 switch"})
+	marks(fleet.Marks{Cheaps: 2, Scratch: 5000000, For: "c1 switch", Cheap: true})
+	s.busy[1<<30] = true // its process has ended
+	s.busy[1] = true
+	marks(fleet.Marks{Cheaps: 2, Scratch: 5000000, For: "c1 switch"})
+	delete(s.busy, 1)
+	marks(fleet.Marks{Cheaps: 2, Scratch: 5000000, For: "c1 switch", Cheap: true})
+	says("pagurus1 not-now 1000")
+	marks(fleet.Marks{Cheaps: 2, Scratch: 5000000, Held: 5000000, For: "c1 switch"})
+}
+
 // A program with scratch memory is told to give it back where a move waits, and its moment counts when it has.
 func TestScratchMemoryIsGivenBackForAMove(t *testing.T) {
 	s, call := steered(t)

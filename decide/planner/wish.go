@@ -150,7 +150,7 @@ func marksOf(hosts map[fleet.HostID]fleet.Host, v fleet.Move, members []fleet.Mi
 		}
 		if said := from.Facts.Guests[m.Guest].Said; said != nil {
 			is := said.Marks
-			if is.For != awaitedBy(m) { // the guest does not know yet that its scratch memory is to be given back
+			if still := is.Cheap && is.For != "" && is.Held == 0; is.For != awaitedBy(m) && !still { // the guest does not know yet that its scratch memory is to be given back
 				is.Held = is.Scratch
 			}
 			marks = append(marks, is)

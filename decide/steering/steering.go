@@ -235,7 +235,7 @@ func (p patience) wait(all []fleet.Marks, since, end, at time.Time) Wait {
 			disturbed = until
 		}
 		if age := at.Sub(m.At.Add(-m.CheapAgo)); m.Cheaps > 0 && age < habit {
-			cheap, awaited = true, awaited || age > p.fresh || m.Held > 0
+			cheap, awaited = true, awaited || age > p.fresh && !m.Cheap || m.Held > 0
 			spared += m.Scratch
 		}
 	}

@@ -133,6 +133,7 @@ func TestMovesWaitForMarks(t *testing.T) {
 		{"nobody marks", []fleet.Marks{{}}, 0, 0, 0, ""},
 		{"a cheap moment just now", []fleet.Marks{{Cheaps: 3, CheapAgo: s}}, s, 0, 0, "marked as cheap"},
 		{"the last one is a while ago", []fleet.Marks{{Cheaps: 3, CheapAgo: 5 * s}}, s, 0, MostWait, "the next is awaited"},
+		{"the last one is a while ago, and not over", []fleet.Marks{{Cheaps: 3, CheapAgo: 5 * s, Cheap: true}}, s, 0, 0, "marked as cheap"},
 		{"the last one is very long ago", []fleet.Marks{{Cheaps: 3, CheapAgo: 5 * time.Minute}}, s, 0, 0, ""},
 		{"not now", []fleet.Marks{{NotFor: 9 * s}}, s, 0, 10 * s, "should not begin now"},
 		{"not now, and never done", []fleet.Marks{{NotFor: time.Hour}}, 0, 0, MostWait, "should not begin now"},

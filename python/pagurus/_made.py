@@ -735,6 +735,7 @@ Limits.__doc__ = 'Limits bounds a move and each of its copies. The zero value of
 
 Marks = TypedDict('Marks', {
     'at': NotRequired['str'],
+    'cheap': NotRequired['bool'],
     'cheap_ago_ns': NotRequired['int'],
     'cheaps': NotRequired['int'],
     'for': NotRequired['str'],
