@@ -76,6 +76,9 @@ func ParsePassthrough(word string) (Passthrough, error) {
 	return "", fmt.Errorf("%q is no device that a guest can have: write pci: and an address, like pci:0000:03:10.0; `pagurus host ls --json` lists the devices of hosts", word)
 }
 
+// Passthrough is the word by which a guest asks for the device.
+func (d Device) Passthrough() Passthrough { return Passthrough(passedPCI + d.Address) }
+
 // Address is the PCI function's address on the bus of the guest's host.
 func (p Passthrough) Address() string { return strings.TrimPrefix(string(p), passedPCI) }
 

@@ -32,6 +32,16 @@ func (v *Survey) lacksDevice(h *fleet.Host, a Ask) string {
 	return ""
 }
 
+// FreeDevices are those of a host that it could give to a guest and that none has.
+func (v *Survey) FreeDevices(h *fleet.Host) (out []fleet.Passthrough) {
+	for _, d := range h.Facts.Devices {
+		if d.Trouble == "" && !slices.Contains(v.at(h.ID).held.devices, d.Passthrough()) {
+			out = append(out, d.Passthrough())
+		}
+	}
+	return out
+}
+
 // passed are the devices that guests have, sorted, with one more, or by -1 with one less. The list that it gets stays as it is:
 // surveys share it.
 func passed(devices []fleet.Passthrough, one fleet.Passthrough, by int) []fleet.Passthrough {

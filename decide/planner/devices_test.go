@@ -56,6 +56,39 @@ func TestDevicesAreGivenAndComeBack(t *testing.T) {
 	}
 }
 
+// A job that waits for a device is told when the device is free, and others use the memory until then; nobody takes the device before it.
+func TestDevicesAreReserved(t *testing.T) {
+	w := newWorld(t, "host1")
+	w.lends("", "host1")
+	limited := func(r fleet.Request, mib int64, limit time.Duration) fleet.Request {
+		r.Spec.Need.MemoryBytes, r.Spec.Time = mib<<20, limit
+		return r
+	}
+	w.must(limited(passing(1), 512, 30*time.Minute))
+	w.answerAll()
+	w.must(limited(passing(1), 1024, time.Hour))
+	said, err := w.p.Explain(w.s, Subject{Job: "j2"})
+	if all := strings.Join(said, "\n"); err != nil || !strings.Contains(all, "It starts in 31m10s at the latest") {
+		t.Errorf("Explain says %q, %v", all, err)
+	}
+	w.must(limited(submission(1), 1024, 10*time.Minute)) // j2 had reserved it
+	if w.s.Jobs["j3"].State == fleet.JobPending {
+		t.Errorf("a job that is over before waits: %s", w.s.Jobs["j3"].Reason)
+	}
+	w.must(limited(submission(1), 512, 2*time.Hour)) // leaves enough
+	w.must(limited(passing(1), 512, time.Minute))
+	if a, b := w.s.Jobs["j4"].State, w.s.Jobs["j5"].State; a == fleet.JobPending || b != fleet.JobPending {
+		t.Errorf("j4 is %s and j5 is %s", a, b)
+	}
+	w.must(fleet.Request{Verb: fleet.Cancel, Job: "j1"})
+	w.answerAll()
+	w.tick(2 * time.Second)
+	w.answerAll()
+	if a, b := w.s.Jobs["j2"].State, w.s.Jobs["j5"].State; a != fleet.JobPending || b == fleet.JobPending {
+		t.Errorf("j2 has no memory yet and is %s; j5, which is over before that, is %s", a, b)
+	}
+}
+
 // What no host can give is refused at once, with the reason.
 func TestDeviceThatNobodyHasIsRefused(t *testing.T) {
 	w := newWorld(t, "host1", "host2")

@@ -110,7 +110,7 @@ func (d *draft) placeGrowths(q *queueing) {
 		d.Jobs.Put(j.ID, j)
 		for i, c := range chosen {
 			d.plan(q, c.Host)
-			q.plan.TakeRoom(c.Host, j.Spec.Need.MemoryBytes, d.stays(j.ID))
+			q.plan.TakeRoom(c.Host, reservationOf(j.Spec, 1, d.stays(j.ID), nil))
 			d.room().Reserve(c.Host, j.Spec.Need)
 			d.Guests.Put(desired.GuestID(j.ID, from+i), lifecycle.GuestOf(d.guestFor(j, from+i, c), "", ""))
 		}
@@ -130,12 +130,7 @@ func (d *draft) roomToGrow(q *queueing, j fleet.Job) ([]placement.Choice, string
 		return nil, "jobs that wait need the room that there is"
 	}
 	room := d.room().Clone()
-	for id, bytes := range q.plan.Held(d.stays(j.ID)) {
-		room.Reserve(id, fleet.Resources{MemoryBytes: bytes})
-	}
-	for id := range q.closed {
-		room.Reserve(id, fleet.Resources{MemoryBytes: closedBytes})
-	}
+	q.keepFrom(room, d.stays(j.ID))
 	s, from := j.Spec, j.Size()
 	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Files: s.Machine, Directories: s.Directories()}
 	all := make([]fleet.Guest, g.Count)

@@ -162,7 +162,7 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 	for _, id := range ids {
 		d.plan(q, id)
 	}
-	r, fits := q.plan.Reserve(queue.Ask{Guests: guests, Bytes: j.Spec.Need.MemoryBytes, Lasts: wholeTime(j.Spec), Hosts: ids})
+	r, fits := q.plan.Reserve(reservationOf(j.Spec, guests, wholeTime(j.Spec), ids))
 	switch {
 	case !fits && len(a.Except) == 0 && !made.mixed: // else that is true of this job only
 		q.hopeless = append(q.hopeless, hopeless{j.Spec, made, guests})
@@ -247,12 +247,7 @@ func (d *draft) uncleared(j fleet.Job) (out []fleet.HostID) {
 // guest that found none; -1: all have one.
 func (d *draft) find(q *queueing, j fleet.Job, a placement.Ask) ([]placement.Choice, int) {
 	room := d.room().Clone()
-	for id, bytes := range q.plan.Held(wholeTime(j.Spec)) {
-		room.Reserve(id, fleet.Resources{MemoryBytes: bytes})
-	}
-	for id := range q.closed {
-		room.Reserve(id, fleet.Resources{MemoryBytes: closedBytes})
-	}
+	q.keepFrom(room, wholeTime(j.Spec))
 	from, _ := d.origin(j)
 	j.Grown = sizeFrom(j, from) - j.Spec.Guests
 	asks, all := asksFrom(a, from, j.Size()), make([]fleet.Guest, j.Size())
@@ -261,6 +256,24 @@ func (d *draft) find(q *queueing, j fleet.Job, a placement.Ask) ([]placement.Cho
 	}
 	placement.MarkAffinity(room, placement.AffinityView{Job: func(fleet.JobID) fleet.Job { return j }}, all, asks)
 	return room.PlaceAll(asks)
+}
+
+// reservationOf is the question for the earliest room of guests as a job has them.
+func reservationOf(s fleet.JobSpec, guests int, lasts time.Duration, hosts []fleet.HostID) queue.Ask {
+	return queue.Ask{Guests: guests, Bytes: s.Need.MemoryBytes, Device: s.Need.Device, Lasts: lasts, Hosts: hosts}
+}
+
+// keepFrom takes out of a survey what a job that lasts so long must leave to others.
+func (q *queueing) keepFrom(room *placement.Survey, lasts time.Duration) {
+	for id, held := range q.plan.Held(lasts) {
+		room.Reserve(id, fleet.Resources{MemoryBytes: held.Bytes})
+		for _, d := range held.Devices {
+			room.Reserve(id, fleet.Resources{Device: d})
+		}
+	}
+	for id := range q.closed {
+		room.Reserve(id, fleet.Resources{MemoryBytes: closedBytes})
+	}
 }
 
 // beginJob starts a waiting job where there is room. false: it lacks something else.
@@ -277,7 +290,7 @@ func (d *draft) beginJob(q *queueing, j fleet.Job, chosen []placement.Choice) bo
 	}
 	for _, c := range chosen {
 		d.plan(q, c.Host)
-		q.plan.TakeRoom(c.Host, j.Spec.Need.MemoryBytes, wholeTime(j.Spec))
+		q.plan.TakeRoom(c.Host, reservationOf(j.Spec, 1, wholeTime(j.Spec), nil))
 		d.room().Reserve(c.Host, j.Spec.Need)
 	}
 	if from.ID == "" {
@@ -339,10 +352,10 @@ func (d *draft) plan(q *queueing, id fleet.HostID) {
 		return
 	}
 	h := d.Hosts.At(id)
-	out := queue.Host{ID: id, Free: d.room().FreeBytes(&h)}
+	out := queue.Host{ID: id, Free: d.room().FreeBytes(&h), Devices: d.room().FreeDevices(&h)}
 	for _, g := range d.l.GuestsAt(id) {
 		if g, there := d.Guests.Find(g); there && !g.State.Ended() && g.Home == id {
-			out.Returns = append(out.Returns, queue.Return{After: d.stays(g.Job), Bytes: g.Need.MemoryBytes})
+			out.Returns = append(out.Returns, queue.Return{After: d.stays(g.Job), Bytes: g.Need.MemoryBytes, Device: g.Need.Device})
 		}
 	}
 	q.plan.Add(out)

@@ -20,8 +20,8 @@ const (
 // two hosts of 4 GiB: host1 is full for ten minutes, host2 has 2 GiB free, and all in twenty.
 func two() *Plan {
 	p := new(Plan)
-	p.Add(Host{ID: "host1", Free: 0, Returns: []Return{{10 * minute, 4 * gib}}})
-	p.Add(Host{ID: "host2", Free: 2 * gib, Returns: []Return{{20 * minute, 2 * gib}}})
+	p.Add(Host{ID: "host1", Free: 0, Returns: []Return{{10 * minute, 4 * gib, ""}}})
+	p.Add(Host{ID: "host2", Free: 2 * gib, Returns: []Return{{20 * minute, 2 * gib, ""}}})
 	return p
 }
 
@@ -33,39 +33,90 @@ func TestReserve(t *testing.T) {
 		after time.Duration
 		on    map[fleet.HostID]int
 	}{
-		{"there is room", Ask{1, 2 * gib, Forever, both}, 0, map[fleet.HostID]int{"host2": 1}},
-		{"when one has ended", Ask{2, 2 * gib, minute, both}, 10 * minute, map[fleet.HostID]int{"host1": 2}},
-		{"beside what runs on", Ask{3, 2 * gib, minute, both}, 10 * minute, map[fleet.HostID]int{"host1": 2, "host2": 1}},
-		{"when all have", Ask{4, 2 * gib, Forever, both}, 20 * minute, map[fleet.HostID]int{"host1": 2, "host2": 2}},
-		{"on one", Ask{2, 2 * gib, Forever, []fleet.HostID{"host2"}}, 20 * minute, map[fleet.HostID]int{"host2": 2}},
-		{"a host named twice is one", Ask{2, 2 * gib, Forever, []fleet.HostID{"host2", "host2"}}, 20 * minute, map[fleet.HostID]int{"host2": 2}},
+		{"there is room", Ask{1, 2 * gib, Forever, both, ""}, 0, map[fleet.HostID]int{"host2": 1}},
+		{"when one has ended", Ask{2, 2 * gib, minute, both, ""}, 10 * minute, map[fleet.HostID]int{"host1": 2}},
+		{"beside what runs on", Ask{3, 2 * gib, minute, both, ""}, 10 * minute, map[fleet.HostID]int{"host1": 2, "host2": 1}},
+		{"when all have", Ask{4, 2 * gib, Forever, both, ""}, 20 * minute, map[fleet.HostID]int{"host1": 2, "host2": 2}},
+		{"on one", Ask{2, 2 * gib, Forever, []fleet.HostID{"host2"}, ""}, 20 * minute, map[fleet.HostID]int{"host2": 2}},
+		{"a host named twice is one", Ask{2, 2 * gib, Forever, []fleet.HostID{"host2", "host2"}, ""}, 20 * minute, map[fleet.HostID]int{"host2": 2}},
 	} {
 		r, fits := two().Reserve(c.a)
 		if !fits || r.After != c.after || !reflect.DeepEqual(r.Guests, c.on) {
 			t.Errorf("%s: %+v %v", c.what, r, fits)
 		}
 	}
-	for _, never := range []Ask{{5, 2 * gib, minute, both}, {1, 5 * gib, minute, both}, {1, gib, minute, nil}, {1, gib, minute, []fleet.HostID{"host3"}}} {
+	for _, never := range []Ask{{5, 2 * gib, minute, both, ""}, {1, 5 * gib, minute, both, ""}, {1, gib, minute, nil, ""}, {1, gib, minute, []fleet.HostID{"host3"}, ""}} {
 		if r, fits := two().Reserve(never); fits {
 			t.Errorf("%+v: %+v", never, r)
 		}
 	}
 }
 
+// devices are those of the hosts of the tests; the first is none.
+var devices = []fleet.Passthrough{"", "pci:a", "pci:b"}
+
+// A job that waits for a device begins when there is one, and others have the memory until then.
+func TestReserveDevices(t *testing.T) {
+	plan := func() *Plan { // host1's device is taken for 10 minutes, host2's is free; both have memory
+		p := new(Plan)
+		p.Add(Host{ID: "host1", Free: 2 * gib, Returns: []Return{{5 * minute, gib, ""}, {10 * minute, gib, "pci:a"}}})
+		p.Add(Host{ID: "host2", Free: 4 * gib, Devices: []fleet.Passthrough{"pci:a"}})
+		p.Add(Host{ID: "host3", Free: 8 * gib})
+		return p
+	}
+	all := []fleet.HostID{"host1", "host2", "host3"}
+	for _, c := range []struct {
+		a     Ask
+		fits  bool
+		after time.Duration
+		on    map[fleet.HostID]int
+	}{
+		{Ask{1, gib, minute, all, "pci:a"}, true, 0, map[fleet.HostID]int{"host2": 1}},
+		{Ask{2, gib, minute, all, "pci:a"}, true, 10 * minute, map[fleet.HostID]int{"host1": 1, "host2": 1}},
+		{Ask{1, gib, minute, all[:1], "pci:a"}, true, 10 * minute, map[fleet.HostID]int{"host1": 1}},
+		{Ask{3, gib, minute, all, "pci:a"}, false, 0, nil},
+		{Ask{1, gib, minute, all, "pci:b"}, false, 0, nil},
+		{Ask{1, 5 * gib, minute, all, "pci:a"}, false, 0, nil},
+	} {
+		if r, fits := plan().Reserve(c.a); fits != c.fits || r.After != c.after || !reflect.DeepEqual(r.Guests, c.on) {
+			t.Errorf("%+v: %+v %v", c.a, r, fits)
+		}
+	}
+	p := plan()
+	if _, fits := p.Reserve(Ask{2, 2 * gib, minute, all, "pci:a"}); !fits {
+		t.Fatal("no room")
+	}
+	if held := p.Held(10 * minute); len(held) != 0 {
+		t.Errorf("nobody needs it before: %v", held)
+	}
+	want := map[fleet.HostID]Held{"host2": {2 * gib, []fleet.Passthrough{"pci:a"}}} // host1 has enough memory then, and no device now
+	if held := p.Held(Forever); !reflect.DeepEqual(held, want) {
+		t.Errorf("held are %v", held)
+	}
+	p = plan()
+	p.TakeRoom("host2", Ask{1, gib, 3 * minute, nil, "pci:a"})
+	if r, fits := p.Reserve(Ask{1, gib, Forever, all, "pci:a"}); !fits || r.After != 3*minute || r.Guests["host2"] != 1 {
+		t.Errorf("%+v", r)
+	}
+	if held := p.Held(minute); len(held) != 0 {
+		t.Errorf("what a guest has is not held: %v", held)
+	}
+}
+
 // A job that is over before a reservation begins is not kept from its room.
 func TestHeld(t *testing.T) {
 	p := two()
-	if _, fits := p.Reserve(Ask{4, 2 * gib, minute, []fleet.HostID{"host1", "host2"}}); !fits {
+	if _, fits := p.Reserve(Ask{4, 2 * gib, minute, []fleet.HostID{"host1", "host2"}, ""}); !fits {
 		t.Fatal("no room")
 	}
 	if held := p.Held(20 * minute); len(held) != 0 {
 		t.Errorf("it ends in time: %v", held)
 	}
-	if held := p.Held(20*minute + 1); held["host2"] != 2*gib || len(held) != 1 {
+	if held := p.Held(20*minute + 1); held["host2"].Bytes != 2*gib || len(held) != 1 {
 		t.Errorf("it does not: %v", held)
 	}
-	p.TakeRoom("host2", 2*gib, 5*minute)
-	if r, fits := p.Reserve(Ask{1, gib, minute, []fleet.HostID{"host2"}}); !fits || r.After != 5*minute {
+	p.TakeRoom("host2", Ask{Bytes: 2 * gib, Lasts: 5 * minute})
+	if r, fits := p.Reserve(Ask{1, gib, minute, []fleet.HostID{"host2"}, ""}); !fits || r.After != 5*minute {
 		t.Errorf("%+v", r)
 	}
 }
@@ -78,7 +129,15 @@ func TestNothingIsReservedTwice(t *testing.T) {
 		for i := range rapid.IntRange(1, 4).Draw(t, "hosts") {
 			h := Host{ID: fleet.HostID(fmt.Sprint("host", i)), Free: int64(rapid.IntRange(0, 4).Draw(t, "free"))}
 			for range rapid.IntRange(0, 3).Draw(t, "jobs") {
-				h.Returns = append(h.Returns, Return{time.Duration(rapid.IntRange(1, 20).Draw(t, "ends")), int64(rapid.IntRange(1, 4).Draw(t, "bytes"))})
+				h.Returns = append(h.Returns, Return{time.Duration(rapid.IntRange(1, 20).Draw(t, "ends")), int64(rapid.IntRange(1, 4).Draw(t, "bytes")), ""})
+			}
+			for _, d := range devices[1:] {
+				switch n := rapid.IntRange(0, 2).Draw(t, "has"); {
+				case n == 1:
+					h.Devices = append(h.Devices, d)
+				case n == 2 && len(h.Returns) > 0 && h.Returns[0].Device == "":
+					h.Returns[0].Device = d
+				}
 			}
 			ids = append(ids, h.ID)
 			p.Add(h)
@@ -86,15 +145,16 @@ func TestNothingIsReservedTwice(t *testing.T) {
 		var asks []Ask
 		for range rapid.IntRange(1, 6).Draw(t, "waiting") {
 			on := slices.DeleteFunc(slices.Clone(ids), func(fleet.HostID) bool { return rapid.IntRange(0, 3).Draw(t, "out") == 0 })
-			asks = append(asks, Ask{rapid.IntRange(1, 5).Draw(t, "guests"), int64(rapid.IntRange(1, 4).Draw(t, "each")), time.Duration(rapid.IntRange(1, 12).Draw(t, "lasts")), on})
+			asks = append(asks, Ask{rapid.IntRange(1, 5).Draw(t, "guests"), int64(rapid.IntRange(1, 4).Draw(t, "each")), time.Duration(rapid.IntRange(1, 12).Draw(t, "lasts")), on, rapid.SampledFrom(devices).Draw(t, "device")})
 		}
 		before := p.Clone()
 		all := reserveAll(t, p, asks)
-		late := Ask{1, 1, time.Duration(rapid.IntRange(1, 30).Draw(t, "lasts")), ids}
+		late := Ask{1, 1, time.Duration(rapid.IntRange(1, 30).Draw(t, "lasts")), ids, rapid.SampledFrom(devices).Draw(t, "device")}
 		held := p.Held(late.Lasts)
 		for _, id := range ids {
-			if p := before.Clone(); before.free[id]-held[id] >= late.Bytes {
-				p.TakeRoom(id, late.Bytes, late.Lasts)
+			lacks := late.Device != "" && (before.devices[id][late.Device].free == 0 || slices.Contains(held[id].Devices, late.Device))
+			if p := before.Clone(); before.free[id]-held[id].Bytes >= late.Bytes && !lacks {
+				p.TakeRoom(id, late)
 				if after := reserveAll(t, p, asks); !reflect.DeepEqual(all, after) {
 					t.Fatalf("%+v on %s delays: %+v, then %+v", late, id, all, after)
 				}
@@ -120,9 +180,27 @@ func reserveAll(t *rapid.T, p *Plan, asks []Ask) (out []Reservation) {
 				}
 			}
 		}
+		for id, all := range p.devices {
+			for name, d := range all {
+				if slices.ContainsFunc(d.line, func(s step) bool { return s.free < 0 }) {
+					t.Fatalf("%s of %s is given twice: %v", name, id, d.line)
+				}
+			}
+		}
 		out = append(out, r)
 	}
 	return out
+}
+
+// has reports whether a host has the device of a job from a time on, moment by moment.
+func (p *Plan) has(id fleet.HostID, a Ask, from time.Duration) bool {
+	d, known := p.devices[id][a.Device]
+	for at := from; a.Device != "" && at < from+a.Lasts; at++ {
+		if !known || d.line.least(at, 1) == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // roomAt counts the guests that fit from a time on, moment by moment.
@@ -134,8 +212,12 @@ func (p *Plan) roomAt(a Ask, from time.Duration) (n int) {
 				least = free
 			}
 		}
-		if least > 0 {
-			n += int(least / a.Bytes)
+		if least > 0 && p.has(id, a, from) {
+			fit := int(least / a.Bytes)
+			if a.Device != "" {
+				fit = min(fit, 1)
+			}
+			n += fit
 		}
 	}
 	return n
