@@ -172,10 +172,9 @@ func TestContract(t *testing.T) {
 		return
 	}
 	w := newWorld(t)
-	w.sayMore(t)
 	drivertest.Run(t, drivertest.World{
 		Open: func(t *testing.T, host int) drivertest.Driver { return w.open(t, host) },
-		Task: task, Kill: w.kill, Left: w.left, Slow: 6,
+		Task: task, Kill: w.kill, Left: w.left, Failed: w.sayAll, Slow: 6,
 	})
 	if disks, _ := exec.Command("losetup", "--list", "--noheadings").Output(); len(disks) > 0 {
 		t.Errorf("disks are left: %s", disks)
@@ -185,15 +184,22 @@ func TestContract(t *testing.T) {
 // sayMore shows what wardens said if the test fails.
 func (w *world) sayMore(t *testing.T) {
 	t.Cleanup(func() {
-		if !t.Failed() {
-			return
-		}
-		logs, _ := filepath.Glob(filepath.Join(w.runs[0], "../*/*/*/*.log"))
-		for _, path := range logs {
-			text, _ := os.ReadFile(path)
-			t.Logf("%s:\n%s", path, text[max(0, len(text)-3000):])
+		if t.Failed() {
+			w.sayAll(t)
 		}
 	})
+}
+
+// sayAll shows what wardens and guests said, and what Xen knows of them.
+func (w *world) sayAll(t *testing.T) {
+	logs, _ := filepath.Glob(filepath.Join(w.runs[0], "../*/*/*/*.log"))
+	for _, path := range logs {
+		text, _ := os.ReadFile(path)
+		t.Logf("%s:\n%s", path, text[max(0, len(text)-3000):])
+	}
+	t.Log(xl(t, "list"))
+	nodes, _ := exec.Command("xenstore-ls", "/local/domain").Output()
+	t.Logf("%s", nodes)
 }
 
 // TestRefusals: what Xen cannot do is said in words, and nothing happens.

@@ -35,6 +35,7 @@ type World struct {
 	Kill     func(t *testing.T, host int, guest fleet.GuestID)      // kills the guest's process from outside
 	Left     func(t *testing.T, host int, g fleet.GuestID) []string // remains of a guest on a host
 	PostCopy func(t *testing.T, host int) bool                      // whether guests can arrive by post-copy; nil: on no host
+	Failed   func(t *testing.T)                                     // shows what guests have said when a case has failed, before they are removed; nil: nothing
 
 	Checkpoints bool // the driver is an agent.Checkpointer, and this machine can do it
 	Slow        int  // how many times longer a case may take than on a machine that is not emulated; 0: no longer
@@ -100,6 +101,9 @@ type trial struct {
 func (r *trial) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), bootLimit*patience)
 	defer cancel()
+	if r.T.Failed() && r.world.Failed != nil {
+		r.world.Failed(r.T)
+	}
 	for host, d := range r.hosts {
 		if err := d.Stop(ctx, r.id); err != nil {
 			r.Errorf("stop on host %d: %v", host, err)
