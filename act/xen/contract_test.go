@@ -30,7 +30,7 @@ const onXen = "PAGURUS_TEST_XEN"
 
 // TestMain makes this program the wardens and savers of guests.
 func TestMain(m *testing.M) {
-	if become := xen.Shims[os.Args[0]]; become != nil {
+	if become := xen.Shims[filepath.Base(os.Args[0])]; become != nil {
 		if err := become(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

@@ -42,7 +42,7 @@ func mindWarden([]string) error {
 		return err
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	return errors.Join(endThoseIn(dir), s.Tools.destroy(s.Domain))
+	return errors.Join(endThoseIn(dir), linkPlugs(), s.Tools.destroy(s.Domain))
 }
 
 // endThoseIn ends the processes of a guest's folder, but this one: those that they start meanwhile, too.

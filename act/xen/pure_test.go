@@ -100,9 +100,6 @@ func TestConfig(t *testing.T) {
 		!strings.Contains(text, "mac=02:70:67:00:07:03,vifname=pgv700007.2,script=/run/x/vif") || !strings.Contains(text, "\ncpu_weight = 512\ncap = 50\n") || strings.Contains(text, "destroy") {
 		t.Error(text)
 	}
-	if script := s.scripts()[linkScript]; !strings.Contains(script, "\npeer=pgc700007.2\n") {
-		t.Error(script)
-	}
 }
 
 func TestWhyEnded(t *testing.T) {

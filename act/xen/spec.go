@@ -15,8 +15,6 @@ import (
 const (
 	specFile      = "warden.json"
 	configFile    = "domain.cfg"
-	linkScript    = "plug-link"
-	diskScript    = "plug-disk"
 	endingFile    = "ending.json"
 	controlSocket = "control.sock"
 	linkSocket    = "link.sock"
@@ -78,48 +76,6 @@ func (s spec) config(root string) string {
 	}
 	return strings.Join(lines, "\n") + "\n"
 }
-
-// scripts are the programs that xl calls to plug a guest's link and disk in. Debian's take three seconds each under emulation, and xl
-// gives them 40. The guest's link is no port of a bridge: the other end of such a port is joined with it, both ways, and nothing of
-// either reaches this host. So the port is there before the guest and after it, as any guest's.
-func (s spec) scripts() map[string]string {
-	return map[string]string{linkScript: strings.Replace(plugLink, "PEER", s.Port.Peer, 1), diskScript: plugDisk}
-}
-
-const (
-	plugLink = `#!/bin/sh
-peer=PEER
-joins() {
-  tc qdisc add dev "$1" clsact 2>/dev/null
-  tc filter replace dev "$1" ingress pref 1 handle 1 protocol all matchall action mirred egress redirect dev "$2"
-}
-plugs() {
-  [ "$vif" = "$vifname" ] || ip link set dev "$vif" name "$vifname" || return
-  ip link set dev "$vifname" mtu "$(cat "/sys/class/net/$peer/mtu")" address fe:ff:ff:ff:ff:ff addrgenmode none || return
-  ip link set dev "$peer" addrgenmode none || return
-  joins "$vifname" "$peer" && joins "$peer" "$vifname" && ip link set dev "$peer" up && ip link set dev "$vifname" up
-}
-case $1 in
-online | add)
-  if why=$(plugs 2>&1); then
-    xenstore-write "$XENBUS_PATH/hotplug-status" connected
-  else
-    xenstore-write "$XENBUS_PATH/hotplug-error" "join $vif with $peer: $why" "$XENBUS_PATH/hotplug-status" error
-  fi
-  ;;
-*) xenstore-rm "$XENBUS_PATH/hotplug-status" ;;
-esac
-`
-	plugDisk = `#!/bin/sh
-case $1 in
-add)
-  disk=$(xenstore-read "$XENBUS_PATH/params")
-  xenstore-write "$XENBUS_PATH/physical-device" "$(stat -L -c %t:%T "$disk")" "$XENBUS_PATH/physical-device-path" "$disk" "$XENBUS_PATH/hotplug-status" connected
-  ;;
-*) xenstore-rm "$XENBUS_PATH/hotplug-status" ;;
-esac
-`
-)
 
 const mebi = 1 << 20
 

@@ -81,11 +81,6 @@ func (d *Driver) create(ctx context.Context, t fleet.Task, in *incoming) (*guest
 	if err == nil {
 		err = note.Replace(filepath.Join(dir, specFile), s)
 	}
-	for name, text := range s.scripts() {
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700)
-		}
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +113,7 @@ func (d *Driver) spec(ctx context.Context, t fleet.Task) (s spec, err error) {
 	dir := d.dir(t.Guest.ID)
 	s = spec{
 		Domain: d.domain(t.Guest.ID), CPUs: need.CPUs, MemoryBytes: need.MemoryBytes, Tools: d.tools,
-		LinkScript: filepath.Join(dir, linkScript), DiskScript: filepath.Join(dir, diskScript),
+		LinkScript: filepath.Join(dir, linkName), DiskScript: filepath.Join(dir, diskName),
 		Kernel: filepath.Join(folder, "vmlinuz"), Initrd: loaded, Root: filepath.Join(folder, "root.img"),
 	}
 	s.Port = d.config.Port(t.Job.Subnet, t.Guest.Index)

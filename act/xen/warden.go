@@ -25,7 +25,7 @@ const (
 )
 
 // Shims are the processes beside each guest. They are parts of pagurus-shim.
-var Shims = map[string]func([]string) error{wardenName: keepGuest, minderName: mindWarden, saverName: save}
+var Shims = map[string]func([]string) error{wardenName: keepGuest, minderName: mindWarden, saverName: save, linkName: plug(linkName), diskName: plug(diskName)}
 
 // warden is the process of one guest in dom0, as QEMU is that of a virtual machine: it makes the domain, has its consoles, sends
 // and receives it, and ends with it. It outlives the agent, which asks it over a socket. Whoever kills it, an agent that is there or
@@ -61,6 +61,9 @@ func keepGuest([]string) error {
 		return err
 	}
 	defer minded.Close()
+	if err := linkPlugs(); err != nil {
+		return err
+	}
 	k.status.Stage = making
 	if err := k.listen(); err != nil {
 		return err

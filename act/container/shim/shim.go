@@ -52,13 +52,14 @@ type Table map[string]func(args []string) error
 // pagurus-shim.
 func Become(tables ...Table) {
 	asked = true
+	as := filepath.Base(os.Args[0]) // Xen's tools start it by a path
 	for _, t := range tables {
-		run, ok := t[os.Args[0]]
+		run, ok := t[as]
 		if !ok {
 			continue
 		}
 		// The kernel would name it by the last part of Program's path, which tells people nothing.
-		_ = os.WriteFile("/proc/self/comm", []byte(os.Args[0]), 0) // it runs without, too
+		_ = os.WriteFile("/proc/self/comm", []byte(as), 0) // it runs without, too
 		if err := run(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
