@@ -313,6 +313,12 @@ func TestClass(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+	for _, link := range []string{"pgv0.0", "pgp0.0"} { // the guest's link and the port of the job's network are joined
+		out, err := exec.Command("sh", "-c", "ip link show up dev $0 && tc filter show dev $0 ingress", link).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "Redirect to device pg") {
+			t.Errorf("%s: %v: %s", link, err, out)
+		}
+	}
 	for _, c := range []struct {
 		class       fleet.Class
 		most        float64

@@ -26,6 +26,7 @@ joins() {
   tc filter replace dev "$1" ingress pref 1 handle 1 protocol all matchall action mirred egress redirect dev "$2"
 }
 plugs() {
+  vifname=$(xenstore-read "$XENBUS_PATH/vifname") || return
   [ "$vif" = "$vifname" ] || ip link set dev "$vif" name "$vifname" || return
   ip link set dev "$vifname" mtu "$(cat "/sys/class/net/$peer/mtu")" address fe:ff:ff:ff:ff:ff addrgenmode none || return
   ip link set dev "$peer" addrgenmode none || return
@@ -37,6 +38,8 @@ online | add)
     xenstore-write "$XENBUS_PATH/hotplug-status" connected
   else
     xenstore-write "$XENBUS_PATH/hotplug-error" "join $vif with $peer: $why" "$XENBUS_PATH/hotplug-status" error
+    printf 'join %s with %s: %s\n' "$vif" "$peer" "$why" >&2
+    exit 1
   fi
   ;;
 *) xenstore-rm "$XENBUS_PATH/hotplug-status" ;;
