@@ -28,8 +28,10 @@ joins() {
 plugs() {
   vifname=$(xenstore-read "$XENBUS_PATH/vifname") || return
   [ "$vif" = "$vifname" ] || ip link set dev "$vif" name "$vifname" || return
-  ip link set dev "$vifname" mtu "$(cat "/sys/class/net/$peer/mtu")" address fe:ff:ff:ff:ff:ff addrgenmode none || return
-  ip link set dev "$peer" addrgenmode none || return
+  ip link set dev "$vifname" mtu "$(cat "/sys/class/net/$peer/mtu")" address fe:ff:ff:ff:ff:ff || return
+  if [ -d /proc/sys/net/ipv6 ]; then
+    ip link set dev "$vifname" addrgenmode none && ip link set dev "$peer" addrgenmode none || return
+  fi
   joins "$vifname" "$peer" && joins "$peer" "$vifname" && ip link set dev "$peer" up && ip link set dev "$vifname" up
 }
 case $1 in
