@@ -274,18 +274,23 @@ func (b Boot) notes(isolated fleet.CPUSet) (out []string) {
 	return append(out, b.exitless()...)
 }
 
-// exitless says whether interrupts reach the guests of KVM without stopping them, where KVM is loaded.
+// exitless says whether interrupts reach the guests of KVM without stopping them, and how their timers do, where KVM is loaded.
 func (b Boot) exitless() []string {
 	on := func(module, parameter string) (is, known bool) {
 		v := strings.TrimSpace(b.text("sys/module/" + module + "/parameters/" + parameter))
 		return v == "Y" || v == "1", v != ""
 	}
+	// Intel's processors have a timer for guests, AMD's have none.
+	timer := "a virtual machine's timer is one of its host, whose interrupt stops it"
+	if is, _ := on("kvm_intel", "preemption_timer"); is {
+		timer = "a virtual machine's timer is the processor's own, which stops it without an interrupt of its host: preemption_timer of kvm_intel is on"
+	}
 	for _, m := range [][2]string{{"kvm_intel", "enable_apicv"}, {"kvm_amd", "avic"}} {
 		switch is, known := on(m[0], m[1]); {
 		case known && is:
-			return []string{"interrupts reach virtual machines without stopping them: " + m[1] + " of " + m[0] + " is on"}
+			return []string{"interrupts reach virtual machines without stopping them: " + m[1] + " of " + m[0] + " is on", timer}
 		case known:
-			return []string{fmt.Sprintf("every interrupt stops a virtual machine: %s of %s is off, or the processor has it not", m[1], m[0])}
+			return []string{fmt.Sprintf("every interrupt stops a virtual machine: %s of %s is off, or the processor has it not", m[1], m[0]), timer}
 		}
 	}
 	return nil

@@ -130,7 +130,8 @@ func TestGRUBIsPreparedAndPutBack(t *testing.T) {
 	if after := files(t, b); len(after) != len(before) {
 		t.Error("to look at it changed something")
 	}
-	if said := strings.Join(c.Notes, "\n"); !strings.Contains(said, "without CONFIG_NO_HZ_FULL") || strings.Contains(said, "NOCB") || !strings.Contains(said, "avic of kvm_amd is off") {
+	if said := strings.Join(c.Notes, "\n"); !strings.Contains(said, "without CONFIG_NO_HZ_FULL") || strings.Contains(said, "NOCB") || !strings.Contains(said, "avic of kvm_amd is off") ||
+		!strings.Contains(said, "whose interrupt stops it") {
 		t.Errorf("the notes are %q", c.Notes)
 	}
 	carryOut(t, b, c, err)
@@ -186,13 +187,17 @@ echo "options $line" >boot/loader/entries/m-6.12.0.conf
 func TestKernelInstallIsPreparedAndPutBack(t *testing.T) {
 	for name, line := range map[string]string{"with a line": "root=/dev/vda quiet\n", "without": ""} {
 		t.Run(name, func(t *testing.T) {
-			b := computer(t, map[string]string{"usr/bin/kernel-install": kernelInstall, "boot/loader/entries/m-6.12.0.conf": "options root=/dev/vda quiet\n"})
+			b := computer(t, map[string]string{"usr/bin/kernel-install": kernelInstall, "boot/loader/entries/m-6.12.0.conf": "options root=/dev/vda quiet\n",
+				"sys/module/kvm_intel/parameters/enable_apicv": "Y\n", "sys/module/kvm_intel/parameters/preemption_timer": "Y\n"})
 			if line != "" {
 				write1(t, b, lineFile, line)
 			}
 			before := files(t, b)
 			c, err := b.Prepare(set(t, "1-3"), false)
 			carryOut(t, b, c, err)
+			if said := strings.Join(c.Notes, "\n"); !strings.Contains(said, "enable_apicv of kvm_intel is on") || !strings.Contains(said, "preemption_timer of kvm_intel is on") {
+				t.Errorf("the notes are %q", c.Notes)
+			}
 			const want = "root=/dev/vda quiet isolcpus=managed_irq,1-3 nohz_full=1-3 rcu_nocbs=1-3 irqaffinity=0\n"
 			if got := b.text("boot/loader/entries/m-6.12.0.conf"); got != "options "+want {
 				t.Errorf("it boots %q", got)
