@@ -141,9 +141,18 @@ const leastLeft = 50 << pageBits
 
 // progressOf is a warden's progress for others.
 func (g *guest) progressOf(c progress) fleet.Progress {
+	return c.of(g.Remembered().Need.MemoryBytes)
+}
+
+// of is the progress of a guest of so much memory. In the first round, libxl goes through all addresses that the guest may have, most of
+// which are of no memory.
+func (c progress) of(memory int64) fleet.Progress {
 	p := fleet.Progress{
-		Rounds: max(c.Rounds, 1), TotalBytes: g.Remembered().Need.MemoryBytes, RemainingBytes: max(0, c.RoundBytes-c.RoundSent), SentBytes: c.SentBytes,
+		Rounds: max(c.Rounds, 1), TotalBytes: memory, RemainingBytes: max(0, c.RoundBytes-c.RoundSent), SentBytes: c.SentBytes,
 		Elapsed: c.Elapsed, SuspendedAt: c.SuspendedAt, Downtime: c.Downtime,
+	}
+	if c.RoundBytes > memory {
+		p.RemainingBytes = int64(float64(memory) * (float64(p.RemainingBytes) / float64(c.RoundBytes)))
 	}
 	if c.Rounds == 0 {
 		p.RemainingBytes = p.TotalBytes

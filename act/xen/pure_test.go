@@ -102,6 +102,25 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// libxl's first round has more pages than the guest.
+func TestProgressOfTheFirstRound(t *testing.T) {
+	for _, c := range []struct {
+		is   progress
+		left int64
+	}{
+		{progress{}, 256 << 20},
+		{progress{Rounds: 1, RoundBytes: 4 << 30}, 256 << 20},
+		{progress{Rounds: 1, RoundBytes: 4 << 30, RoundSent: 3 << 30}, 64 << 20},
+		{progress{Rounds: 2, RoundBytes: 9 << 20, RoundSent: 1 << 20}, 8 << 20},
+		{progress{Rounds: 2, RoundBytes: 9 << 20, RoundSent: 1 << 20, Held: true}, 9 << 20},
+		{progress{Rounds: 2, RoundBytes: 9 << 20, Done: true}, 0},
+	} {
+		if p := c.is.of(256 << 20); p.RemainingBytes != c.left || p.TotalBytes != 256<<20 {
+			t.Errorf("%+v: %d of %d bytes are left", c.is, p.RemainingBytes, p.TotalBytes)
+		}
+	}
+}
+
 func TestWhyEnded(t *testing.T) {
 	for _, c := range []struct {
 		reason       string
