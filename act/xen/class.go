@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ const (
 	usualWeight = 256
 	leastWeight = 1
 	mostWeight  = 65535
+	firstWeight = 16 * usualWeight // of the first domain: it has the agent, and the other ends of all disks and links
 )
 
 // weights are the weights of the classes for each CPU of a guest, in the ratios that they have in control groups.
@@ -165,6 +167,34 @@ func (t tools) schedule(ctx context.Context, domain string, s share) error {
 		return errors.Join(err2, err)
 	}
 	return nil
+}
+
+// favourFirst gives the first domain more than guests get that compute all the time, unless its administrator has given it a weight.
+func (t tools) favourFirst(ctx context.Context) error {
+	scheduler := "sched-credit2"
+	said, err := t.output(ctx, scheduler, "-d", "Domain-0")
+	if err != nil {
+		scheduler = "sched-credit"
+		var err2 error
+		if said, err2 = t.output(ctx, scheduler, "-d", "Domain-0"); err2 != nil {
+			return errors.Join(err2, err)
+		}
+	}
+	if weight, err := weightSaid(said); err != nil || weight != usualWeight {
+		return err
+	}
+	return t.run(ctx, scheduler, "-d", "Domain-0", "-w", strconv.Itoa(firstWeight))
+}
+
+// weightSaid reads what xl says of a domain's weight: its name, number, weight and cap in the last line.
+func weightSaid(text string) (int, error) {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if f := strings.Fields(lines[len(lines)-1]); len(f) >= 3 {
+		if weight, err := strconv.Atoi(f[2]); err == nil {
+			return weight, nil
+		}
+	}
+	return 0, fmt.Errorf("xl says %q of a domain's weight", text)
 }
 
 // slice sets the time that a virtual CPU runs before another of the same weight does. Xen has one for all domains.

@@ -333,6 +333,9 @@ func TestClass(t *testing.T) {
 			t.Errorf("class %q has %q", c.class, f)
 		}
 	}
+	if out := xl(t, "sched-credit", "-d", "Domain-0"); !strings.Contains(out, " 4096 ") {
+		t.Errorf("the first domain has %q", out)
+	}
 	if err := d.Class(k.Guest, "silver", 0); err == nil {
 		t.Error("a class that there is not was set")
 	}

@@ -127,7 +127,10 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	d.guests.Kept.Dir = filepath.Join(d.config.Run, host.RemainsFolder)
-	if d.about, err = d.tools.about(ctx); err == nil && d.config.Slice > 0 {
+	if d.about, err = d.tools.about(ctx); err == nil {
+		err = d.tools.favourFirst(ctx)
+	}
+	if err == nil && d.config.Slice > 0 {
 		err = d.tools.slice(ctx, d.config.Slice)
 	}
 	return err

@@ -121,6 +121,20 @@ func TestProgressOfTheFirstRound(t *testing.T) {
 	}
 }
 
+func TestWeightSaid(t *testing.T) {
+	for text, want := range map[string]int{
+		"Name                                ID Weight  Cap\nDomain-0                             0    256    0\n": 256,
+		"Domain-0 0 4096 0":                4096,
+		"":                                 0,
+		"Name  ID Weight  Cap\n":           0,
+		"\x00\nDomain-0 0 many 0 \n\n  \n": 0,
+	} {
+		if weight, err := weightSaid(text); weight != want || (err == nil) != (want != 0) {
+			t.Errorf("%q: %d, %v", text, weight, err)
+		}
+	}
+}
+
 func TestWhyEnded(t *testing.T) {
 	for _, c := range []struct {
 		reason       string
