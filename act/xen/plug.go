@@ -23,7 +23,8 @@ var plugs = map[string]string{
 	linkName: `
 joins() {
   tc qdisc add dev "$1" clsact 2>/dev/null
-  tc filter replace dev "$1" ingress pref 1 handle 1 protocol all matchall action mirred egress redirect dev "$2"
+  tc filter del dev "$1" ingress pref 1 2>/dev/null # of a guest before: matchall knows no replace
+  tc filter add dev "$1" ingress pref 1 handle 1 protocol all matchall action mirred egress redirect dev "$2"
 }
 plugs() {
   vifname=$(xenstore-read "$XENBUS_PATH/vifname") || return
