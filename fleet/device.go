@@ -36,6 +36,10 @@ type Device struct {
 // empty: none.
 type Passthrough string
 
+// NetFunction is a virtual function of its host's card, any that is free, beside the virtio card that every guest has: so the guest
+// still moves.
+const NetFunction Passthrough = "net"
+
 // DriverWord comes before a module in an image's list of modules, if only guests that have a device of their host load it.
 const DriverWord = "device "
 

@@ -171,6 +171,7 @@ type GuestFacts struct {
 	Suspended      bool          `json:"suspended,omitempty"`       // suspended because the owner is present
 	Obstacles      []string      `json:"obstacles,omitempty"`       // what last prevented a move, for people
 	Layout         *Layout       `json:"layout,omitempty"`          // its placement on the host's nodes and CPUs, if it has a shape
+	Standby        string        `json:"standby,omitempty"`         // why a guest that asks for a virtual function of its host's card has virtio alone, for people; empty: it has one, or asks for none
 	Said           *Said         `json:"said,omitempty"`            // what its programs say of its moves, and ask for; nil: nothing
 }
 

@@ -137,6 +137,7 @@ type Job struct {
 	MPI       string    `json:"mpi"` // of the image: "openmpi", "mpich" or ""
 	Subnet    Subnet    `json:"subnet"`
 	MTU       int       `json:"mtu,omitempty"`     // of its network, as long as it lives; 0: NetworkMTU
+	VLAN      uint16    `json:"vlan,omitempty"`    // of its hosts' cards, that is its network as long as it lives; 0: its network is of our tunnels
 	ShareHost HostID    `json:"share_host"`        // serves the job's files
 	Gateway   HostID    `json:"gateway,omitempty"` // leads its guests to the Internet; empty: none does
 	Submitted time.Time `json:"submitted"`

@@ -152,6 +152,7 @@ type Network struct {
 	Job       JobID      `json:"job"`
 	Subnet    Subnet     `json:"subnet"`
 	MTU       int        `json:"mtu,omitempty"`     // 0: NetworkMTU
+	VLAN      uint16     `json:"vlan,omitempty"`    // of the hosts' cards, by which frames go; 0: they go by tunnels
 	Endpoints []Endpoint `json:"endpoints"`         // all on the network, sorted by Addr
 	Ports     []Port     `json:"ports,omitempty"`   // of guests on this host, sorted by Index
 	Peers     []string   `json:"peers,omitempty"`   // from where frames may come: the VTEPs of the other hosts with a part of the job, also of those that a guest moves to or from

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -51,6 +52,7 @@ func findInterface(mac string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	paths = slices.DeleteFunc(paths, isHalf)
 	if len(paths) == 0 {
 		// A container's interface has no device, and gets its address from the host.
 		if link, err := net.InterfaceByName("eth0"); err == nil && strings.EqualFold(link.HardwareAddr.String(), mac) {
@@ -71,6 +73,13 @@ func findInterface(mac string) (string, error) {
 		return "", err
 	}
 	return name, withSocket(func(fd int) error { return setMAC(fd, name, address) })
+}
+
+// isHalf reports whether an interface, by its file "device", is one of the halves of a card. Such a card has an interface of its own, which
+// Linux's net_failover makes.
+func isHalf(path string) bool {
+	_, err := os.Stat(filepath.Join(filepath.Dir(path), "master"))
+	return err == nil
 }
 
 // ifreqMAC is struct ifreq of netdevice(7) with a hardware address.

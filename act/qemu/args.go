@@ -31,6 +31,7 @@ type machine struct {
 	tuned       *tunedGuest // nil: no shape
 
 	device *fleet.Device // of this host, that it has for itself; nil: none
+	pair   *pairing      // the two halves of its card; nil: it is not one of two
 }
 
 // files are what QEMU inherits in addition to the tap.
@@ -76,7 +77,7 @@ func appended(m machine) string {
 	switch {
 	case m.warm:
 		return kernelArgs + " pagurus.warm"
-	case m.device != nil:
+	case m.device != nil || m.pair != nil:
 		return kernelArgs + " " + fleet.GuestDeviceWord
 	}
 	return kernelArgs
@@ -120,8 +121,8 @@ func args(m machine) []string {
 		"-object", "iothread,id=hints",
 		"-device", "virtio-balloon-pci,free-page-hint=on,deflate-on-oom=on,iothread=hints",
 	)
-	if m.device != nil {
-		out = append(out, passedArgs(*m.device)...)
+	if m.device != nil || m.pair != nil {
+		out = append(out, passedArgs(m)...)
 	}
 	if (m.incoming || m.state != nil) && !m.byHand {
 		out = append(out, "-S") // received state stays suspended until Resume

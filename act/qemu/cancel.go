@@ -16,11 +16,22 @@ const cancelPatience = 10 * time.Second
 
 // cancelCopy ends a running copy and makes sure that the guest runs. If the copy has
 // completed, it only reports that.
+func (d *Driver) cancelCopy(ctx context.Context, g *guest, q *qmp.Client) error {
+	d.lead(g, true) // before QEMU plugs the function in again, whose driver asks for its address
+	err := g.cancelCopy(ctx, q)
+	if errors.Is(err, errGone) {
+		d.lead(g, false)
+	}
+	return err
+}
+
+// errGone: a copy cannot be cancelled any more.
+var errGone = errors.New("the guest is with the target already")
+
 func (g *guest) cancelCopy(ctx context.Context, q *qmp.Client) error {
 	if g.Dead() {
 		return nil
 	}
-	errGone := errors.New("the guest is with the target already")
 	if info, err := queryMigrate(ctx, q); err != nil || info.parted() && g.hasLeft(info) {
 		return cmp.Or(err, errGone)
 	}

@@ -191,6 +191,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 			d.holdOn(ctx, g)
 			d.listenOn(ctx, g)
 			d.holdCut(g)
+			d.pairOn(g)
 		}
 		return err
 	}, func() { d.noteEnd(id, host.Exit{}, "") })

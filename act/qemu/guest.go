@@ -34,6 +34,7 @@ type guest struct {
 	usedAt    time.Time
 	resident  int64   // bytes, at the last measurement
 	memory    ramArea // of the guest; empty until known
+	led       *bool   // whether its frames go by its function; nil: not known
 }
 
 // attach begins to watch a guest's process. It takes over the handle, also after an
@@ -189,6 +190,9 @@ func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
 		g.resident = resident
 	}
 	facts := fleet.GuestFacts{Gen: r.Gen, Run: g.seen, ResidentBytes: g.resident, HugeBytes: huge, CPUTime: g.usedCPU, StartedAt: r.StartedAt, Layout: r.Layout}
+	if r.Pair != nil {
+		facts.Standby = r.Pair.Trouble
+	}
 	if err != nil {
 		// This process lacks files or memory, which says nothing about the guest. If it
 		// were reported absent, it would be destroyed.

@@ -60,7 +60,7 @@ func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID
 			case gate.IsZero():
 				gate = time.Now()
 			case time.Since(gate) > gateLimit:
-				err = g.cancelCopy(ctx, q)
+				err = d.cancelCopy(ctx, g, q)
 				d.config.Log.Warn("no switch order after copy, guest resumed", "guest", g.ID, "cause", err)
 				return
 			}

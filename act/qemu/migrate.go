@@ -52,7 +52,7 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 		err = d.followCopy(ctx, g, q, progress)
 	}
 	if err != nil {
-		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, g.undo(ctx, q, err))
+		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, d.undo(ctx, g, q, err))
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet
 	}
 	if info.underWay() {
 		ending, cancel := context.WithTimeout(ctx, undoLimit) // ctx covers a whole copy
-		err := g.cancelCopy(ending, q)
+		err := d.cancelCopy(ending, g, q)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("cancel an earlier copy: %w", err)
@@ -119,15 +119,15 @@ func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet
 	if refused := (*qmp.Error)(nil); err == nil || errors.As(err, &refused) {
 		return err
 	}
-	return g.undo(ctx, q, err)
+	return d.undo(ctx, g, q, err)
 }
 
 // undo cancels a copy because of err. It has its own time limit, because ctx may be the
 // cause.
-func (g *guest) undo(ctx context.Context, q *qmp.Client, err error) error {
+func (d *Driver) undo(ctx context.Context, g *guest, q *qmp.Client, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
-	return errors.Join(err, g.cancelCopy(ctx, q))
+	return errors.Join(err, d.cancelCopy(ctx, g, q))
 }
 
 // bandwidth is a copy's limit in bytes a second.
@@ -149,7 +149,7 @@ func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progre
 	hold := newPace(d.bandwidth(limits))
 	var stall stallGuard
 	var rounds []fleet.Progress
-	var told time.Time
+	var told, asked time.Time
 	for {
 		info, err := queryMigrate(ctx, q)
 		if err != nil {
@@ -162,12 +162,22 @@ func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progre
 		}
 		switch info.Status {
 		case stateGate, stateDevice, stateCompleted, statePostCopy, statePostCopyDevice, statePostCopyPaused, statePostCopyRecover:
+			d.unplugged(g, info)
 			progress(p)
 			return nil
+		case stateUnplug:
+			if err = letsGo(&asked, time.Now()); err == nil {
+				err = g.wait(ctx, events, copyPollEvery)
+			}
+			if err != nil {
+				return err
+			}
+			continue
 		case stateSetup, stateActive:
 		default:
 			return info.cause()
 		}
+		d.unplugged(g, info)
 		if len(rounds) == 0 || p.Rounds > rounds[len(rounds)-1].Rounds {
 			// The remaining bytes at the start of a pass are those dirtied during the
 			// last one. Later in the pass they mean nothing.
@@ -424,7 +434,11 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 		return err
 	}
 	if g.Remembered().Target {
-		return g.arrive(ctx, q)
+		if err := g.arrive(ctx, q); err != nil {
+			return err
+		}
+		d.pairOn(g)
+		return nil
 	}
 	info, err := queryMigrate(ctx, q)
 	if err != nil {
@@ -438,8 +452,9 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	case g.Remembered().Saving.underWay():
 		return d.resumeSaving(ctx, g, q)
 	case info.underWay():
-		return g.cancelCopy(ctx, q)
+		return d.cancelCopy(ctx, g, q)
 	}
+	d.lead(g, true)                           // QEMU plugs the function in again
 	if err := d.swap(id, false); err != nil { // it may have been suspended for its host's owner
 		return err
 	}

@@ -19,6 +19,8 @@ type Devices interface {
 	ReturnDevice(fleet.GuestID) error
 	// Borrowers are the guests that have one.
 	Borrowers() ([]fleet.GuestID, error)
+	// Lead has frames for a hardware address of a VLAN reach the guest by the function that it has, or by the host's bridge.
+	Lead(guest fleet.GuestID, mac string, vlan uint16, byFunction bool) error
 }
 
 // LendDevices has guests get devices of this host from now on, and takes back what those have that are no longer here. It comes
@@ -35,16 +37,20 @@ func (d *Driver) LendDevices(from Devices) error {
 }
 
 // passedArgs has the guest find the device from its first moment on. The port is there because the driver of some devices
-// expects to be on PCI Express.
-func passedArgs(d fleet.Device) []string {
-	return []string{
-		"-device", "pcie-root-port,id=passed,chassis=1",
-		"-device", "vfio-pci,bus=passed,host=" + d.Address,
+// expects to be on PCI Express. The function of a pair is plugged into it later: see pairOn.
+func passedArgs(m machine) []string {
+	port := []string{"-device", "pcie-root-port,id=" + passedPort + ",chassis=1"}
+	if m.pair != nil {
+		return port
 	}
+	return append(port, "-device", "vfio-pci,bus="+passedPort+",host="+m.device.Address)
 }
 
-// takeDevice has the host give the guest the device that it needs; nil: it needs none.
-func (d *Driver) takeDevice(g fleet.Guest) (*fleet.Device, error) {
+// passedPort is QEMU's name of the port for a device of the host.
+const passedPort = "passed"
+
+// takeDevice has the host give the guest the device that it needs; nil: it needs none, or arrives and can do without.
+func (d *Driver) takeDevice(g fleet.Guest, arrives bool) (*fleet.Device, error) {
 	if g.Need.Device == "" {
 		return nil, nil
 	}
@@ -53,6 +59,9 @@ func (d *Driver) takeDevice(g fleet.Guest) (*fleet.Device, error) {
 		return nil, errors.New("guests have no devices of this host")
 	}
 	dev, err := (*from).TakeDevice(g.ID, g.Need.Device)
+	if arrives && errors.Is(err, fleet.ErrNoFunction) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("give the guest the device %s: %w", g.Need.Device.Address(), err)
 	}
@@ -72,6 +81,9 @@ const pinnedMore = 1 << 30
 
 // admit gives a jail what QEMU needs for a device: the kernel pins all of the guest's memory, where the device may write.
 func admit(j *jail.Jail, m machine) error {
+	if m.device.Group == "" {
+		return nil // an emulated card, of tests
+	}
 	for _, path := range []string{"/dev/vfio/vfio", filepath.Join("/dev/vfio", m.device.Group)} {
 		dev, err := jail.DeviceAt(path)
 		if err != nil {

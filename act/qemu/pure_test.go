@@ -77,6 +77,29 @@ func TestArgsOfDevice(t *testing.T) {
 	if got := lines(args(m)); got != want {
 		t.Errorf("the command line is\n%s\nwant\n%s", got, want)
 	}
+	m.device, m.pair = nil, &pairing{} // what is plugged in later is not in it, so a target is the same that has none
+	want = strings.Replace(without, kernelArgs, kernelArgs+" pagurus.device", 1) + "-device pcie-root-port,id=passed,chassis=1\n"
+	want = strings.Replace(want, "guest_announce=off,mac=", "guest_announce=off,mac=,failover=on,id=standby", 1)
+	if got := lines(args(m)); got != want {
+		t.Errorf("with a pair the command line is\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A guest has a while to let go of its function, from when it is asked first.
+func TestGuestThatDoesNotLetGo(t *testing.T) {
+	var asked time.Time
+	begun := time.Unix(5, 0)
+	for _, after := range []time.Duration{0, unplugLimit} {
+		if err := letsGo(&asked, begun.Add(after)); err != nil {
+			t.Errorf("after %s: %v", after, err)
+		}
+	}
+	if err := letsGo(&asked, begun.Add(unplugLimit+1)); err == nil || !strings.Contains(err.Error(), "has not let go") {
+		t.Errorf("got %v", err)
+	}
+	if !(migration{Status: stateUnplug}).underWay() {
+		t.Error("a copy that waits for the guest is not under way")
+	}
 }
 
 // lines formats an option with its value on a line each.

@@ -18,6 +18,7 @@ import (
 // The states of a migration in query-migrate.
 const (
 	stateSetup      = "setup"
+	stateUnplug     = "wait-unplug" // the guest shall let go of its function
 	stateActive     = "active"
 	stateGate       = "pre-switchover" // the guest is suspended, QEMU waits for migrate-continue
 	stateDevice     = "device"         // the rest is being sent
@@ -68,7 +69,7 @@ func queryMigrate(ctx context.Context, q *qmp.Client) (migration, error) {
 // underWay reports whether QEMU is sending the guest.
 func (m migration) underWay() bool {
 	switch m.Status {
-	case stateSetup, stateActive, stateGate, stateDevice, stateCancelling:
+	case stateSetup, stateUnplug, stateActive, stateGate, stateDevice, stateCancelling:
 		return true
 	}
 	return false

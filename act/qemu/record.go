@@ -19,6 +19,8 @@ type record struct {
 
 	Device string `json:"device,omitempty"` // address of the host's device that it has for itself; empty: none
 
+	Pair *pairing `json:"pair,omitempty"` // its card has two halves; nil: it has one
+
 	Make   *makes  `json:"make,omitempty"`   // what it is made of; nil: an earlier Pagurus made it
 	Saving *saving `json:"saving,omitempty"` // its last checkpoint; nil: none is made
 }
@@ -48,6 +50,10 @@ func (r record) Ours() record {
 	if r.Copy != nil {
 		c := *r.Copy
 		r.Copy = &c
+	}
+	if r.Pair != nil {
+		p := *r.Pair
+		r.Pair = &p
 	}
 	if r.Saving != nil {
 		s := *r.Saving

@@ -38,6 +38,9 @@ func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
 		if err == nil {
 			err = g.Remember(func(r *record) { r.Complete = true })
 		}
+		if err == nil {
+			d.pairOn(g)
+		}
 		return err
 	})
 }
@@ -101,7 +104,7 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 		return nil, err
 	}
 	m.uid = uid
-	if m.device, err = d.takeDevice(t.Guest); err != nil {
+	if m.device, err = d.takeDevice(t.Guest, m.incoming); err != nil {
 		return nil, err
 	}
 	r := record{
@@ -111,6 +114,7 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 	if m.device != nil {
 		r.Device = m.device.Address
 	}
+	r.Pair = m.pair.on(m.device)
 	if m.incoming {
 		r.Incoming, r.PostCopy = t.Order.Migration, t.Limits.Mode == fleet.PostCopy
 	}
@@ -196,6 +200,9 @@ func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder s
 		uneven: Loses(can.Accelerator == Emulation, can.Version, t.Guest.Shape),
 		kernel: filepath.Join(folder, "vmlinuz"), initrd: loaded, root: filepath.Join(folder, "root.img"),
 		mac: t.Job.Subnet.GuestMAC(t.Guest.Index), tap: firstFile,
+	}
+	if need.Device == fleet.NetFunction {
+		m.pair = &pairing{MAC: m.mac, VLAN: t.Job.VLAN}
 	}
 	if s := t.Guest.Shape; s != nil {
 		m.tuned = &tunedGuest{Shape: *s, MemoryBytes: wholeMemory(m), More: odd(m)}

@@ -46,6 +46,9 @@ func netDevice(m machine) string {
 	if !m.byHand {
 		out = "virtio-net-pci,netdev=net,guest_announce=off,mac=" + m.mac
 	}
+	if m.pair != nil {
+		out += ",failover=on,id=" + standbyID
+	}
 	if m.accelerator == Hardware {
 		out += ",queue_reset=off"
 	}

@@ -395,6 +395,7 @@ GuestFacts = TypedDict('GuestFacts', {
     'run': Required['str'],
     'said': NotRequired['Said'],
     'seen': NotRequired['Topology'],
+    'standby': NotRequired['str'],
     'started_at': Required['str'],
     'suspended': NotRequired['bool'],
 }, total=False)
@@ -560,6 +561,7 @@ Job = TypedDict('Job', {
     'suspending': NotRequired['bool'],
     'traffic': NotRequired['list[Traffic]'],
     'unrestorable': NotRequired['list[str]'],
+    'vlan': NotRequired['int'],
     'waits': NotRequired['str'],
 }, total=False)
 Job.__doc__ = 'Job is a job and the guests it has now.'
@@ -610,6 +612,7 @@ JobDetail = TypedDict('JobDetail', {
     'traces': Required['list[Trace]'],
     'traffic': NotRequired['list[Traffic]'],
     'unrestorable': NotRequired['list[str]'],
+    'vlan': NotRequired['int'],
     'waits': NotRequired['str'],
 }, total=False)
 JobDetail.__doc__ = 'JobDetail is a job with everything known of it.'

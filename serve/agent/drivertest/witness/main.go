@@ -5,7 +5,7 @@
 // Each question and answer is one line that begins with the question's number, since an
 // answer may come late. "report" gives "STEPS PASSES WRONG". "round" gives the same after an
 // extra pass over all memory at full speed. "dirty MIB" sets the MiB dirtied a second,
-// "shout KIB" fills the console, "net" gives the guest's first hardware address, "shape" its
+// "shout KIB" fills the console, "net" gives the guest's first hardware address, "cards" how many network cards it finds on its bus, "shape" its
 // nodes with CPUs and distances and its sockets. "disk" gives the first bytes of its disk,
 // "read" reads the disk into the page cache, "drop" empties that, "exit" ends the guest.
 //
@@ -165,6 +165,8 @@ func do(what, value string) string {
 			text, _ = os.ReadFile(macs[0])
 		}
 		return string(bytes.TrimSpace(text))
+	case "cards":
+		return cards()
 	case "shape":
 		return shape()
 	case "disk":
@@ -186,6 +188,18 @@ func do(what, value string) string {
 		unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	}
 	return ""
+}
+
+// cards counts network cards.
+func cards() string {
+	classes, _ := filepath.Glob("/sys/bus/pci/devices/*/class")
+	found := 0
+	for _, path := range classes {
+		if text, _ := os.ReadFile(path); strings.HasPrefix(string(text), "0x0200") {
+			found++
+		}
+	}
+	return fmt.Sprint(found)
 }
 
 // read reads all of the disk.

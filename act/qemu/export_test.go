@@ -1,0 +1,10 @@
+package qemu
+
+import "pagurus/fleet"
+
+// EmulateFunctions has guests get an emulated card where they would get a virtual function of the host's.
+func EmulateFunctions() {
+	cardOf = func(d fleet.Device) map[string]any {
+		return map[string]any{"driver": "e1000e", "mac": d.Address, "romfile": ""}
+	}
+}
