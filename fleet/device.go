@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -30,6 +31,7 @@ type Device struct {
 	Group     string     `json:"group,omitempty"`     // its IOMMU group; empty: it has none
 	Trouble   string     `json:"trouble,omitempty"`   // why no guest could have it as it is, for people; empty: one could
 	Guest     GuestID    `json:"guest,omitempty"`     // that has it now; empty: none
+	ForNet    bool       `json:"for_net,omitempty"`   // it is the card of the agent's --device-net, or a virtual function of that
 }
 
 // Passthrough is a device of its host that a guest has for itself: a word for a PCI function, as pci:0000:03:10.0;
@@ -66,8 +68,8 @@ func ParsePCI(word string) (string, bool) {
 
 // ParsePassthrough reads what a person wrote. The error says what to write instead.
 func ParsePassthrough(word string) (Passthrough, error) {
-	if word == "" {
-		return "", nil
+	if word == "" || word == string(NetFunction) {
+		return Passthrough(word), nil
 	}
 	rest, isPCI := strings.CutPrefix(word, passedPCI)
 	address, isAddress := ParsePCI(rest)
@@ -77,7 +79,7 @@ func ParsePassthrough(word string) (Passthrough, error) {
 	case isPCI:
 		return "", fmt.Errorf("%q is not the address of a PCI function: write one like pci:0000:03:10.0, as `pagurus host ls --json` lists them", rest)
 	}
-	return "", fmt.Errorf("%q is no device that a guest can have: write pci: and an address, like pci:0000:03:10.0; `pagurus host ls --json` lists the devices of hosts", word)
+	return "", fmt.Errorf("%q is no device that a guest can have: write %s, or pci: and an address, like pci:0000:03:10.0; `pagurus host ls --json` lists the devices of hosts", word, NetFunction)
 }
 
 // Passthrough is the word by which a guest asks for the device.
@@ -100,13 +102,57 @@ func (p Passthrough) Refused() string {
 
 // Holds says what keeps a guest with the device where it is, for people; empty: nothing, there is none.
 func (p Passthrough) Holds() string {
-	if p == "" {
+	if p == "" || p == NetFunction {
 		return ""
 	}
 	return fmt.Sprintf("it has its host's device %s for itself, which cannot go with it", p.Address())
 }
 
-// FindDevice returns the host's device that a guest asks for. false: the host has none.
+// Kept says why a guest with the device cannot be written to a checkpoint, for people; empty: it can, or there is none.
+func (p Passthrough) Kept() string {
+	if p == NetFunction {
+		return "it has a virtual function of its host's card, whose state nothing can save"
+	}
+	return p.Holds()
+}
+
+// NetFunctions says whether the host has a card for NetFunction, and how many virtual functions of it guests may have.
+func (f Facts) NetFunctions() (card bool, functions int) {
+	for _, d := range f.Devices {
+		switch {
+		case d.ForNet && d.Of == "":
+			card = true
+		case d.ForNet && d.Trouble == "":
+			functions++
+		}
+	}
+	return card, functions
+}
+
+// VLANs is a range of VLANs, both ends included; zero: none.
+type VLANs struct{ First, Last uint16 }
+
+// mostVLAN is the highest number of a VLAN.
+const mostVLAN = 4094
+
+// ParseVLANs reads a range like 100-199, or one number.
+func ParseVLANs(word string) (v VLANs, err error) {
+	if word == "" {
+		return v, nil
+	}
+	first, last, isRange := strings.Cut(word, "-")
+	if !isRange {
+		last = first
+	}
+	a, errA := strconv.ParseUint(first, 10, 16)
+	b, errB := strconv.ParseUint(last, 10, 16)
+	if errA != nil || errB != nil || a < 1 || b > mostVLAN || a > b {
+		return v, fmt.Errorf("%q is no range of VLANs: write two numbers from 1 to %d, the lower first, like 100-199", word, mostVLAN)
+	}
+	return VLANs{uint16(a), uint16(b)}, nil
+}
+
+// FindDevice returns the host's device that a guest asks for by its address. false: the host has none.
 func (f Facts) FindDevice(p Passthrough) (Device, bool) {
 	i := slices.IndexFunc(f.Devices, func(d Device) bool { return d.Address == p.Address() })
 	if p == "" || i < 0 {
@@ -124,6 +170,8 @@ func refusedDevice(s JobSpec) string {
 		return "--" + DeviceFlag + ": " + p.Refused()
 	case s.Kind == Auto || s.Kind != "" && !s.Kind.Traits().Passes:
 		return "--" + DeviceFlag + " is for virtual machines: containers have no devices of their own; give --kind " + string(VM)
+	case p == NetFunction && s.Outward():
+		return "--" + DeviceFlag + " " + string(NetFunction) + " puts the job's network on a VLAN, which leads to no other network: leave out --" + NetFlag
 	case s.Checkpoint != nil:
 		return "a guest that has a device of its host cannot be written to a checkpoint: leave out --" + CheckpointFlag + " or --" + DeviceFlag
 	}

@@ -19,16 +19,18 @@ const (
 	RelayPortFlag      = "relay-port"      // of an agent: the first port to relay at
 	RelayBandwidthFlag = "relay-bandwidth" // of an agent
 
-	CapFlag     = "cap"      // of run and host policy: a share of the CPUs
-	DeviceFlag  = "device"   // of run: a device of its host for each guest
-	LendFlag    = "lend"     // of an agent: devices that guests may have
-	ExportFlag  = "export"   // of run: the directory that guests share
-	FilesFlag   = "files"    // of run: more directories
-	GrowFlag    = "grow"     // of run: how many guests its program may ask for
-	GuestsFlag  = "guests"   // of run
-	MemFlag     = "mem"      // of run: memory of each guest
-	NetFlag     = "net"      // of run: what guests reach
-	NoTraceFlag = "no-trace" // of run
+	CapFlag       = "cap"        // of run and host policy: a share of the CPUs
+	DeviceFlag    = "device"     // of run: a device of its host for each guest
+	DeviceNetFlag = "device-net" // of an agent: the card of which guests get virtual functions
+	VLANsFlag     = "vlans"      // of a controller: the VLANs of those cards
+	LendFlag      = "lend"       // of an agent: devices that guests may have
+	ExportFlag    = "export"     // of run: the directory that guests share
+	FilesFlag     = "files"      // of run: more directories
+	GrowFlag      = "grow"       // of run: how many guests its program may ask for
+	GuestsFlag    = "guests"     // of run
+	MemFlag       = "mem"        // of run: memory of each guest
+	NetFlag       = "net"        // of run: what guests reach
+	NoTraceFlag   = "no-trace"   // of run
 
 	CheckpointFlag = "checkpoint" // of run
 	NowFlag        = "now"        // of run: do not wait for room

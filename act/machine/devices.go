@@ -58,21 +58,31 @@ func functionsIn(sys string) []function {
 	return functions
 }
 
-// devicesIn lists the devices; some may be taken from the host's drivers.
-func devicesIn(sys string, lending []string) (out []fleet.Device) {
+// devicesIn lists the devices; some may be taken from the host's drivers, as all virtual functions of a card may.
+func devicesIn(sys string, lending []string, card string) (out []fleet.Device) {
 	functions := functionsIn(sys)
+	at := addressOf(card, functions)
 	for _, f := range functions {
-		f.lent = slices.Contains(lending, f.address)
+		f.lent = slices.Contains(lending, f.address) || at != "" && f.card == at
 		kind := f.kind()
 		if kind == "" {
 			continue
 		}
 		out = append(out, fleet.Device{
 			Address: f.address, Kind: kind, ID: f.id, Driver: f.driver, Interface: f.face, Of: f.card, Functions: f.has, Most: f.most, Group: f.group,
-			Trouble: f.trouble(functions),
+			Trouble: f.trouble(functions), ForNet: at != "" && (f.address == at || f.card == at),
 		})
 	}
 	return out
+}
+
+// addressOf is the function that is an interface of the host; empty: none is.
+func addressOf(face string, functions []function) string {
+	i := slices.IndexFunc(functions, func(f function) bool { return f.face == face })
+	if face == "" || i < 0 {
+		return ""
+	}
+	return functions[i].address
 }
 
 // function is a function on the PCI bus.

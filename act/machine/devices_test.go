@@ -63,7 +63,7 @@ func TestDevicesAreListed(t *testing.T) {
 		{fleet.Device{Address: "0000:03:00.0", Kind: fleet.GPUDevice, ID: "1234:1111"}, "in no IOMMU group"},
 		{fleet.Device{Address: "0000:04:00.0", Kind: fleet.OtherDevice, ID: "144d:a808", Driver: "vfio-pci", Group: "9"}, ""},
 	}
-	got := devicesIn(sys, nil)
+	got := devicesIn(sys, nil, "")
 	if len(got) != len(want) {
 		t.Fatalf("there are %d devices: %+v", len(got), got)
 	}
@@ -73,7 +73,7 @@ func TestDevicesAreListed(t *testing.T) {
 			t.Errorf("got %+v (%s), want %+v (%s)", got[i], said, w.is, w.trouble)
 		}
 	}
-	if none := devicesIn(t.TempDir(), nil); len(none) != 0 {
+	if none := devicesIn(t.TempDir(), nil, ""); len(none) != 0 {
 		t.Errorf("without a bus there are %+v", none)
 	}
 }

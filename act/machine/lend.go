@@ -23,21 +23,24 @@ import (
 type DeviceLoans struct {
 	Run     string   // folder with a file for each device that a guest has; it must not outlive a boot
 	Lending []string // addresses of those that may be taken from the host's drivers; others have to be bound to vfio-pci
+	Card    string   // the interface of the card whose virtual functions are for any guest that asks for one; empty: none
 
-	sys     string // where the kernel's tree of devices is; empty: /sys
-	files   string // where its files of IOMMU groups are; empty: /dev/vfio
-	mu      sync.Mutex
-	changed time.Time
+	sys        string                                          // where the kernel's tree of devices is; empty: /sys
+	interrupts string                                          // the kernel\'s list of them; empty: /proc/interrupts
+	files      string                                          // where its files of IOMMU groups are; empty: /dev/vfio
+	filter     func(card string, function int, f frames) error // nil: the kernel's
+	mu         sync.Mutex
+	changed    time.Time
 }
 
 // devices are the machine's devices, with who has them.
 func (d *DeviceLoans) devices() []fleet.Device {
 	if d == nil {
-		return devicesIn("/sys", nil)
+		return devicesIn("/sys", nil, "")
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := devicesIn(d.tree(), d.Lending)
+	all := devicesIn(d.tree(), d.Lending, d.Card)
 	for i := range all {
 		if l, err := d.loanOf(all[i].Address); err == nil {
 			all[i].Guest = l.Guest
@@ -71,7 +74,8 @@ func (d *DeviceLoans) Borrowers() (out []fleet.GuestID, err error) {
 // loan is what is written of a device that a guest has.
 type loan struct {
 	Guest  fleet.GuestID `json:"guest"`
-	Driver string        `json:"driver"` // that had it before, and gets it back; empty: none
+	Driver string        `json:"driver"`        // that had it before, and gets it back; empty: none
+	Net    bool          `json:"net,omitempty"` // any of the card's would have done
 }
 
 // loanEnds ends the name of a device's file.
@@ -83,7 +87,11 @@ func (d *DeviceLoans) TakeDevice(guest fleet.GuestID, want fleet.Passthrough) (f
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.changed = time.Now()
-	address := want.Address()
+	all := devicesIn(d.tree(), d.Lending, d.Card)
+	address, err := d.named(guest, want, all)
+	if err != nil {
+		return fleet.Device{}, err
+	}
 	had, err := d.loanOf(address)
 	if err == nil && had.Guest != guest {
 		return fleet.Device{}, fmt.Errorf("guest %s has it", had.Guest)
@@ -92,7 +100,6 @@ func (d *DeviceLoans) TakeDevice(guest fleet.GuestID, want fleet.Passthrough) (f
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fleet.Device{}, err
 	}
-	all := devicesIn(d.tree(), d.Lending)
 	i := slices.IndexFunc(all, func(o fleet.Device) bool { return o.Address == address })
 	switch {
 	case i < 0:
@@ -101,7 +108,7 @@ func (d *DeviceLoans) TakeDevice(guest fleet.GuestID, want fleet.Passthrough) (f
 		return fleet.Device{}, errors.New(all[i].Trouble)
 	}
 	if !again {
-		had = loan{Guest: guest, Driver: all[i].Driver}
+		had = loan{Guest: guest, Driver: all[i].Driver, Net: want == fleet.NetFunction}
 		if err := d.noteLoan(address, had); err != nil {
 			return fleet.Device{}, err
 		}
@@ -176,7 +183,11 @@ func (d *DeviceLoans) noteLoan(address string, l loan) error {
 
 // endLoan gives a device back and forgets who had it. One that is gone has nothing to be given back to.
 func (d *DeviceLoans) endLoan(address string, l loan) error {
-	if err := d.unbind(address, l.Driver); err != nil {
+	err := d.unbind(address, l.Driver)
+	if l.Net {
+		err = errors.Join(d.steer(address, frames{}), err)
+	}
+	if err != nil {
 		return fmt.Errorf("give the device %s back to the host: %w", address, err)
 	}
 	if err := os.Remove(d.loanPath(address)); err != nil && !errors.Is(err, fs.ErrNotExist) {

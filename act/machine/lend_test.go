@@ -67,7 +67,7 @@ func TestLendingIsAgreedTo(t *testing.T) {
 		"0000:05:00.1": {"vendor": "0x144d", "device": "0xa808", "class": "0x010802", "iommu_group@": "8"},
 		"0000:06:00.0": {"vendor": "0x144d", "device": "0xa808", "class": "0x010802", "driver@": "nvme"},
 	})
-	got := devicesIn(sys, []string{"0000:01:10.2", "0000:05:00.0", "0000:05:00.1", "0000:06:00.0", "0000:07:00.0"})
+	got := devicesIn(sys, []string{"0000:01:10.2", "0000:05:00.0", "0000:05:00.1", "0000:06:00.0", "0000:07:00.0"}, "")
 	for i, trouble := range []string{"", "", "", "in no IOMMU group"} {
 		if (got[i].Trouble == "") != (trouble == "") || !strings.Contains(got[i].Trouble, trouble) {
 			t.Errorf("%s: %q, want %q", got[i].Address, got[i].Trouble, trouble)

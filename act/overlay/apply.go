@@ -110,6 +110,13 @@ func (k *kernel) makeLink(name string, l Link) error {
 		}
 	}
 	attributes := []nl.NetlinkRequestData{nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)), info}
+	if l.Kind == vlanKind {
+		if err := k.findIndex(l.Tunnel.Lower); err != nil {
+			return err
+		}
+		own.AddRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(uint16(l.Tunnel.VNI)))
+		attributes = append(attributes, nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(uint32(k.index[l.Tunnel.Lower]))))
+	}
 	if l.Kind == bridgeKind {
 		attributes = append(attributes, nl.NewRtAttr(unix.IFLA_ADDRESS, ownAddress()))
 	}

@@ -24,10 +24,13 @@ import (
 // Forward sends frames for guest index of a network to the host it moves to, the Next of
 // its endpoint, instead of to the guest. This lasts until Deliver, or until the guest's
 // port is gone. A repeated call changes nothing. After an error frames go to the guest as
-// before.
+// before. On a VLAN it does nothing: the switches would learn that the sender is here.
 func (o *Overlay) Forward(s fleet.Subnet, index int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.onCard[s] {
+		return nil
+	}
 	if err := o.kernel.forward(s.TapName(index), s.TunnelName()); err != nil {
 		return fmt.Errorf("forwarding frames for guest %d of network %d: %w", index, s, err)
 	}
@@ -168,7 +171,7 @@ func (k *kernel) deleteFilter(f filter) error { return absent(k.traffic.FilterDe
 // readFilters reads the filters of all tunnels and bridges.
 func (k *kernel) readFilters(s State) error {
 	for name, l := range s.Links {
-		if l.Kind != tunnelKind && l.Kind != bridgeKind {
+		if l.Kind != tunnelKind && l.Kind != vlanKind && l.Kind != bridgeKind {
 			continue
 		}
 		filters, err := k.programs(name, netlink.HANDLE_MIN_INGRESS)
@@ -176,7 +179,7 @@ func (k *kernel) readFilters(s State) error {
 			return err
 		}
 		for _, f := range filters {
-			if l.Kind == tunnelKind {
+			if l.Kind != bridgeKind {
 				k.readArrival(s, name, f)
 			} else if f.Name == guard(name).name {
 				l.Bridge.ToHost = false

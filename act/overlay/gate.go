@@ -95,6 +95,9 @@ func (s State) wantGate(c Config, networks []fleet.Network) {
 	}
 	g := Gate{Port: c.Port, From: map[netip.Addr][]int{}}
 	for _, n := range networks {
+		if n.VLAN != 0 {
+			continue
+		}
 		hosts := slices.Clone(n.Peers)
 		for _, e := range n.Endpoints { // an older controller says no more
 			hosts = append(hosts, e.VTEP, e.Next)

@@ -30,6 +30,7 @@ type Config struct {
 	Host    fleet.HostID // endpoints with this host are local
 	Address netip.Addr   // where this host's tunnels end; one that is link-local has its link as its zone
 	Port    uint16       // UDP port of the tunnels; 0: DefaultPort
+	Card    string       // the interface whose VLANs may be jobs' networks; empty: none
 }
 
 // Overlay is one host's part of the jobs' networks.
@@ -37,6 +38,7 @@ type Overlay struct {
 	config Config
 	mu     sync.Mutex
 	kernel *kernel
+	onCard map[fleet.Subnet]bool // networks that are VLANs
 }
 
 // Open connects to the kernel. It changes nothing.
@@ -61,6 +63,10 @@ func (o *Overlay) Apply(ctx context.Context, networks []fleet.Network) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	want, wrong := Want(o.config, networks)
+	o.onCard = map[fleet.Subnet]bool{}
+	for _, n := range networks {
+		o.onCard[n.Subnet] = n.VLAN != 0
+	}
 	if len(want.Links) > 0 {
 		wrong = errors.Join(wrong, o.kernel.untrack(o.config.Port)) // before there are frames
 	}

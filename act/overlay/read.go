@@ -164,12 +164,15 @@ func parseLink(m []byte) (rawLink, error) {
 	if err != nil {
 		return l, fmt.Errorf("reading a link: %w", err)
 	}
+	link := 0
 	for _, a := range attributes {
 		switch a.Attr.Type & nl.NLA_TYPE_MASK {
 		case unix.IFLA_IFNAME:
 			l.name = string(bytes.TrimRight(a.Value, "\x00"))
 		case unix.IFLA_MTU:
 			l.MTU = int(u32(a.Value))
+		case unix.IFLA_LINK:
+			link = int(u32(a.Value))
 		case unix.IFLA_MASTER:
 			l.master = int(u32(a.Value))
 		case unix.IFLA_LINKINFO:
@@ -177,6 +180,9 @@ func parseLink(m []byte) (rawLink, error) {
 		case unix.IFLA_AF_SPEC:
 			l.SelfV6 = selfV6(a.Value)
 		}
+	}
+	if l.Kind == vlanKind {
+		l.lower = link
 	}
 	l.Bridge.ToHost = l.Kind == bridgeKind // unless there is a guard filter
 	return l, err
@@ -209,6 +215,12 @@ func (l *rawLink) parseLinkKind(b []byte) error {
 		}
 	case tunnelKind:
 		l.Tunnel, l.lower = parseTunnel(own)
+	case vlanKind:
+		for _, a := range parts(own) {
+			if a.Attr.Type == nl.IFLA_VLAN_ID && len(a.Value) == 2 {
+				l.Tunnel.VNI = int(binary.NativeEndian.Uint16(a.Value))
+			}
+		}
 	}
 	if slaveKind == "bridge" {
 		l.HasPort, l.Port = true, parsePort(slave)
@@ -305,6 +317,8 @@ func (k *kernel) readForwarding(s State, names map[int]string) error {
 			} else {
 				s.Tunnel[at] = n.IP.String()
 			}
+		case n.Flags&unix.NTF_SELF != 0 && s.Links[device].Kind == vlanKind && len(n.HardwareAddr) == 6 && n.HardwareAddr[0]&1 == 0:
+			s.Tunnel[Key{device, mac}] = ""
 		// The bridge makes permanent entries for the links' own addresses.
 		case n.MasterIndex != 0 && n.Flags&unix.NTF_SELF == 0 && n.State&unix.NUD_PERMANENT == 0 && n.Vlan == 0:
 			if bridge := names[n.MasterIndex]; s.Links[bridge].Kind == bridgeKind {

@@ -16,7 +16,7 @@ import (
 type State struct {
 	Links      map[string]Link
 	Forward    map[Key]string // bridge and MAC → name of the port for its frames
-	Tunnel     map[Key]string // VXLAN link and MAC → address of its host
+	Tunnel     map[Key]string // VXLAN link and MAC → address of its host; VLAN link and MAC that its card has for this host → nothing
 	Neighbours map[Key]string // bridge and IP address → the MAC for ARP answers
 	Arrivals   map[Key]string // VXLAN link and MAC → name of the port for frames from the tunnel
 	GateIn     map[Key]string // link to other hosts → what it lets in, a Gate's text
@@ -33,6 +33,7 @@ type Kind string
 const (
 	bridgeKind Kind = "bridge"
 	tunnelKind Kind = "vxlan"
+	vlanKind   Kind = "vlan" // of the host's card, in a tunnel's place
 	tapKind    Kind = "tun"
 	pairKind   Kind = "veth"
 )
@@ -61,7 +62,7 @@ type Bridge struct {
 	ToHost   bool // frames for the bridge itself, and broadcasts, reach the host
 }
 
-// Tunnel is a VXLAN link's fixed properties.
+// Tunnel is the fixed properties of a VXLAN link, or of a VLAN link with VNI for its VLAN and Lower for its card.
 type Tunnel struct {
 	VNI      int
 	Local    string
@@ -92,6 +93,8 @@ const everyGroup = 0xfffd
 var (
 	guestPort  = Port{AnswerARP: true, GroupForward: everyGroup}
 	tunnelPort = Port{Suppress: true, GroupForward: everyGroup}
+	// Switches behind a card learn where a guest is from what it sends: QEMU has it announced as it arrives, to all.
+	vlanPort = Port{Broadcast: true, Suppress: true, GroupForward: everyGroup}
 )
 
 var (
@@ -129,10 +132,12 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 	if n.Subnet > fleet.MostSubnet {
 		return fmt.Errorf("subnet %d is above %d", n.Subnet, fleet.MostSubnet)
 	}
+	if n.VLAN != 0 && c.Card == "" {
+		return fmt.Errorf("it is VLAN %d, and this host has no card for it: give the agent --%s", n.VLAN, fleet.DeviceNetFlag)
+	}
 	bridge, tunnel, mtu := n.Subnet.BridgeName(), n.Subnet.TunnelName(), n.WholeMTU()
 	s.Links[bridge] = Link{Kind: bridgeKind, MTU: mtu, Up: true, Hooks: true}
-	s.Links[tunnel] = Link{Kind: tunnelKind, Master: bridge, MTU: mtu, Up: true, Hooks: true, Tags: c.Address.Zone() != "", Port: tunnelPort, HasPort: true,
-		Tunnel: Tunnel{VNI: n.Subnet.VNI(), Local: c.Address.WithZone("").String(), Lower: c.Address.Zone(), Port: c.Port}}
+	s.Links[tunnel] = c.wayOut(n)
 	local := map[fleet.GuestID]string{}
 	for _, p := range n.Ports {
 		if err := s.addPort(n, p); err != nil {
@@ -159,7 +164,7 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 			continue
 		}
 		s.Neighbours[Key{bridge, e.Addr.String()}] = mac.String()
-		if next, ok := c.reached(e.Next); ok && next != c.Address.WithZone("") && e.Host == c.Host {
+		if next, ok := c.reached(e.Next); ok && n.VLAN == 0 && next != c.Address.WithZone("") && e.Host == c.Host {
 			s.Tunnel[Key{tunnel, mac.String()}] = next.String() // for frames that Forward sends
 		}
 		port, here := local[e.Guest]
@@ -173,6 +178,9 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 			if here {
 				s.Forward[Key{bridge, mac.String()}] = port
 			}
+			if here && n.VLAN != 0 { // virtual functions of the same card find it
+				s.Tunnel[Key{tunnel, mac.String()}] = ""
+			}
 			continue
 		}
 		if here { // it will arrive, or has left and some hosts do not know yet
@@ -181,6 +189,9 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 		// The tunnel drops frames for an unknown host. ARP is still answered, so that
 		// senders retry instead of reporting an unreachable host.
 		s.Forward[Key{bridge, mac.String()}] = tunnel
+		if n.VLAN != 0 {
+			continue // switches know where it is
+		}
 		if vtep, ok := c.reached(e.VTEP); ok {
 			s.Tunnel[Key{tunnel, mac.String()}] = vtep.String()
 		} else if e.VTEP != "" {
@@ -188,6 +199,16 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+// wayOut is the link by which frames reach other hosts.
+func (c Config) wayOut(n fleet.Network) Link {
+	l := Link{Kind: tunnelKind, Master: n.Subnet.BridgeName(), MTU: n.WholeMTU(), Up: true, Hooks: true, Tags: c.Address.Zone() != "", Port: tunnelPort, HasPort: true,
+		Tunnel: Tunnel{VNI: n.Subnet.VNI(), Local: c.Address.WithZone("").String(), Lower: c.Address.Zone(), Port: c.Port}}
+	if n.VLAN != 0 {
+		l.Kind, l.Tags, l.Port, l.Tunnel = vlanKind, false, vlanPort, Tunnel{VNI: int(n.VLAN), Lower: c.Card}
+	}
+	return l
 }
 
 // addPort adds a guest's port.
@@ -240,6 +261,7 @@ func (l Link) String() string {
 		}
 	}
 	say(l.Kind == tunnelKind, "vni %#x local %s port %d", l.Tunnel.VNI, l.Tunnel.Local, l.Tunnel.Port)
+	say(l.Kind == vlanKind, "number %d", l.Tunnel.VNI)
 	say(l.Tunnel.Lower != "", "by %s", l.Tunnel.Lower)
 	say(l.Tunnel.Default != "", "default %s", l.Tunnel.Default)
 	say(l.Tunnel.Learning, "tunnel-learning")

@@ -68,7 +68,7 @@ func (d *Driver) unplugged(g *guest, info migration) {
 func (d *Driver) lead(g *guest, byFunction bool) {
 	r := g.Remembered()
 	from := d.devices.Load()
-	if r.Pair == nil || r.Pair.Due || r.Pair.Trouble != "" || from == nil {
+	if r.Pair == nil || r.Device == "" || r.Pair.Trouble != "" || from == nil {
 		return
 	}
 	g.Mu.Lock()
@@ -131,10 +131,33 @@ func (d *Driver) plug(ctx context.Context, g *guest) error {
 	if err := from.Lead(g.ID, r.Pair.MAC, r.Pair.VLAN, true); err != nil {
 		return err
 	}
-	if err = plugInto(ctx, q, cardOf(dev)); err != nil {
+	if err = plugInto(ctx, q, cardOf(dev)); err == nil {
+		err = g.drives(ctx, from)
+	}
+	if err != nil {
 		err = errors.Join(err, from.Lead(g.ID, r.Pair.MAC, r.Pair.VLAN, false))
 	}
 	return err
+}
+
+// driveLimit is how long a guest may take until its driver uses a function that was plugged in: it may have to boot first.
+const driveLimit = time.Minute
+
+// drives waits until the guest uses its function. Until then its frames are lost where they come in, since the driver must find its address there
+// as it begins.
+func (g *guest) drives(ctx context.Context, from Devices) error {
+	for begun := time.Now(); ; {
+		does, err := from.Drives(g.ID)
+		switch {
+		case err != nil || does:
+			return err
+		case time.Since(begun) > driveLimit:
+			return fmt.Errorf("nothing in the guest has begun to use it for %s: the kernel of its image has no driver for it, or QEMU could not open it", driveLimit)
+		}
+		if err := g.wait(ctx, nil, copyPollEvery); err != nil {
+			return err
+		}
+	}
 }
 
 // awaitDevices waits until guests get devices of this host: the driver has guests before that.

@@ -21,6 +21,8 @@ type Devices interface {
 	Borrowers() ([]fleet.GuestID, error)
 	// Lead has frames for a hardware address of a VLAN reach the guest by the function that it has, or by the host's bridge.
 	Lead(guest fleet.GuestID, mac string, vlan uint16, byFunction bool) error
+	// Drives reports whether a driver of the guest has begun to use the device that it has.
+	Drives(fleet.GuestID) (bool, error)
 }
 
 // LendDevices has guests get devices of this host from now on, and takes back what those have that are no longer here. It comes

@@ -18,7 +18,7 @@ func openLending(ctx context.Context, f roles.Agent, log *slog.Logger) (*host, e
 	if err != nil {
 		return nil, err
 	}
-	loans := &machine.DeviceLoans{Run: filepath.Join(f.RunDir, devicesFolder), Lending: f.Lending}
+	loans := &machine.DeviceLoans{Run: filepath.Join(f.RunDir, devicesFolder), Lending: f.Lending, Card: f.Card}
 	h.devices.Loans = loans
 	if h.vm != nil {
 		if err := h.vm.LendDevices(loans); err != nil {

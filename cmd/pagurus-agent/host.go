@@ -236,7 +236,7 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 
 // openNetwork opens what leads to other hosts.
 func (h *host) openNetwork(address netip.Addr) (err error) {
-	if h.network, err = overlay.Open(overlay.Config{Host: fleet.HostID(h.flags.Name), Address: address}); err != nil {
+	if h.network, err = overlay.Open(overlay.Config{Host: fleet.HostID(h.flags.Name), Address: address, Card: h.flags.Card}); err != nil {
 		return err
 	}
 	if h.guard, err = openEncryption(h.flags, h.log, h.readdress); err != nil {

@@ -174,6 +174,10 @@ func (g *vm) machine(more ...string) {
 	g.Run("ip", "link", "set", tap, "master", jobSubnet.BridgeName(), "up")
 	initrd := filepath.Join(dir, "initrd")
 	writeInitrd(t, initrd, g.folder)
+	half := ""
+	if g.index == 1 { // its card is one of two, of which the other is missing
+		half = ",failover=on,id=standby"
+	}
 	cmd := g.Command(context.Background(), "qemu-system-x86_64", append([]string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-machine", "q35,sata=off,smbus=off,vmport=off", "-accel", "tcg,thread=multi", "-cpu", "SandyBridge-v1,-x2apic,-tsc-deadline,model-id=QEMU TCG CPU",
@@ -183,7 +187,7 @@ func (g *vm) machine(more ...string) {
 		"-chardev", "file,id=console,path=" + filepath.Join(dir, "console.log"), "-device", "isa-serial,chardev=console",
 		"-drive", "if=virtio,format=raw,readonly=on,file.locking=off,file=" + filepath.Join(g.folder, "root.img"),
 		"-netdev", "tap,id=net,script=no,downscript=no,ifname=" + tap,
-		"-device", "virtio-net-pci,netdev=net,mac=" + g.setup.MAC,
+		"-device", "virtio-net-pci,netdev=net,mac=" + g.setup.MAC + half,
 		"-device", "virtio-serial-pci", "-chardev", "socket,id=link,server=on,wait=off,path=" + filepath.Join(dir, "link.sock"),
 		"-device", "virtserialport,chardev=link,name=org.pagurus.link",
 		"-object", "rng-builtin,id=rng", "-device", "virtio-rng-pci,rng=rng",

@@ -33,8 +33,9 @@ type Controller struct {
 	Output                     fleet.OutputLimits
 	Checkpoints                fleet.CheckpointLimits
 	Images                     fleet.ImageLimits
-	GrowEach                   int    // by how many guests all jobs of a user may grow together; 0: no limit
-	Metrics                    string // TCP address for monitoring; empty: none
+	VLANs                      fleet.VLANs // of hosts' cards, for jobs whose guests have virtual functions of them
+	GrowEach                   int         // by how many guests all jobs of a user may grow together; 0: no limit
+	Metrics                    string      // TCP address for monitoring; empty: none
 	Notices                    Notices
 	Verbose                    bool
 }
@@ -68,6 +69,7 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	cli.Size(flags, &f.Images.All, "images-in-all", "the most that all images take, root's too (default: what the disk has)")
 	flags.IntVar(&f.GrowEach, growEachFlag, 0, "by how many guests all jobs of one user may grow together (run --"+fleet.GrowFlag+"); 0: no limit")
 	cli.NoLess(flags, growEachFlag, 0)
+	flags.Var((*vlansValue)(&f.VLANs), fleet.VLANsFlag, "VLANs of hosts' cards, like 100-199, that are jobs' networks where guests have virtual functions (run --"+fleet.DeviceFlag+" "+string(fleet.NetFunction)+"), one for each job; nothing else uses them (default: none)")
 	addMetrics(flags, &f.Metrics)
 	f.Notices.add(flags)
 	flags.StringVar(&f.Purpose, "purpose", "a controller", "")

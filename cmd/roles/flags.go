@@ -100,6 +100,7 @@ type Agent struct {
 	RelayBandwidth int64          // bytes a second
 
 	Lending []string // PCI addresses of devices that guests may have
+	Card    string   // the interface of the card of which guests get virtual functions; empty: none
 
 	Internet          bool  // jobs may use this host's way to the Internet
 	InternetBandwidth int64 // bytes a second of each

@@ -145,7 +145,7 @@ func (a *State) clients(n *fleet.Network, j fleet.Job, host fleet.HostID) {
 
 // network returns one job's network as one host must know it.
 func (a *State) network(j fleet.Job, host fleet.HostID) fleet.Network {
-	n := fleet.Network{Job: j.ID, Subnet: j.Subnet, MTU: j.MTU}
+	n := fleet.Network{Job: j.ID, Subnet: j.Subnet, MTU: j.MTU, VLAN: j.VLAN}
 	for _, id := range GuestIDs(j) { // by index, so by address
 		g, ok := a.s.Guests[id]
 		if !ok || g.State.Ended() {
@@ -178,7 +178,9 @@ func (a *State) network(j fleet.Job, host fleet.HostID) fleet.Network {
 		n.Gateway = &fleet.Gateway{Guests: j.Spec.MostGuests()}
 	}
 	a.clients(&n, j, host)
-	n.Peers = a.senders(j.ID, host)
+	if j.VLAN == 0 { // else none of its frames come by our tunnels
+		n.Peers = a.senders(j.ID, host)
+	}
 	slices.SortFunc(n.Endpoints, func(a, b fleet.Endpoint) int { return a.Addr.Compare(b.Addr) })
 	return n
 }

@@ -20,7 +20,7 @@ func Enqueue(j fleet.Job, why string, at time.Time) fleet.Job {
 	j.State, j.Since, j.Attempt, j.Reason = fleet.JobPending, at, 0, why
 	j.Requeue, j.Suspending, j.Ending, j.Exit, j.Result, j.Cause = false, false, nil, nil, "", ""
 	j.LostWith = ""
-	j.Started, j.ShareHost, j.Gateway, j.Subnet = time.Time{}, "", "", 0
+	j.Started, j.ShareHost, j.Gateway, j.Subnet, j.VLAN = time.Time{}, "", "", 0, 0
 	j.Grown = 0 // until it begins
 	return j
 }

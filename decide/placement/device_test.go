@@ -82,3 +82,54 @@ func TestDeviceHinders(t *testing.T) {
 		t.Error("a guest without one is hindered")
 	}
 }
+
+// Any free virtual function of the card does for a guest that begins. One that moves needs the card alone, in the same site, and it is said that
+// it gets no function.
+func TestFunctionsAreCounted(t *testing.T) {
+	card := fleet.Device{Address: "0000:01:00.0", ForNet: true, Functions: 2, Trouble: "it is the card of 2 virtual functions"}
+	function := func(address string) fleet.Device {
+		return fleet.Device{Address: address, Of: card.Address, ForNet: true}
+	}
+	need := fleet.Resources{CPUs: 1, MemoryBytes: 1 << 30, Device: fleet.NetFunction}
+	ask := Ask{Need: need, Kind: fleet.VM}
+	moving := ask
+	moving.Alive = &Source{Host: "host9"}
+	here, there := "here", "there"
+	away := moving
+	away.Site = &there
+	byName := ask
+	byName.Need.Device = "pci:0000:01:10.0"
+	for _, c := range []struct {
+		devices []fleet.Device
+		has     int
+		ask     Ask
+		want    string
+	}{
+		{[]fleet.Device{card, function("0000:01:10.0"), function("0000:01:10.2")}, 1, ask, ""},
+		{[]fleet.Device{card, function("0000:01:10.0"), function("0000:01:10.2")}, 2, ask, "has given all 2 virtual functions of its card to guests"},
+		{[]fleet.Device{card, function("0000:01:10.0"), function("0000:01:10.2")}, 2, ask.IfFree(), ""},
+		{[]fleet.Device{card, function("0000:01:10.0")}, 1, moving, ""},
+		{[]fleet.Device{card, function("0000:01:10.0")}, 0, away, `is not in site "there", where the job's network is`},
+		{[]fleet.Device{card}, 0, ask, "has a card for guests, and no virtual function of it that a guest could have"},
+		{[]fleet.Device{{Address: "0000:01:10.0", Of: card.Address}}, 0, ask, "has no card for guests: its agent has no --device-net"},
+		{[]fleet.Device{card, function("0000:01:10.0")}, 0, byName, "keeps its device 0000:01:10.0 for guests with --device net"},
+	} {
+		h := host("host1", 8<<30)
+		h.Facts.Devices, h.Facts.Site = c.devices, here
+		v := NewSurvey(snapshot(h), nil)
+		for range c.has {
+			v.Reserve("host1", need)
+		}
+		if got := v.lacksDevice(&h, c.ask); got != c.want {
+			t.Errorf("beside %d: got %q, want %q", c.has, got, c.want)
+		}
+		_, all := h.Facts.NetFunctions()
+		if got := v.OnVirtio("host1", c.ask.Need); (got != "") != (c.ask.Need.Device == fleet.NetFunction && c.has >= all) {
+			t.Errorf("beside %d of %d: OnVirtio says %q", c.has, all, got)
+		}
+	}
+	s := snapshot(host("host1", 8<<30))
+	if got := Hindered(s, fleet.Guest{ID: "j1g0", Home: "host1", Need: need}); got != "" {
+		t.Errorf("a guest with a virtual function is hindered: %s", got)
+	}
+}

@@ -29,6 +29,7 @@ type Ask struct {
 	Alive      *Source        // set for a guest that must keep running when it moves
 	Restores   *Source        // set for a guest that is made from a checkpoint
 	Affinity   *Affinity      // its preferred site; nil: none
+	Site       *string        // where it has to be, if its network is a VLAN; nil: anywhere
 
 	Directories []fleet.Directory // the job's, on that machine
 
@@ -40,7 +41,7 @@ func Leaving(s fleet.Snapshot, g fleet.Guest) Ask {
 	f := s.Hosts[g.Home].Facts
 	needs, known := f.Abilities[g.Kind]
 	return Ask{
-		Need: g.Need, Kind: g.Kind, Files: s.Jobs[g.Job].Spec.Machine, Directories: s.Jobs[g.Job].Spec.Directories(),
+		Need: g.Need, Kind: g.Kind, Site: SiteOf(g.Need, f), Files: s.Jobs[g.Job].Spec.Machine, Directories: s.Jobs[g.Job].Spec.Directories(),
 		Alive: &Source{Host: g.Home, Needs: needs, Known: known, Shape: g.Shape, Protocol: f.Protocol},
 	}
 }

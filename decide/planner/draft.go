@@ -27,6 +27,7 @@ type draft struct {
 	noRetry   bool // a host has just answered failed: the next try waits for a Tick
 	resend    []fleet.Order
 	unaligned []fleet.JobID            // jobs with new reports from guests, see align
+	vlans     []uint16                 // given to jobs that begin in this step
 	saved     map[fleet.HostID]float64 // how fast hosts have saved; nil: not asked for yet
 }
 

@@ -111,6 +111,9 @@ func (e *explainer) guest(g fleet.Guest) []string {
 		} else if now.ReclaimedBytes > 0 {
 			say("%d MiB of its memory are reclaimed while the owner of %s is there.", now.ReclaimedBytes>>20, g.Home)
 		}
+		if why := e.s.Hosts[g.Home].Facts.Guests[g.ID].Standby; why != "" {
+			say("It has virtio alone, and no virtual function of its host's card: %s.", why)
+		}
 		out = append(out, e.leaving(g)...)
 	}
 	return out
@@ -271,6 +274,9 @@ func (e *explainer) job(j fleet.Job) []string {
 		say("It begins again %s when its guests have ended and there is room.", where)
 	}
 	say("Its files (%s) are served by %s, on network %d.", strings.Join(directories(j.Spec), ", "), j.ShareHost, j.Subnet)
+	if j.VLAN != 0 {
+		say("That network is VLAN %d of its hosts' cards, and not encrypted.", j.VLAN)
+	}
 	out = append(out, e.outward(j)...)
 	out = append(out, e.reached(j)...)
 	if unheard := placement.Unheard(e.s, j.ShareHost, e.s.At); unheard > 0 {

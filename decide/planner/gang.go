@@ -63,6 +63,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	if c.no != "" && r.Host == "" {
 		return refuse(r, "%s", c.no)
 	}
+	answer.Notes = append(answer.Notes, d.onVirtio(guests, c.to)...)
 	answer.Moves = []fleet.MoveID{d.depart(guests, v, c)}
 	return answer, nil
 }

@@ -22,6 +22,7 @@ import (
 type Planner struct {
 	Policy   placement.Policy
 	Keeps    fleet.CheckpointLimits // what users' checkpoints may take of all vaults
+	VLANs    fleet.VLANs            // of hosts' cards, for jobs whose guests have virtual functions of them; zero: none
 	GrowEach int                    // by how many guests all jobs of a user may grow together; 0: no limit
 	KeepJobs time.Duration          // how long ended jobs and their output are kept; 0: an hour
 }

@@ -177,7 +177,10 @@ func (d *draft) consider(q *queueing, j fleet.Job) {
 func (d *draft) shut(q *queueing, j fleet.Job, made restoring, guests int) bool {
 	s := j.Spec
 	why, asked := q.unserved[s.Machine]
-	if !asked {
+	if s.Need.Device == fleet.NetFunction { // what serves files to such a job needs a card
+		_, why = d.shareHost(s, "", nil)
+		why = cmp.Or(why, d.noVLAN(s))
+	} else if !asked {
 		_, why = d.shareHost(s, "", nil)
 		q.unserved[s.Machine] = why
 	}
@@ -216,7 +219,7 @@ func (q *queueing) close(a placement.Ask, ids []fleet.HostID) {
 // wanting is the placement question for each guest of a waiting job.
 func (d *draft) wanting(j fleet.Job) placement.Ask {
 	s := j.Spec
-	return placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Except: slices.Concat(d.avoided(j), d.uncleared(j)), Files: s.Machine, Directories: s.Directories()}
+	return placement.Ask{Need: s.Need, Kind: s.Kind, Site: d.siteOf(s), Only: s.On, Except: slices.Concat(d.avoided(j), d.uncleared(j)), Files: s.Machine, Directories: s.Directories()}
 }
 
 // avoided are hosts that failed to start a job: it waits a while for others.
@@ -285,7 +288,8 @@ func (d *draft) beginJob(q *queueing, j fleet.Job, chosen []placement.Choice) bo
 	if waits != "" {
 		return false
 	}
-	if reason != "" || !free || !leads {
+	vlan, given := d.vlan(j.Spec, net)
+	if reason != "" || !free || !leads || !given {
 		return false
 	}
 	for _, c := range chosen {
@@ -300,6 +304,9 @@ func (d *draft) beginJob(q *queueing, j fleet.Job, chosen []placement.Choice) bo
 	j = lifecycle.BeginJob(j, len(chosen), net, share, d.at)
 	j.Gateway = gateway
 	j.MTU = d.base.Cluster.Encryption.GuestMTU(gateway != "" && desired.By6(d.base.Hosts[gateway]) || slices.ContainsFunc(chosen, func(c placement.Choice) bool { return desired.By6(d.base.Hosts[c.Host]) }))
+	if j.VLAN = vlan; vlan != 0 {
+		j.MTU = cardMTU
+	}
 	d.Jobs.Put(j.ID, j)
 	for i, id := range desired.GuestIDs(j) {
 		d.Guests.Put(id, begun(d.guestFor(j, i, chosen[i]), from, i))
@@ -404,6 +411,10 @@ func (q *queueing) why(d *draft, j fleet.Job) waiting {
 	asks := asksFrom(d.wanting(j), from, guests)
 	a := asks[0]
 	_, stuck := d.room().Clone().PlaceAll(asks)
+	if reason := d.noVLAN(j.Spec); stuck < 0 && reason != "" {
+		w.reason = reason
+		return w
+	}
 	if reason, hosts := d.noGateway(j.Spec); stuck < 0 && reason != "" {
 		w.reason, w.hosts = reason, hosts
 		return w

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -97,7 +98,7 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 	if reason := invalidJob(s, image); reason != "" {
 		return reason
 	}
-	return d.invalidHosts(s)
+	return cmp.Or(d.invalidHosts(s), d.refusedVLAN(s))
 }
 
 // invalidHosts says what is wrong with the hosts that a job names; empty: nothing.
@@ -118,6 +119,11 @@ func (d *draft) invalidHosts(s fleet.JobSpec) string {
 func (d *draft) shareHost(s fleet.JobSpec, before fleet.HostID, chosen []placement.Choice) (fleet.HostID, string) {
 	var found fleet.HostID
 	on := d.l.Room().On(s.Machine) // by ID
+	if s.Need.Device == fleet.NetFunction && len(on) > 0 {
+		if on = slices.DeleteFunc(slices.Clone(on), func(id fleet.HostID) bool { return !hasCard(d.base.Hosts[id]) }); len(on) == 0 {
+			return "", fmt.Sprintf("no host that could serve %s to the guests has a card for them: give its agent --%s", s.Export, fleet.DeviceNetFlag)
+		}
+	}
 	// Guests of a checkpoint have handles of files that the host has signed which served them before.
 	if h := d.base.Hosts[before]; before != "" && slices.Contains(on, before) && placement.Heard(h, d.base.At) {
 		return before, ""

@@ -67,9 +67,9 @@ type Plan struct {
 	devices map[fleet.HostID]map[fleet.Passthrough]device // of the few hosts that have some
 }
 
-// device is one device of a host.
+// device is one device of a host, or several that are alike.
 type device struct {
-	line timeline // of 1, or 0 while a guest has it
+	line timeline // how many no guest has
 	free int64    // now, whatever is reserved
 }
 
@@ -93,7 +93,13 @@ func (p *Plan) Add(h Host) {
 	all := slices.SortedFunc(slices.Values(h.Returns), func(a, b Return) int { return cmp.Compare(a.After, b.After) })
 	t, devices := timeline{{0, h.Free}}, map[fleet.Passthrough]device{}
 	for _, d := range h.Devices {
-		devices[d] = device{timeline{{0, 1}}, 1}
+		is, known := devices[d]
+		if !known {
+			is.line = timeline{{0, 0}}
+		}
+		is.line[0].free++
+		is.free++
+		devices[d] = is
 	}
 	for _, r := range all {
 		t = t.more(r.After, r.Bytes)
@@ -151,7 +157,7 @@ func (p *Plan) Held(lasts time.Duration) map[fleet.HostID]Held {
 	for id := range p.held {
 		h := Held{Bytes: max(p.free[id]-p.hosts[id].least(0, lasts), 0)}
 		for name, d := range p.devices[id] {
-			if d.free > d.line.least(0, lasts) {
+			for range max(d.free-d.line.least(0, lasts), 0) {
 				h.Devices = append(h.Devices, name)
 			}
 		}

@@ -48,6 +48,7 @@ type Index struct {
 	growing     map[fleet.JobID]bool                 // running jobs whose program waits for more guests
 	planned     line[fleet.JobID]                    // running jobs by when their plan has the next checkpoint made
 	subnets     map[fleet.Subnet]int                 // of unfinished jobs
+	vlans       map[uint16]int                       // likewise
 	byJob       map[fleet.JobID][]fleet.MigrationID
 	finished    line[fleet.MigrationID]
 	alone       line[fleet.MigrationID]             // finished ones whose move is forgotten
@@ -73,7 +74,7 @@ func NewIndex(s fleet.Snapshot, p placement.Policy) *Index {
 		suspended: map[fleet.GuestID]bool{}, queued: map[uint32]int{}, hosts: []fleet.HostID{},
 		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{}, failing: map[fleet.HostID]bool{},
 		waiting: map[int64]map[fleet.GuestID]bool{}, restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, outward: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
-		live: map[uint32]int64{}, ended: map[uint32]line[fleet.JobID]{}, asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
+		live: map[uint32]int64{}, ended: map[uint32]line[fleet.JobID]{}, asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, vlans: map[uint16]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
 		checkpoints: map[fleet.JobID][]fleet.CheckpointID{}, working: map[fleet.CheckpointID]bool{}, growing: map[fleet.JobID]bool{},
 		profiledBy: map[fleet.GuestID]fleet.MigrationID{},
 	}
@@ -437,6 +438,9 @@ func (l *Index) job(j fleet.Job, by int) {
 	}
 	if j.State != fleet.JobPending && j.State != fleet.JobSuspended {
 		add(l.subnets, j.Subnet, by)
+		if j.VLAN != 0 {
+			add(l.vlans, j.VLAN, by)
+		}
 	}
 }
 

@@ -197,6 +197,9 @@ func (l *Index) Asked(r fleet.RequestID) []fleet.MoveID {
 // Taken reports whether an unfinished job has a network.
 func (l *Index) Taken(s fleet.Subnet) bool { return l.subnets[s] > 0 }
 
+// OnVLAN reports whether an unfinished job has its network on a VLAN.
+func (l *Index) OnVLAN(number uint16) bool { return l.vlans[number] > 0 }
+
 // MigrationsOf returns the migrations of a job's guests.
 func (l *Index) MigrationsOf(id fleet.JobID) []fleet.MigrationID { return l.byJob[id] }
 
@@ -274,7 +277,7 @@ func (l *Index) Check() string {
 	}{
 		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"failing", l.failing, anew.failing}, {"still", l.suspended, anew.suspended}, {"queued", l.queued, anew.queued}, {"hosts", l.hosts, anew.hosts},
 		{"waiting", l.waiting, anew.waiting}, {"restless", l.restless, anew.restless}, {"refused", l.refused, anew.refused}, {"outward", l.outward, anew.outward}, {"growing", l.growing, anew.growing}, {"tallies", l.tallies, anew.tallies}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
-		{"asked", l.asked, anew.asked}, {"checkpoints", l.checkpoints, anew.checkpoints}, {"working", l.working, anew.working}, {"ended", l.ended, anew.ended}, {"live", l.live, anew.live}, {"all live", l.liveAll, anew.liveAll}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
+		{"asked", l.asked, anew.asked}, {"checkpoints", l.checkpoints, anew.checkpoints}, {"working", l.working, anew.working}, {"ended", l.ended, anew.ended}, {"live", l.live, anew.live}, {"all live", l.liveAll, anew.liveAll}, {"subnets", l.subnets, anew.subnets}, {"VLANs", l.vlans, anew.vlans}, {"migrations by job", l.byJob, anew.byJob},
 	} {
 		if !reflect.DeepEqual(c.have, c.all) {
 			return fmt.Sprintf("%s: %v, should be %v", c.what, c.have, c.all)

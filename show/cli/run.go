@@ -106,7 +106,7 @@ func (a *app) runCommand() *cobra.Command {
 	Share(flags, &f.cap, fleet.CapFlag, "share of its CPUs that each guest may use at most, like 50% (default: no limit)")
 	flags.StringVar(&f.tune, tuneFlag, "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
 	flags.StringVar(&f.net, fleet.NetFlag, string(fleet.JobOnly), "what guests reach: job, which is each other and the job's files, or internet, too; hosts' owners decide whether there is a way")
-	flags.StringVar(&f.device, fleet.DeviceFlag, "", "a device of its host that each guest has for itself, like pci:0000:03:10.0; its guests do not move; 'pagurus host ls --json' lists devices")
+	flags.StringVar(&f.device, fleet.DeviceFlag, "", "a device of its host that each guest has for itself: net, a virtual function of its network card, with which it still moves; or one by its address, like pci:0000:03:10.0, with which it does not; 'pagurus host ls --json' lists devices")
 	flags.StringSliceVarP(&f.on, onFlag, "H", nil, "start on these hosts only")
 	flags.StringArrayVarP(&f.env, envFlag, "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
 	flags.StringVar(&f.export, fleet.ExportFlag, "", "directory the guests see at the same path: the current one (default) or one above it")
@@ -150,7 +150,7 @@ func (f *runFlags) judge(cmd *cobra.Command) {
 	Judge(flags, onFlag, hostNames)
 	Judge(flags, fleet.DeviceFlag, func(s string) error {
 		if s == "" {
-			return errors.New("its value is empty: write a device like pci:0000:03:10.0, or leave --" + fleet.DeviceFlag + " out")
+			return errors.New("its value is empty: write net, or a device like pci:0000:03:10.0, or leave --" + fleet.DeviceFlag + " out")
 		}
 		_, err := fleet.ParsePassthrough(s)
 		return err
@@ -388,12 +388,24 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 func usable(c view.Cluster, on []fleet.HostID, kind fleet.Kind, device fleet.Passthrough) []view.Host {
 	var hosts []view.Host
 	for _, h := range c.Hosts {
-		found, has := h.Facts.FindDevice(device)
-		if Usable(h.Host, kind) && (len(on) == 0 || slices.Contains(on, h.ID)) && (device == "" || has && found.Trouble == "") {
+		if Usable(h.Host, kind) && (len(on) == 0 || slices.Contains(on, h.ID)) && gives(h.Facts, device) {
 			hosts = append(hosts, h)
 		}
 	}
 	return hosts
+}
+
+// gives reports whether a host has a device for a guest; it has one for who needs none.
+func gives(f fleet.Facts, device fleet.Passthrough) bool {
+	switch found, has := f.FindDevice(device); device {
+	case "":
+		return true
+	case fleet.NetFunction:
+		_, functions := f.NetFunctions()
+		return functions > 0
+	default:
+		return has && found.Trouble == ""
+	}
 }
 
 // Usable reports whether a host could start a guest of a kind now.
