@@ -198,6 +198,7 @@ Credential.__doc__ = "Credential is a host's proof of who it is. The zero value 
 Device = TypedDict('Device', {
     'address': Required['str'],
     'driver': NotRequired['str'],
+    'for_net': NotRequired['bool'],
     'functions': NotRequired['int'],
     'group': NotRequired['str'],
     'guest': NotRequired['str'],
