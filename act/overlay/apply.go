@@ -47,7 +47,7 @@ func (k *kernel) apply(c Change) error {
 		return k.entry(unix.RTM_NEWNEIGH, netlink.Ndmsg{Family: unix.AF_BRIDGE, Flags: unix.NTF_SELF, State: unix.NUD_PERMANENT | unix.NUD_NOARP},
 			c.Key.Link, c.Key.Addr, c.Value)
 	case deleteTunnel:
-		return ignoring(k.entry(unix.RTM_DELNEIGH, netlink.Ndmsg{Family: unix.AF_BRIDGE, Flags: unix.NTF_SELF}, c.Key.Link, c.Key.Addr, ""), unix.ENOENT)
+		return ignoring(k.entry(unix.RTM_DELNEIGH, netlink.Ndmsg{Family: unix.AF_BRIDGE, Flags: unix.NTF_SELF, State: unix.NUD_PERMANENT}, c.Key.Link, c.Key.Addr, ""), unix.ENOENT)
 	case setNeighbour:
 		return k.entry(unix.RTM_NEWNEIGH, netlink.Ndmsg{Family: unix.AF_INET, State: unix.NUD_PERMANENT}, c.Key.Link, c.Value, c.Key.Addr)
 	case deleteNeighbour:
