@@ -120,7 +120,11 @@ func Want(c Config, networks []fleet.Network) (State, error) {
 	s := newState()
 	var wrong []error
 	for _, n := range networks {
-		if err := s.addNetwork(c, n); err != nil {
+		err := c.lacksCard(n)
+		if err == nil {
+			err = s.addNetwork(c, n)
+		}
+		if err != nil {
 			wrong = append(wrong, fmt.Errorf("network of job %s: %w", n.Job, err))
 		}
 	}
@@ -128,12 +132,17 @@ func Want(c Config, networks []fleet.Network) (State, error) {
 	return s, errors.Join(wrong...)
 }
 
+// lacksCard returns an error if a network is a VLAN, and this host has no card for it.
+func (c Config) lacksCard(n fleet.Network) error {
+	if n.VLAN != 0 && c.Card == "" {
+		return fmt.Errorf("it is VLAN %d, and this host has no card for it: give the agent --%s", n.VLAN, fleet.DeviceNetFlag)
+	}
+	return nil
+}
+
 func (s State) addNetwork(c Config, n fleet.Network) error {
 	if n.Subnet > fleet.MostSubnet {
 		return fmt.Errorf("subnet %d is above %d", n.Subnet, fleet.MostSubnet)
-	}
-	if n.VLAN != 0 && c.Card == "" {
-		return fmt.Errorf("it is VLAN %d, and this host has no card for it: give the agent --%s", n.VLAN, fleet.DeviceNetFlag)
 	}
 	bridge, tunnel, mtu := n.Subnet.BridgeName(), n.Subnet.TunnelName(), n.WholeMTU()
 	s.Links[bridge] = Link{Kind: bridgeKind, MTU: mtu, Up: true, Hooks: true}
