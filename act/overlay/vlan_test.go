@@ -65,7 +65,9 @@ func TestVLAN(t *testing.T) {
 	first.mustHear("hello, too")
 	first.say(oa.Subnet.GuestMAC(1), "other job")
 	other.mustNotHear(experimental)
-	came := func() string { return b.Run("awk", `$1 == "`+nb.Subnet.TunnelName()+`:" { print $3 }`, "/proc/net/dev") }
+	came := func() string {
+		return b.Run("awk", `$1 == "`+nb.Subnet.TunnelName()+`:" { print $3 }`, "/proc/net/dev")
+	}
 	before := came()
 	first.say("ff:ff:ff:ff:ff:ff", "here I am")
 	second.mustNotHear(experimental)
