@@ -132,7 +132,7 @@ func (d *draft) roomToGrow(q *queueing, j fleet.Job) ([]placement.Choice, string
 	room := d.room().Clone()
 	q.keepFrom(room, d.stays(j.ID))
 	s, from := j.Spec, j.Size()
-	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Files: s.Machine, Directories: s.Directories()}
+	a := placement.Ask{Need: s.Need, Kind: s.Kind, Site: d.siteOf(s), Only: s.On, Files: s.Machine, Directories: s.Directories()}
 	all := make([]fleet.Guest, g.Count)
 	for i := range all {
 		all[i].Job, all[i].Index = j.ID, from+i

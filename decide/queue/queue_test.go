@@ -222,3 +222,30 @@ func (p *Plan) roomAt(a Ask, from time.Duration) (n int) {
 	}
 	return n
 }
+
+// Of devices that are alike a host has as many as are free, and what is reserved of them is kept from others one by one.
+func TestAlikeDevicesAreCounted(t *testing.T) {
+	const net = fleet.NetFunction
+	var p Plan
+	p.Add(Host{ID: "host1", Free: 10, Devices: []fleet.Passthrough{net, net}, Returns: []Return{{After: time.Hour, Bytes: 1, Device: net}}})
+	ask := func(guests int) Ask {
+		return Ask{Guests: guests, Bytes: 1, Device: net, Lasts: 2 * time.Hour, Hosts: []fleet.HostID{"host1"}}
+	}
+	if _, fits := p.Clone().Reserve(ask(4)); fits {
+		t.Error("there is room for more guests than devices")
+	}
+	q := p.Clone()
+	if r, fits := q.Reserve(ask(3)); !fits || r.After != time.Hour {
+		t.Errorf("three begin after %s, %v", r.After, fits)
+	}
+	if held := q.Held(2 * time.Hour)["host1"].Devices; !slices.Equal(held, []fleet.Passthrough{net, net}) {
+		t.Errorf("from a long job %v are kept", held)
+	}
+	if held := q.Held(time.Minute)["host1"].Devices; len(held) != 0 {
+		t.Errorf("from a short one %v are", held)
+	}
+	p.TakeRoom("host1", ask(1))
+	if r, fits := p.Reserve(ask(2)); !fits || r.After != time.Hour {
+		t.Errorf("beside one that begins two begin after %s, %v", r.After, fits)
+	}
+}
