@@ -87,8 +87,11 @@ func (o *Overlay) Readdress(to netip.Addr) {
 	o.config.Address = to
 }
 
-// taken says what to do if another program has the tunnels' port.
+// taken says what to do if another program has the tunnels' port, or the kernel has no VLANs.
 func (o *Overlay) taken(c Change, err error) error {
+	if c.Verb == addLink && c.Link.Kind == vlanKind && errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("this kernel has no VLANs, which are its module 8021q: %w", err)
+	}
 	if c.Link.Kind != tunnelKind || !errors.Is(err, unix.EADDRINUSE) {
 		return err
 	}
