@@ -17,7 +17,7 @@ import (
 // neverFits says that the cluster's hosts could not hold a job even if they were free, and what
 // they could hold; empty: they could. Hosts that drain, are silent or have their owners there count.
 func (d *draft) neverFits(s fleet.JobSpec) (string, []placement.Why) {
-	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Files: s.Machine, Directories: s.Directories()}.IfFree()
+	a := placement.Ask{Need: s.Need, Kind: s.Kind, Site: d.siteOf(s), Only: s.On, Files: s.Machine, Directories: s.Directories()}.IfFree()
 	var able []int64
 	var whys []placement.Why
 	room, unseen := 0, false
