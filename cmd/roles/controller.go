@@ -74,7 +74,7 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	f.Notices.add(flags)
 	flags.StringVar(&f.Purpose, "purpose", "a controller", "")
 	_ = flags.MarkHidden("purpose")
-	cli.MayBeEmpty(flags, "socket", "etcd", "listen", "purpose", HTTPFlag, PeerFlag, PeerNameFlag)
+	cli.MayBeEmpty(flags, "socket", "etcd", "listen", "purpose", HTTPFlag, PeerFlag, PeerNameFlag, fleet.VLANsFlag)
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 }

@@ -18,6 +18,7 @@ func (f *Agent) addLending(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Card, fleet.DeviceNetFlag, "", "the network card, as the name of its interface like enp1s0f0, of which guests with run --"+fleet.DeviceFlag+" "+string(fleet.NetFunction)+" get a virtual function each, and whose VLANs are their jobs' networks; "+
 		"all virtual functions that it has are for them (default: none)")
 	cli.Judge(flags, fleet.DeviceNetFlag, refusedCard)
+	cli.MayBeEmpty(flags, fleet.DeviceNetFlag)
 }
 
 // refusedCard says what is wrong with the name of an interface; nil: nothing. A name may have no more bytes, and be no path.
