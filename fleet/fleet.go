@@ -173,6 +173,13 @@ type GuestFacts struct {
 	Layout         *Layout       `json:"layout,omitempty"`          // its placement on the host's nodes and CPUs, if it has a shape
 	Standby        string        `json:"standby,omitempty"`         // why a guest that asks for a virtual function of its host's card has virtio alone, for people; empty: it has one, or asks for none
 	Said           *Said         `json:"said,omitempty"`            // what its programs say of its moves, and ask for; nil: nothing
+	Slice          *TimeSlice    `json:"slice,omitempty"`           // nil: the scheduler's own
+}
+
+// TimeSlice is how long a guest's processors run before others do, if these want to.
+type TimeSlice struct {
+	Length time.Duration `json:"length_ns"`
+	Why    string        `json:"why"` // for people
 }
 
 // RunState is a guest's state according to its driver.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	cgroups "github.com/containerd/cgroups/v3"
@@ -23,15 +24,14 @@ import (
 
 // Groups is one host's cgroup and its children.
 type Groups struct {
-	// Slice is the time slice of a guest's threads; 0: the kernel's choice. Set it before
-	// calling Class.
-	Slice time.Duration
-
 	root string  // as "/pagurus-host1"
 	cpus float64 // limit of all; 0: none
 	tree tree
 
 	slices bool // the kernel supports time slices
+
+	counting sync.Mutex
+	counted  map[fleet.GuestID]*counted // by Count
 }
 
 // limits are a group's limits.

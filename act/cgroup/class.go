@@ -18,10 +18,8 @@ type Service struct {
 // class. A class gets twice the CPU time of the next lower one, if both are busy.
 var shares = map[fleet.Class]float64{fleet.Gold: 2, "": 1, fleet.Normal: 1, fleet.Bronze: 0.5}
 
-// Class gives a guest the weight of its class and its limit. Threads whose names which
-// accepts get the host's time slice; nil accepts all. The guest must have been placed;
-// later threads inherit the slice. If the kernel has no slices, only the weight applies.
-func (g *Groups) Class(guest fleet.GuestID, give Service, which func(thread string) bool) error {
+// Class gives a guest the weight of its class and its limit. The guest must have been placed.
+func (g *Groups) Class(guest fleet.GuestID, give Service) error {
 	share, known := shares[give.Class]
 	if !known {
 		return fmt.Errorf("there is no class %q", give.Class)
@@ -31,16 +29,6 @@ func (g *Groups) Class(guest fleet.GuestID, give Service, which func(thread stri
 		err = g.tree.make(at, limits{weight: float64(max(1, give.CPUs)) * share, cpus: give.Most})
 	}
 	if err != nil {
-		return fmt.Errorf("give guest %s its class: %w", guest, err)
-	}
-	pids, err := g.tree.processes(at)
-	errs := []error{err}
-	if g.slices {
-		for _, pid := range pids {
-			errs = append(errs, sliceProcess(pid, g.Slice, which))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("give guest %s its class: %w", guest, err)
 	}
 	return nil

@@ -120,7 +120,7 @@ func TestGroupsDeprioritise(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(g.Place("g1", guests["g1"], 2), g.Class("g1", Service{Class: fleet.Normal, CPUs: 1}, nil), g.Deprioritise(0.5, false)); err != nil {
+	if err := errors.Join(g.Place("g1", guests["g1"], 2), g.Class("g1", Service{Class: fleet.Normal, CPUs: 1}), g.Deprioritise(0.5, false)); err != nil {
 		t.Fatal(err)
 	}
 	if got, ok := within(t, 0, 0.05, g.Used, owner.Used); !ok {
@@ -178,7 +178,7 @@ func TestDeprioritiseCeiling(t *testing.T) {
 // Two busy guests share a CPU by their classes, and have the host's time slice.
 func TestGroupsClass(t *testing.T) {
 	g := openGroup(t, "class")
-	g.Slice = 3 * time.Millisecond
+	const slice = 3 * time.Millisecond
 	guests := map[fleet.GuestID]int{"g1": pinned(t), "g2": pinned(t)}
 	defer clear(t, g, guests)
 	for guest, pid := range guests {
@@ -186,12 +186,15 @@ func TestGroupsClass(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if _, known := g.Count("g1", nil); !known {
+		t.Fatal("the kernel does not count")
+	}
 	one, two := func() (time.Duration, error) { return g.UsedBy("g1") }, func() (time.Duration, error) { return g.UsedBy("g2") }
 	for _, x := range []struct {
 		first, second fleet.Class
 		want          float64
 	}{{fleet.Gold, fleet.Normal, 2.0 / 3}, {fleet.Gold, fleet.Bronze, 0.8}, {"", fleet.Normal, 0.5}} {
-		if err := errors.Join(g.Class("g1", Service{Class: x.first, CPUs: 1}, nil), g.Class("g2", Service{Class: x.second, CPUs: 1}, nil)); err != nil {
+		if err := errors.Join(g.Class("g1", Service{Class: x.first, CPUs: 1}), g.Class("g2", Service{Class: x.second, CPUs: 1}), g.Slice("g1", slice, nil)); err != nil {
 			t.Fatal(err)
 		}
 		if got, ok := within(t, x.want-0.03, x.want+0.03, one, two); !ok {
@@ -200,14 +203,23 @@ func TestGroupsClass(t *testing.T) {
 		if SlicesMissing() != "" {
 			continue
 		}
-		if got, err := threadSlice(guests["g1"]); err != nil || got != g.Slice {
+		if got, err := threadSlice(guests["g1"]); err != nil || got != slice {
 			t.Errorf("%q has a slice of %s: %v", x.first, got, err)
 		}
+	}
+	if c, known := g.Count("g1", nil); !known || c.Ran < 100*time.Millisecond || c.Waited < 100*time.Millisecond || c.Preempted < 5 || c.Slept > c.Preempted {
+		t.Errorf("one of two busy ones on a CPU: %+v", c)
+	}
+	if c, known := g.Count("g2", func(name string) bool { return name == "CPU 0/KVM" }); known {
+		t.Errorf("threads of another name: %+v", c)
+	}
+	if c, known := g.Count("none", nil); known {
+		t.Errorf("a guest that is not there: %+v", c)
 	}
 	// With a ceiling one gets no more, though it would be due twice what the other has.
 	// Of the time that passes, that is: on a busy machine the other has less.
 	const ceiling = 0.2
-	if err := errors.Join(g.Class("g1", Service{Class: fleet.Gold, CPUs: 1, Most: ceiling}, nil), g.Class("g2", Service{CPUs: 1}, nil)); err != nil {
+	if err := errors.Join(g.Class("g1", Service{Class: fleet.Gold, CPUs: 1, Most: ceiling}), g.Class("g2", Service{CPUs: 1})); err != nil {
 		t.Fatal(err)
 	}
 	before, err := one()
@@ -222,10 +234,10 @@ func TestGroupsClass(t *testing.T) {
 	if most := time.Duration(ceiling*float64(time.Since(begun))) + 10*period; err != nil || after-before > most {
 		t.Errorf("one that may use a fifth used %s of %s: %v", after-before, most, err)
 	}
-	if err := g.Class("g1", Service{CPUs: 1, Class: "lead"}, nil); err == nil {
+	if err := g.Class("g1", Service{CPUs: 1, Class: "lead"}); err == nil {
 		t.Error("a class that there is not was given")
 	}
-	if err := g.Class("none", Service{Class: fleet.Gold, CPUs: 1}, nil); err != nil {
+	if err := g.Class("none", Service{Class: fleet.Gold, CPUs: 1}); err != nil {
 		t.Errorf("a guest that is not there yet: %v", err)
 	}
 	if err := g.Remove("none"); err != nil {

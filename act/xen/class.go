@@ -45,6 +45,7 @@ type shares struct {
 	given    map[fleet.GuestID]share // what Xen was told; none: not by this agent
 	low      bool                    // an owner is here
 	most     float64                 // CPUs for all guests then; 0: no limit
+	slice    time.Duration           // that Slice has set; 0: none
 }
 
 // of is what a guest gets now. The lock is held.
@@ -196,6 +197,25 @@ func weightSaid(text string) (int, error) {
 	}
 	return 0, fmt.Errorf("xl says %q of a domain's weight", text)
 }
+
+// Slice sets the time slice of all domains; 0: it stays as it is. Xen's scheduler must be credit.
+func (d *Driver) Slice(length time.Duration) error {
+	d.shares.mu.Lock()
+	defer d.shares.mu.Unlock()
+	if length == 0 || length == d.shares.slice {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), sliceLimit)
+	defer cancel()
+	if err := d.tools.slice(ctx, length); err != nil {
+		return err
+	}
+	d.shares.slice = length
+	return nil
+}
+
+// sliceLimit is for a tool that only makes one call of Xen.
+const sliceLimit = 10 * time.Second
 
 // slice sets the time that a virtual CPU runs before another of the same weight does. Xen has one for all domains.
 func (t tools) slice(ctx context.Context, length time.Duration) error {

@@ -131,7 +131,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 		err = d.tools.favourFirst(ctx)
 	}
 	if err == nil && d.config.Slice > 0 {
-		err = d.tools.slice(ctx, d.config.Slice)
+		err, d.shares.slice = d.tools.slice(ctx, d.config.Slice), d.config.Slice
 	}
 	return err
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"strings"
+	"time"
 
 	"pagurus/act/cgroup"
 	"pagurus/act/qemu"
 	"pagurus/act/xen"
+	"pagurus/decide/timeslice"
 	"pagurus/fleet"
 	"pagurus/serve/agent"
 	"pagurus/serve/monitor"
@@ -14,6 +16,7 @@ import (
 var (
 	_ qemu.Cgroups   = (*cgroup.Groups)(nil)
 	_ agent.Classes  = classes{}
+	_ agent.Slicer   = classes{}
 	_ monitor.Guests = classes{}
 )
 
@@ -24,17 +27,57 @@ type classes struct {
 	domains *xen.Driver // nil: this is no Xen host
 }
 
-// Class sets a guest's CPU share. Of QEMU only the guest's CPU threads get the slice: the
-// threads that serve it must run at once.
+// Class sets a guest's CPU share.
 func (c classes) Class(g fleet.Guest, class fleet.Class, most float64) error {
 	if c.domains != nil {
 		return c.domains.Class(g, class, most)
 	}
-	var which func(thread string) bool
-	if prefix := g.Kind.Traits().CPUThreads; prefix != "" {
-		which = func(thread string) bool { return strings.HasPrefix(thread, prefix) }
+	return c.Groups.Class(g.ID, cgroup.Service{Class: class, CPUs: g.Need.CPUs, Most: most * float64(g.Need.CPUs)})
+}
+
+// Slice sets a guest's time slice, on a Xen host that of all.
+func (c classes) Slice(g fleet.Guest, d time.Duration) error {
+	if c.domains != nil {
+		return c.domains.Slice(d)
 	}
-	return c.Groups.Class(g.ID, cgroup.Service{Class: class, CPUs: g.Need.CPUs, Most: most * float64(g.Need.CPUs)}, which)
+	return c.Groups.Slice(g.ID, d, processors(g))
+}
+
+// Counts is how guests fared; of those on a Xen host that is not known.
+func (c classes) Counts(all []fleet.Guest) map[fleet.GuestID]timeslice.Counts {
+	out := map[fleet.GuestID]timeslice.Counts{}
+	if c.domains != nil {
+		return out
+	}
+	for _, g := range all {
+		if n, known := c.Groups.Count(g.ID, processors(g)); known {
+			out[g.ID] = timeslice.Counts{Ran: n.Ran, Waited: n.Waited, Slept: n.Slept, Preempted: n.Preempted, Whole: true}
+		}
+	}
+	c.Groups.ForgetCounts(func(id fleet.GuestID) bool { _, here := out[id]; return here })
+	return out
+}
+
+// processors says which threads are a guest's CPUs; nil: all. Of QEMU the threads that serve the guest must run at once.
+func processors(g fleet.Guest) func(thread string) bool {
+	prefix := g.Kind.Traits().CPUThreads
+	if prefix == "" {
+		return nil
+	}
+	return func(thread string) bool { return strings.HasPrefix(thread, prefix) }
+}
+
+// slicePolicy says how guests get their time slices.
+func (h *host) slicePolicy() timeslice.Policy {
+	p := timeslice.Policy{Base: h.flags.Slice.Length, Adaptive: h.flags.Slice.Adaptive, One: xen.IsHost() && !h.flags.Small}
+	switch {
+	case !p.Adaptive:
+	case p.One:
+		p.Base = timeslice.XenUsual
+	default:
+		p.Base = timeslice.LinuxUsual
+	}
+	return p
 }
 
 // Deprioritise deprioritises all guests.

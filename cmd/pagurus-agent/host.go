@@ -254,7 +254,6 @@ func (h *host) openGroups() (err error) {
 	if h.groups, err = cgroup.Open(f.Group, f.CPUs); err != nil {
 		return err
 	}
-	h.groups.Slice = f.Slice
 	if h.unlimited = cgroup.Unlimited(); h.unlimited != "" {
 		h.log.Warn("guests' memory is not limited here", "cause", h.unlimited)
 	}
@@ -329,7 +328,7 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.RunDir, ownerFile), LocalFile: filepath.Join(h.flags.RunDir, ownerLocalFile), Log: log,
 		}),
 		OwnerSocket: agent.OwnerSocket{Path: filepath.Join(h.flags.RunDir, ownerSocket), Owns: h.owns},
-		Lease:       h.fence, Classes: held, Isolation: h.keepIsolated(log),
+		Lease:       h.fence, Classes: held, Slicer: held, Slices: h.slicePolicy(), Isolation: h.keepIsolated(log),
 		Health: monitor.NewHealth(monitor.HealthConfig{
 			Policy: h.flags.Health, Counters: machine.Counters, Check: h.flags.HealthCheck, Every: h.flags.HealthEvery,
 			File: filepath.Join(h.flags.RunDir, healthFile), Log: log,

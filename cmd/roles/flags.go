@@ -64,7 +64,7 @@ type Agent struct {
 	OwnerCPU    string   // whose CPU use counts as the owner's
 	Owners      []string // users of the machine who are its owners: names or numbers
 	CPUs        float64  // CPUs that all guests may use; 0: all
-	Slice       time.Duration
+	Slice       Slice
 	Bandwidth   int64  // bytes a second of each leaving guest; 0: no limit
 	Memory      int64  // for guests; 0: the machine's less its reserve
 	Small       bool   // containers only, in little memory
@@ -117,7 +117,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Site, fleet.SiteFlag, "", "this host's site, such as a room or a rack, for pagurus migrate --to-site")
 	refusing(flags, fleet.SiteFlag, fleet.RefusedSite)
 	flags.Float64Var(&f.CPUs, cpusFlag, 0, "CPUs that all guests together may use (default: no limit)")
-	cli.Duration(flags, &f.Slice, "slice", "time slice of guests with a class or a ceiling; 30ms suits those that mostly wait for messages (0: the kernel's own)")
+	flags.Var(&f.Slice, "slice", "time slice of guests with a class or a ceiling, 30 percent longer for gold and shorter for bronze; 30ms suits those that mostly wait for messages; adaptive: of each guest by what it does, as far as it measures better (0: the scheduler's own)")
 	cli.Rate(flags, &f.Bandwidth, fleet.BandwidthFlag, "send at most this many bytes a second for each guest that leaves this host, like 200M (default: no limit)")
 	flags.StringVar(&f.Accelerator, acceleratorFlag, "", "kvm or tcg (default: what a probe finds)")
 	refusing(flags, acceleratorFlag, fleet.RefusedAccelerator)
@@ -335,7 +335,7 @@ func (f *Agent) Finish() error {
 	if f.CPUs < 0 {
 		return errors.New("--" + cpusFlag + " must not be negative")
 	}
-	if f.Slice > 0 {
+	if f.Slice != (Slice{}) {
 		if why := cgroup.SlicesMissing(); why != "" {
 			return fmt.Errorf("--slice has no effect here: %s", why)
 		}

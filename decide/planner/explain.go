@@ -106,7 +106,11 @@ func (e *explainer) guest(g fleet.Guest) []string {
 	case fleet.GuestMoving:
 		out = append(out, e.migration(e.s.Migrations[g.Migration])...)
 	case fleet.GuestRunning:
-		if now := e.s.Hosts[g.Home].Facts.Guests[g.ID]; now.Suspended {
+		now := e.s.Hosts[g.Home].Facts.Guests[g.ID]
+		if s := now.Slice; s != nil {
+			say("Its time slice is %s: %s.", s.Length.Round(100*time.Microsecond), s.Why)
+		}
+		if now.Suspended {
 			say("It is suspended while the owner of %s is there.", g.Home)
 		} else if now.ReclaimedBytes > 0 {
 			say("%d MiB of its memory are reclaimed while the owner of %s is there.", now.ReclaimedBytes>>20, g.Home)

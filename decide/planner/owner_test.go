@@ -116,6 +116,7 @@ func TestOwnerGoesMeanwhile(t *testing.T) {
 func TestExplainGivingWay(t *testing.T) {
 	for want, f := range map[string]fleet.GuestFacts{
 		"It is suspended while the owner of host1 is there.":                    {Run: fleet.Suspended, Suspended: true, ReclaimedBytes: 1 << 30},
+		"Its time slice is 3.9ms: the usual one of class gold.":                 {Run: fleet.Running, Slice: &fleet.TimeSlice{Length: 3900 * time.Microsecond, Why: "the usual one of class gold"}},
 		"64 MiB of its memory are reclaimed while the owner of host1 is there.": {Run: fleet.Running, ReclaimedBytes: 64 << 20},
 	} {
 		w, _ := running(t, 1, "host1", "host2")

@@ -396,6 +396,7 @@ GuestFacts = TypedDict('GuestFacts', {
     'run': Required['str'],
     'said': NotRequired['Said'],
     'seen': NotRequired['Topology'],
+    'slice': NotRequired['TimeSlice'],
     'standby': NotRequired['str'],
     'started_at': Required['str'],
     'suspended': NotRequired['bool'],
@@ -1147,6 +1148,12 @@ Stall = TypedDict('Stall', {
     'why': NotRequired['list[Cause]'],
 }, total=False)
 Stall.__doc__ = "Stall is what a job's ranks saw of one migration: the longest gap of any rank around its switch. Took includes the time the guest was suspended, in which its own clock may stop."
+
+TimeSlice = TypedDict('TimeSlice', {
+    'length_ns': Required['int'],
+    'why': Required['str'],
+}, total=False)
+TimeSlice.__doc__ = "TimeSlice is how long a guest's processors run before others do, if these want to."
 
 Token = TypedDict('Token', {
     'expires': Required['str'],

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"pagurus/decide/timeslice"
 	"pagurus/fleet"
 	"pagurus/internal/pause"
 	"pagurus/serve/monitor"
@@ -80,6 +81,8 @@ type Config struct {
 	OwnerSocket OwnerSocket
 	Lease       Lease            // nil: none, and guests run on whatever happens
 	Classes     Classes          // nil: no service classes
+	Slicer      Slicer           // nil: every guest has the scheduler's own time slice
+	Slices      timeslice.Policy // for Slicer
 	Isolation   *Isolation       // nil: no isolated CPUs
 	Health      *monitor.Health  // nil: nobody looks for signs of failing
 	Notices     *monitor.Notices // nil: nobody looks for notices that the host goes away
@@ -100,6 +103,8 @@ type Agent struct {
 
 	applying  sync.Mutex // held while the host is made to match wanted
 	allotting sync.Mutex // held while guests' own files are bounded
+	slicing   sync.Mutex // held while guests get time slices
+	fares     timeslice.Tracker
 
 	mu         sync.Mutex
 	slots      map[fleet.GuestID]*guestSlot
@@ -110,6 +115,7 @@ type Agent struct {
 	served     *fleet.Wanted  // the one that the shares match
 	serving    bool           // shares are being changed
 	present    map[fleet.GuestID]presence
+	sliced     map[fleet.GuestID]timeslice.Given // what guests have got
 	layouts    Layouts
 	cleared    int        // staging folders
 	vaultNotes vaultNotes // about the vault; it has a lock of its own
@@ -170,6 +176,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.runs.Go(func() { a.askAboutVault(ctx) })
 	a.runs.Go(func() { a.watch(ctx) })
 	a.runs.Go(func() { a.boundScratch(ctx) })
+	a.runs.Go(func() { a.adaptSlices(ctx) })
 	a.runs.Go(func() { a.Owner.Run(ctx) })
 	a.runs.Go(func() { a.serveOwner(ctx) })
 	a.runs.Go(func() { a.Isolation.Run(ctx) })

@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"pagurus/decide/timeslice"
 	"pagurus/fleet"
 )
 
@@ -173,6 +174,15 @@ type Classes interface {
 	// CPUs most; 0 is no limit. It may be called again. After an error the guest has its old
 	// share, or a part of the new one is set.
 	Class(g fleet.Guest, class fleet.Class, most float64) error
+}
+
+// Slicer gives guests time slices, and counts how they fare.
+type Slicer interface {
+	// Slice has a guest's processors run for so long before others do; 0 is the scheduler's own. It may be called again. After an
+	// error the guest has its old slice, or a part of its processors has the new one.
+	Slice(g fleet.Guest, d time.Duration) error
+	// Counts is how the processors of these guests fared since some time. It leaves out guests of which it is only known how long they ran.
+	Counts([]fleet.Guest) map[fleet.GuestID]timeslice.Counts
 }
 
 // Encryption makes what goes to other hosts go as is wanted.

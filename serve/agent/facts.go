@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/decide/timeslice"
 	"pagurus/fleet"
 )
 
@@ -99,6 +100,7 @@ func (a *Agent) facts() fleet.Facts {
 		}
 		g.Obstacles = clipped(a.examined[id].found)
 		g.Said = a.slots[id].saidLocked(time.Now())
+		g.Slice = a.timeSliceLocked(id)
 		f.Guests[id] = g
 	}
 	for _, s := range a.slots {
@@ -214,11 +216,12 @@ func (a *Agent) trouble(what string, err error) {
 	}
 }
 
-// classify gives a guest on this host the CPU share of its job's class.
+// classify gives a guest on this host the CPU share of its job's class, and its time slice.
 func (a *Agent) classify(w *taskRun) {
 	if j := w.task.Job.Spec; a.Classes != nil && (j.Class != "" || j.Cap > 0) {
 		a.trouble(classing+string(w.slot.guest), a.Classes.Class(w.task.Guest, j.Class, j.Cap))
 	}
+	a.sliceNew(w)
 }
 
 // classing begins the subject of the trouble with a guest's class.
@@ -243,8 +246,9 @@ func (a *Agent) forget(now time.Time) {
 			delete(a.slots, g) // the journal entry, if still there, is read again
 		}
 	}
+	maps.DeleteFunc(a.sliced, func(g fleet.GuestID, _ timeslice.Given) bool { return !keep(g) })
 	for what := range a.troubles {
-		for _, of := range []string{removing, classing} {
+		for _, of := range []string{removing, classing, slicing} {
 			if g, ok := strings.CutPrefix(what, of); ok && !keep(fleet.GuestID(g)) {
 				delete(a.troubles, what)
 			}
