@@ -18,8 +18,11 @@ const adaptive = "adaptive"
 
 // String is how people write it.
 func (s *Slice) String() string {
-	if s.Adaptive {
+	switch {
+	case s.Adaptive:
 		return adaptive
+	case s.Length == 0:
+		return "0" // which help does not show
 	}
 	return fleet.ShortDuration(s.Length)
 }
