@@ -71,7 +71,6 @@ func (w *world) config(t *testing.T, host int) xen.Config {
 		ImageFolder: func(context.Context, fleet.Digest) (string, error) { return filepath.Join(w.folder, "image"), nil },
 		Port:        port(host),
 		Converged:   converged,
-		Moves:       true,
 		Log:         slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 }
@@ -220,17 +219,6 @@ func TestRefusals(t *testing.T) {
 	}); claims {
 		t.Error("it claims to make checkpoints")
 	}
-	c := w.config(t, 1)
-	c.Moves = false
-	still, err := xen.Open(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = still.Receive(t.Context(), task("r2g0"))
-	if err2 := still.Copy(t.Context(), task("r2g0"), func(fleet.Progress) {}); still.Abilities().Live || err == nil || !strings.Contains(err.Error(), "do not move") || err2 == nil {
-		t.Errorf("guests that do not move: %v, %v", err, err2)
-	}
-	still.Close()
 	for what, change := range map[string]func(*xen.Config, *fleet.Task){
 		"build it again": func(c *xen.Config, _ *fleet.Task) {
 			old := t.TempDir()

@@ -37,12 +37,8 @@ type Config struct {
 	Port         func(fleet.Subnet, int) Port                        // a guest's place on its job's network; nil: the one that the overlay makes
 	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy may switch; called when each round begins; nil: nothing is copied
 	Slice        time.Duration                                       // of Xen's scheduler, for all domains; 0: as it is
-	Moves        bool                                                // guests may move; see decision 050 for what was seen of that
 	Log          *slog.Logger                                        // nil: slog.Default
 }
-
-// errMoves refuses a move where Config.Moves is not set.
-var errMoves = errors.New("guests of Xen do not move here: this is not tried enough to be trusted with a job")
 
 // Port is where a guest's link is plugged in.
 type Port struct {
@@ -153,13 +149,14 @@ func (d *Driver) Close() error {
 // Abilities returns what the driver can do on this host.
 func (d *Driver) Abilities() fleet.Abilities {
 	a := AtBest()
-	a.Live, a.Version, a.CPU = d.config.Moves, d.about.version, d.about.cpu
+	a.Version, a.CPU = d.about.version, d.about.cpu
 	return a
 }
 
 // AtBest returns what the driver can do on every Xen host, as agents open it.
 func AtBest() fleet.Abilities {
 	return fleet.Abilities{
+		Live:         true,
 		NoPostCopy:   "Xen's tools cannot run a guest whose memory is still at another host",
 		NoCheckpoint: "Xen's tools stop a guest for as long as all of its memory takes to be written",
 	}

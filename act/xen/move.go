@@ -28,9 +28,6 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 }
 
 func (d *Driver) copy(ctx context.Context, t fleet.Task, tell func(fleet.Progress)) error {
-	if !d.config.Moves {
-		return errMoves
-	}
 	if d.config.Converged == nil {
 		return errors.New("nothing decides when a copy is good enough")
 	}

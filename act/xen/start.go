@@ -40,9 +40,6 @@ func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
 // received. A repeated call for the same migration returns the same address. After an error
 // nothing of the guest is left, unless it was here already: then it is not touched.
 func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
-	if !d.config.Moves {
-		return "", fmt.Errorf("receive guest %s: %w", t.Guest.ID, errMoves)
-	}
 	return d.guests.Receive(ctx, t, func() (string, error) {
 		move := passage.Move{Guest: t.Guest.ID, Gen: t.Order.Gen, Migration: t.Order.Migration, From: t.Order.Peer}
 		g, err := d.create(ctx, t, &incoming{Address: d.Here(), Move: move})
