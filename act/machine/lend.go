@@ -26,7 +26,7 @@ type DeviceLoans struct {
 	Card    string   // the interface of the card whose virtual functions are for any guest that asks for one; empty: none
 
 	sys        string                                          // where the kernel's tree of devices is; empty: /sys
-	interrupts string                                          // the kernel\'s list of them; empty: /proc/interrupts
+	interrupts string                                          // the kernel's list of them; empty: /proc/interrupts
 	files      string                                          // where its files of IOMMU groups are; empty: /dev/vfio
 	filter     func(card string, function int, f frames) error // nil: the kernel's
 	mu         sync.Mutex

@@ -68,7 +68,7 @@ func (d *Driver) unplugged(g *guest, info migration) {
 func (d *Driver) lead(g *guest, byFunction bool) {
 	r := g.Remembered()
 	from := d.devices.Load()
-	if r.Pair == nil || r.Device == "" || r.Pair.Trouble != "" || from == nil {
+	if r.Pair == nil || r.Device == "" || r.Pair.Due || r.Pair.Trouble != "" || from == nil {
 		return
 	}
 	g.Mu.Lock()
@@ -134,7 +134,7 @@ func (d *Driver) plug(ctx context.Context, g *guest) error {
 	if err = plugInto(ctx, q, cardOf(dev)); err == nil {
 		err = g.drives(ctx, from)
 	}
-	if err != nil {
+	if err != nil && d.life.Err() == nil { // else the next driver goes on
 		err = errors.Join(err, from.Lead(g.ID, r.Pair.MAC, r.Pair.VLAN, false))
 	}
 	return err

@@ -170,7 +170,8 @@ func (t tools) schedule(ctx context.Context, domain string, s share) error {
 	return nil
 }
 
-// favourFirst gives the first domain more than guests get that compute all the time, unless its administrator has given it a weight.
+// favourFirst gives the first domain more than guests of a few CPUs get that compute all the time, unless it has another weight than
+// the usual one.
 func (t tools) favourFirst(ctx context.Context) error {
 	scheduler := "sched-credit2"
 	said, err := t.output(ctx, scheduler, "-d", "Domain-0")

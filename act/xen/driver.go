@@ -124,7 +124,9 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	}
 	d.guests.Kept.Dir = filepath.Join(d.config.Run, host.RemainsFolder)
 	if d.about, err = d.tools.about(ctx); err == nil {
-		err = d.tools.favourFirst(ctx)
+		if err := d.tools.favourFirst(ctx); err != nil { // as with a scheduler that has no weights
+			d.config.Log.Warn("the first domain has no more weight than guests", "cause", err)
+		}
 	}
 	if err == nil && d.config.Slice > 0 {
 		err, d.shares.slice = d.tools.slice(ctx, d.config.Slice), d.config.Slice

@@ -67,9 +67,9 @@ func processors(g fleet.Guest) func(thread string) bool {
 	return func(thread string) bool { return strings.HasPrefix(thread, prefix) }
 }
 
-// slicePolicy says how guests get their time slices.
-func (h *host) slicePolicy() timeslice.Policy {
-	p := timeslice.Policy{Base: h.flags.Slice.Length, Adaptive: h.flags.Slice.Adaptive, One: xen.IsHost() && !h.flags.Small}
+// slicePolicy says how guests get their time slices. On a Xen host all have one.
+func (h *host) slicePolicy(onXen bool) timeslice.Policy {
+	p := timeslice.Policy{Base: h.flags.Slice.Length, Adaptive: h.flags.Slice.Adaptive, One: onXen}
 	switch {
 	case !p.Adaptive:
 	case p.One:

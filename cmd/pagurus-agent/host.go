@@ -328,7 +328,7 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.RunDir, ownerFile), LocalFile: filepath.Join(h.flags.RunDir, ownerLocalFile), Log: log,
 		}),
 		OwnerSocket: agent.OwnerSocket{Path: filepath.Join(h.flags.RunDir, ownerSocket), Owns: h.owns},
-		Lease:       h.fence, Classes: held, Slicer: held, Slices: h.slicePolicy(), Isolation: h.keepIsolated(log),
+		Lease:       h.fence, Classes: held, Slicer: held, Slices: h.slicePolicy(h.xen != nil), Isolation: h.keepIsolated(log),
 		Health: monitor.NewHealth(monitor.HealthConfig{
 			Policy: h.flags.Health, Counters: machine.Counters, Check: h.flags.HealthCheck, Every: h.flags.HealthEvery,
 			File: filepath.Join(h.flags.RunDir, healthFile), Log: log,

@@ -52,10 +52,10 @@ func (s *steering) awaitedLocked(now time.Time, up time.Duration) string {
 func (s *steering) markLocked(pid int32, c steerCall, now time.Time) (a fleet.WishAnswer) {
 	waits := s.awaitedLocked(now, s.uptime())
 	of := s.scratch[pid]
-	of.rests = of.rests && !c.cheap // it may have written it again
+	of.rests = of.rests && !c.cheap && c.bytes == nil // it may have written it again, or named more
 	switch {
 	case c.gave:
-		of.gave, of.rests = waits, s.ends
+		of.gave, of.rests = waits, s.markers[pid].ends
 	case c.bytes != nil:
 		of.bytes = *c.bytes
 	default:
@@ -72,7 +72,7 @@ func (s *steering) markLocked(pid int32, c steerCall, now time.Time) (a fleet.Wi
 	}
 	if c.cheap || c.gave {
 		delete(s.notNow, pid)
-		delete(s.busy, pid)
+		s.noteMarkerLocked(pid, marker{cheap: true, ends: s.markers[pid].ends})
 		s.marks.Cheaps++
 		s.cheapAt = now
 	}

@@ -42,8 +42,8 @@ type steering struct {
 	marks   fleet.Marks // Cheaps
 	cheapAt time.Time
 	notNow  map[int32]disturbed // by process
-	busy    map[int32]bool      // processes that had moves wait, and have marked no cheap moment since
-	ends    bool                // a process said so when its cheap moment was over
+	markers map[int32]marker    // by process
+	crowd   bool                // there were more of them than are kept
 	scratch map[int32]scratch   // by process
 	awaited awaited
 	remark  *fleet.Remark
@@ -54,7 +54,7 @@ type steering struct {
 }
 
 func newSteering() *steering {
-	return &steering{waiting: map[uint64]chan fleet.WishAnswer{}, notNow: map[int32]disturbed{}, busy: map[int32]bool{}, scratch: map[int32]scratch{}, tokens: wishesAtOnce, began: time.Now()}
+	return &steering{waiting: map[uint64]chan fleet.WishAnswer{}, notNow: map[int32]disturbed{}, markers: map[int32]marker{}, scratch: map[int32]scratch{}, tokens: wishesAtOnce, began: time.Now()}
 }
 
 // disturbed is how long moves should not begin for a process. It counts by two clocks: the wall clock may be set back, and the other one
@@ -109,7 +109,7 @@ func (s *steering) nowLocked(now time.Time, up time.Duration) fleet.Said {
 	out := fleet.Said{Version: s.version, Wishes: slices.Clone(s.wishes), Marks: s.marks}
 	if s.marks.Cheaps > 0 {
 		out.Marks.CheapAgo = max(0, now.Sub(s.cheapAt))
-		out.Marks.Cheap = s.ends && s.restsLocked()
+		out.Marks.Cheap = s.restLocked()
 	}
 	for _, d := range s.notNow {
 		out.Marks.NotFor = max(out.Marks.NotFor, d.left(now, up))
@@ -265,10 +265,8 @@ func (s *steering) disturbLocked(pid int32, d time.Duration, now time.Time) (no 
 		return fmt.Sprintf("%d processes of this guest have moves wait already", mostDisturbed)
 	}
 	s.notNow[pid] = disturbed{now, up, min(d, fleet.MostNotNow)}
-	s.ends = s.ends || s.marks.Cheaps > 0
-	if len(s.busy) < mostDisturbed {
-		s.busy[pid] = true
-	}
+	m := s.markers[pid]
+	s.noteMarkerLocked(pid, marker{cheap: m.cheap, ends: m.ends || m.cheap, busy: true})
 	if of, has := s.scratch[pid]; has {
 		of.rests = false
 		s.scratch[pid] = of
@@ -276,10 +274,30 @@ func (s *steering) disturbLocked(pid int32, d time.Duration, now time.Time) (no 
 	return ""
 }
 
-// restsLocked reports whether no process has had moves wait without marking a cheap moment since.
-func (s *steering) restsLocked() bool {
-	maps.DeleteFunc(s.busy, func(pid int32, _ bool) bool { return errors.Is(unix.Kill(int(pid), 0), unix.ESRCH) })
-	return len(s.busy) == 0
+// marker is a process that marks moments.
+type marker struct {
+	cheap bool // it marked a cheap one
+	ends  bool // and has said since when one was over, by having moves wait
+	busy  bool // which is the last that it said
+}
+
+func (s *steering) noteMarkerLocked(pid int32, m marker) {
+	if _, known := s.markers[pid]; !known && len(s.markers) >= mostDisturbed {
+		s.crowd = true
+		return
+	}
+	s.markers[pid] = m
+}
+
+// restLocked reports whether all processes that mark cheap moments say when these are over, and none has said so of its last one.
+func (s *steering) restLocked() bool {
+	maps.DeleteFunc(s.markers, func(pid int32, _ marker) bool { return errors.Is(unix.Kill(int(pid), 0), unix.ESRCH) })
+	for _, m := range s.markers {
+		if !m.ends || m.busy {
+			return false
+		}
+	}
+	return len(s.markers) > 0 && !s.crowd
 }
 
 // ask passes a wish on and waits for its answer.

@@ -258,10 +258,12 @@ func TestACheapMomentThatLasts(t *testing.T) {
 	marks(fleet.Marks{Cheaps: 2, Scratch: 5000000, For: "c1 copy", Cheap: true})
 	s.await(fleet.Awaited{For: "c1 switch"})
 	marks(fleet.Marks{Cheaps: 2, Scratch: 5000000, For: "c1 switch", Cheap: true})
-	s.busy[1<<30] = true // its process has ended
-	s.busy[1] = true
-	marks(fleet.Marks{Cheaps: 2, Scratch: 5000000, For: "c1 switch"})
-	delete(s.busy, 1)
+	s.markers[1<<30] = marker{cheap: true} // its process has ended
+	for _, other := range []marker{{cheap: true}, {busy: true}, {cheap: true, ends: true, busy: true}} {
+		s.markers[1] = other
+		marks(fleet.Marks{Cheaps: 2, Scratch: 5000000, For: "c1 switch"})
+	}
+	s.markers[1] = marker{cheap: true, ends: true}
 	marks(fleet.Marks{Cheaps: 2, Scratch: 5000000, For: "c1 switch", Cheap: true})
 	says("pagurus1 not-now 1000")
 	marks(fleet.Marks{Cheaps: 2, Scratch: 5000000, Held: 5000000, For: "c1 switch"})

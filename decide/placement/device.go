@@ -66,12 +66,18 @@ func (v *Survey) lacksFunction(h *fleet.Host, a Ask) string {
 	return ""
 }
 
-// functionsLeft is how many virtual functions of its card a host has for more guests.
+// functionsLeft is how many virtual functions of its card a host has for more guests. One that came when there was none is counted,
+// and has none.
 func (v *Survey) functionsLeft(h *fleet.Host) int {
 	_, left := h.Facts.NetFunctions()
 	for _, d := range v.at(h.ID).held.devices {
 		if d == fleet.NetFunction {
 			left--
+		}
+	}
+	for _, g := range h.Facts.Guests {
+		if g.Standby != "" {
+			left++
 		}
 	}
 	return left

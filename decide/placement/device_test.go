@@ -128,6 +128,13 @@ func TestFunctionsAreCounted(t *testing.T) {
 			t.Errorf("beside %d of %d: OnVirtio says %q", c.has, all, got)
 		}
 	}
+	h := host("host1", 8<<30)
+	h.Facts.Devices, h.Facts.Guests = []fleet.Device{card, function("0000:01:10.0")}, map[fleet.GuestID]fleet.GuestFacts{"j1g0": {Standby: "there was none"}}
+	v := NewSurvey(snapshot(h), nil)
+	v.Reserve("host1", need)
+	if got := v.lacksDevice(&h, ask); got != "" {
+		t.Errorf("beside one on virtio alone: %s", got)
+	}
 	s := snapshot(host("host1", 8<<30))
 	if got := Hindered(s, fleet.Guest{ID: "j1g0", Home: "host1", Need: need}); got != "" {
 		t.Errorf("a guest with a virtual function is hindered: %s", got)

@@ -362,7 +362,11 @@ func (d *draft) plan(q *queueing, id fleet.HostID) {
 	out := queue.Host{ID: id, Free: d.room().FreeBytes(&h), Devices: d.room().FreeDevices(&h)}
 	for _, g := range d.l.GuestsAt(id) {
 		if g, there := d.Guests.Find(g); there && !g.State.Ended() && g.Home == id {
-			out.Returns = append(out.Returns, queue.Return{After: d.stays(g.Job), Bytes: g.Need.MemoryBytes, Device: g.Need.Device})
+			device := g.Need.Device
+			if h.Facts.Guests[g.ID].Standby != "" {
+				device = ""
+			}
+			out.Returns = append(out.Returns, queue.Return{After: d.stays(g.Job), Bytes: g.Need.MemoryBytes, Device: device})
 		}
 	}
 	q.plan.Add(out)

@@ -94,6 +94,7 @@ func named(c fleet.Class) string {
 type Tracker struct {
 	Policy Policy
 	guests map[fleet.GuestID]*tracked
+	were   []fleet.GuestID // the guests of the last period
 }
 
 // tracked is a guest with its history.
@@ -136,6 +137,11 @@ func (t *Tracker) Step(now time.Time, guests map[fleet.GuestID]Guest) map[fleet.
 			fared[id] = p
 		}
 	}
+	are := slices.Sorted(maps.Keys(guests))
+	if !slices.Equal(are, t.were) {
+		delete(fared, all) // one that joins has counted before it did
+	}
+	t.were = are
 	busy := slices.ContainsFunc(slices.Collect(maps.Values(t.guests)), func(is *tracked) bool { return is.stage == trying })
 	for _, id := range slices.Sorted(maps.Keys(fared)) { // one guest tries at a time, or they disturb each other
 		is, p := t.guests[id], fared[id]

@@ -277,6 +277,23 @@ func TestOneSliceForAll(t *testing.T) {
 	}
 }
 
+// Where all guests have one slice, what one did before it came counts for nothing.
+func TestOneThatJoins(t *testing.T) {
+	busy := func(time.Duration) Counts { return Counts{Ran: Every * 9 / 10} }
+	for when := range 12 {
+		p := newPlay(t, Policy{Base: XenUsual, Adaptive: true, One: true})
+		for turn := range 12 {
+			if turn == when {
+				p.guests["b"] = Guest{CPUs: 1, Counts: Counts{Ran: time.Hour}}
+			}
+			p.turn(plays{"a": busy})
+			if got := p.given["a"]; strings.Contains(got.Why, "measured better") {
+				t.Errorf("b joins in turn %d: in turn %d a has %s: %s", when, turn, got.Length, got.Why)
+			}
+		}
+	}
+}
+
 // Whatever guests do: a slice is the usual one or the factor from it, and at most one guest tries.
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -87,7 +87,7 @@ func (a *Agent) facts() fleet.Facts {
 		f.MemoryInUse += g.ResidentBytes
 		if s := a.slots[id]; s != nil && s.entry.LastGen > g.Gen {
 			// The driver's facts are from when the guest came.
-			g = fleet.GuestFacts{Gen: s.entry.LastGen, Run: g.Run, ResidentBytes: g.ResidentBytes, HugeBytes: g.HugeBytes, CPUs: g.CPUs, CPUTime: g.CPUTime, StartedAt: g.StartedAt, Layout: g.Layout}
+			g = fleet.GuestFacts{Gen: s.entry.LastGen, Run: g.Run, ResidentBytes: g.ResidentBytes, HugeBytes: g.HugeBytes, CPUs: g.CPUs, CPUTime: g.CPUTime, StartedAt: g.StartedAt, Layout: g.Layout, Standby: g.Standby}
 		}
 		if s := a.slots[id]; s != nil {
 			g.ReclaimedBytes, g.Suspended = s.reclaim.Reclaimed, s.reclaim.Suspended && g.Run == fleet.Suspended

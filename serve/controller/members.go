@@ -254,7 +254,7 @@ func (c *Controller) madeToken(q fleet.Request, text string) (string, error) {
 		default:
 			t, err := c.Authority.DeriveToken(string(id), is.Salt)
 			if err == nil && t.Hash() != is.Hash {
-				err = &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("token %s was made for this request with another key of the cluster, and cannot be told again; ask with an Idempotency-Key of its own", id)}
+				return "", &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("token %s was made for this request with another key of the cluster, and cannot be told again; ask with an Idempotency-Key of its own", id)}
 			}
 			return t.String(), err
 		}
