@@ -2,6 +2,7 @@ package machine
 
 import (
 	"cmp"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -136,25 +137,48 @@ func (d *DeviceLoans) numberOf(f function) (int, error) {
 	return 0, fmt.Errorf("%s is no virtual function of %s", f.address, f.card)
 }
 
-// setFrames is the kernel's way. The VLAN comes first, so that a function never has an address on another network. The card drops what a
-// function sends from another address, where it can.
+// setFrames is the kernel's way. A function never has an address on another network than its own: the VLAN comes before the address, and goes
+// after it. The card drops what a function sends from another address, where it can.
 func setFrames(card string, function int, f frames) error {
 	link, err := netlink.LinkByName(card)
 	if err != nil {
 		return err
 	}
-	if err := netlink.LinkSetVfVlan(link, function, int(f.VLAN)); err != nil {
-		return fmt.Errorf("VLAN %d: %w", f.VLAN, err)
+	vlan := func() error {
+		if err := netlink.LinkSetVfVlan(link, function, int(f.VLAN)); err != nil {
+			return fmt.Errorf("VLAN %d: %w", f.VLAN, err)
+		}
+		return nil
 	}
-	mac := f.MAC
-	if mac == nil {
-		mac = make(net.HardwareAddr, 6)
-	}
-	if err := netlink.LinkSetVfHardwareAddr(link, function, mac); err != nil {
-		return fmt.Errorf("address %s: %w", mac, err)
+	if f.MAC == nil {
+		if err := errors.Join(forgetAddress(link, function), vlan()); err != nil {
+			return err
+		}
+	} else {
+		if err := vlan(); err != nil {
+			return err
+		}
+		if err := netlink.LinkSetVfHardwareAddr(link, function, f.MAC); err != nil {
+			return fmt.Errorf("address %s: %w", f.MAC, err)
+		}
 	}
 	if err := netlink.LinkSetVfSpoofchk(link, function, true); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("checks of senders: %w", err)
+	}
+	return nil
+}
+
+// forgetAddress leaves a function without an address. Some cards refuse that: there it gets one that nobody has.
+func forgetAddress(link netlink.Link, function int) error {
+	none := make(net.HardwareAddr, 6)
+	err := netlink.LinkSetVfHardwareAddr(link, function, none)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EADDRNOTAVAIL) {
+		_, _ = rand.Read(none)   // never fails
+		none[0] = none[0]&^1 | 2 // a local address of one card
+		err = netlink.LinkSetVfHardwareAddr(link, function, none)
+	}
+	if err != nil {
+		return fmt.Errorf("address %s: %w", none, err)
 	}
 	return nil
 }

@@ -183,11 +183,11 @@ func (d *DeviceLoans) noteLoan(address string, l loan) error {
 
 // endLoan gives a device back and forgets who had it. One that is gone has nothing to be given back to.
 func (d *DeviceLoans) endLoan(address string, l loan) error {
-	err := d.unbind(address, l.Driver)
-	if l.Net {
-		err = errors.Join(d.steer(address, frames{}), err)
+	var err error
+	if l.Net { // before its host's driver has it again, for which the job's network is not
+		err = d.steer(address, frames{})
 	}
-	if err != nil {
+	if err = errors.Join(err, d.unbind(address, l.Driver)); err != nil {
 		return fmt.Errorf("give the device %s back to the host: %w", address, err)
 	}
 	if err := os.Remove(d.loanPath(address)); err != nil && !errors.Is(err, fs.ErrNotExist) {
