@@ -143,3 +143,16 @@ func TestAnOrderOfAnOlderGenerationSaysWhatWasSeen(t *testing.T) {
 		}
 	})
 }
+
+// What a driver says of a guest that came by a move, whose generation the driver does not know, is passed on.
+func TestFactsOfAGuestThatCame(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.a.mu.Lock()
+		r.a.present["j1g0"] = presence{fleet.VM, fleet.GuestFacts{Gen: 1, Run: fleet.Running, Standby: "there was none"}}
+		r.a.slots["j1g0"] = &guestSlot{guest: "j1g0", entry: journalEntry{LastGen: 2}}
+		r.a.mu.Unlock()
+		if f := r.a.facts().Guests["j1g0"]; f.Gen != 2 || f.Standby != "there was none" {
+			t.Errorf("%+v", f)
+		}
+	})
+}
