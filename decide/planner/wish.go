@@ -98,8 +98,8 @@ func waitForMark(s fleet.Snapshot, v fleet.Move, members []fleet.Migration, at t
 	return steering.ForMark(marks, notAfter(since, at, s), latestMark(v), at)
 }
 
-// waitForSwitch says the same of the switch of a move whose guests are all ready. A guest of which nothing is left to copy may be
-// suspended by its hypervisor until it switches: it marks nothing, and so is not waited for.
+// waitForSwitch says the same of the switch of a move whose guests are all ready. When nothing of a guest is left to copy, its
+// hypervisor may suspend it until it switches: it marks nothing, and so is not waited for.
 func waitForSwitch(s fleet.Snapshot, v fleet.Move, members []fleet.Migration, at time.Time) steering.Wait {
 	marks, since := marksOf(s.Hosts, v, members, fleet.Ready)
 	if len(marks) == 0 {

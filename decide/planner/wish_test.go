@@ -78,17 +78,24 @@ func TestASwitchWaitsForAMark(t *testing.T) {
 	}
 }
 
+// awaitsMark is a world whose guest is copied, and waits for a mark before it switches.
+func awaitsMark(t *testing.T) *world {
+	t.Helper()
+	w := spread(t, 1, "host1")
+	w.says("j1g0", fleet.Marks{Cheaps: 1})
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"})
+	w.turn(1)
+	w.says("j1g0", fleet.Marks{Cheaps: 1, CheapAgo: time.Second})
+	w.turn(1)
+	if p := w.member("j1g0").Phase; p != fleet.Ready {
+		t.Fatalf("it is %s", p)
+	}
+	return w
+}
+
 func TestASwitchDoesNotWaitForMarksForEver(t *testing.T) {
 	for _, drain := range []bool{false, true} {
-		w := spread(t, 1, "host1")
-		w.says("j1g0", fleet.Marks{Cheaps: 1})
-		w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"})
-		w.turn(1)
-		w.says("j1g0", fleet.Marks{Cheaps: 1, CheapAgo: time.Second})
-		w.turn(1)
-		if p := w.member("j1g0").Phase; p != fleet.Ready {
-			t.Fatalf("it is %s", p)
-		}
+		w := awaitsMark(t)
 		if drain { // it leaves at once
 			w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
 			w.turn(1)
@@ -108,18 +115,10 @@ func TestASwitchDoesNotWaitForMarksForEver(t *testing.T) {
 	}
 }
 
-// A guest of which nothing is left to copy is suspended by its hypervisor, and so marks nothing.
+// When nothing of a guest is left to copy, its hypervisor suspends it, and so it marks nothing.
 func TestASwitchOfASuspendedGuestWaitsForNoMark(t *testing.T) {
 	for _, owner := range []bool{false, true} {
-		w := spread(t, 1, "host1")
-		w.says("j1g0", fleet.Marks{Cheaps: 1})
-		w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"})
-		w.turn(1)
-		w.says("j1g0", fleet.Marks{Cheaps: 1, CheapAgo: time.Second})
-		w.turn(1)
-		if p := w.member("j1g0").Phase; p != fleet.Ready {
-			t.Fatalf("it is %s", p)
-		}
+		w := awaitsMark(t)
 		w.guests["host1"]["j1g0"] = fleet.Suspended
 		f := w.s.Hosts["host1"].Facts.Guests["j1g0"]
 		f.Suspended = owner
