@@ -50,6 +50,7 @@ func TestMistakesInConfiguration(t *testing.T) {
 		{"a rate", "[agent]\nbandwidth = \"fast\"", []string{`f:2: agent.bandwidth: "fast" is not a rate`}},
 		{"a duration", "[agent]\nslice = \"3 parsec\"", []string{`f:2: agent.slice: "3 parsec" is not a duration`}},
 		{"a duration without unit", "[agent]\nslice = 30", []string{`f:2: agent.slice: "30" is not a duration`}},
+		{"a word in the place of a duration", "[agent]\nslice = \"adaptive\"", nil},
 		{"a number", "[agent]\nsnapshots = \"many\"", []string{`f:2: agent.snapshots: "many" is not a number`}},
 		{"half a number", "[agent]\nsnapshots = 1.5", []string{`f:2: agent.snapshots: "1.5" is not a number`}},
 		{"an encryption", "[agent]\nencryption = \"ipsec\"", []string{`f:2: agent.encryption: "ipsec" is not a way to encrypt; write auto, wireguard or none`}},

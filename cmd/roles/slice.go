@@ -27,8 +27,8 @@ func (s *Slice) String() string {
 	return fleet.ShortDuration(s.Length)
 }
 
-// Type names what the flag takes.
-func (s *Slice) Type() string { return "duration" }
+// Type is not "duration", whose values are judged as lengths of time alone.
+func (s *Slice) Type() string { return "slice" }
 
 // Set reads a flag. After an error the slice is as it was.
 func (s *Slice) Set(text string) error {
