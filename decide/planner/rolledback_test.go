@@ -22,7 +22,7 @@ func (w *world) putBack(old fleet.Snapshot, order ...fleet.HostID) {
 	w.s, w.wire = old, nil
 	w.s.At, w.s.LedSince = w.now, w.now
 	for id := range w.guests {
-		w.silent[id] = true
+		w.silence(id)
 	}
 	for _, id := range order {
 		w.tick(5 * time.Second)

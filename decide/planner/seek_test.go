@@ -17,7 +17,7 @@ func (w *world) restore(backup fleet.Snapshot) {
 	for id, h := range backup.Hosts {
 		h.Facts.SeenAt, h.Facts.Connected, h.Facts.Guests = time.Time{}, false, nil
 		s.Hosts[id] = h
-		w.silent[id] = true
+		w.silence(id)
 	}
 	w.wire, w.log, w.restored = nil, nil, w.restored+1
 	w.s = s.Apply(w.p.Restore(s, backup.At, w.now, w.restored), s.Revision+1)

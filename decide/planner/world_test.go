@@ -194,7 +194,8 @@ func submission(guests int) fleet.Request {
 	}
 }
 
-// apply makes a host destroy what is not in Wanted, as agents do.
+// apply makes a host destroy what is not in Wanted, and call off what would bring it, as
+// agents do.
 func (w *world) apply() {
 	all := desired.New(w.s)
 	for id, here := range w.guests {
@@ -208,6 +209,10 @@ func (w *world) apply() {
 				delete(w.whole[id], g)
 			}
 		}
+		w.wire = slices.DeleteFunc(w.wire, func(o fleet.Order) bool {
+			brings := o.Verb == fleet.Start || o.Verb == fleet.Receive || o.Verb == fleet.Restore
+			return o.Host == id && brings && !slices.Contains(wanted.Guests, o.Guest)
+		})
 	}
 }
 
@@ -418,10 +423,15 @@ func (w *world) reconnect(id fleet.HostID) {
 
 // cut disconnects a host; its orders are lost or carried out without an answer.
 func (w *world) cut(id fleet.HostID) {
+	w.silence(id)
+	w.wire = slices.DeleteFunc(w.wire, func(o fleet.Order) bool { return o.Host == id })
+}
+
+// silence makes a host unable to hear the controller, and to renew its lease.
+func (w *world) silence(id fleet.HostID) {
 	if !w.silent[id] {
 		w.silent[id], w.cutAt[id] = true, w.now
 	}
-	w.wire = slices.DeleteFunc(w.wire, func(o fleet.Order) bool { return o.Host == id })
 }
 
 // sound checks the invariants that hold after every step.

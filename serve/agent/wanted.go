@@ -172,8 +172,8 @@ func (a *Agent) serveOnce() (again bool) {
 	return again
 }
 
-// sweep removes guests that are on this host but not wanted. It cancels start, receive and
-// copy, and waits for any other task. The guests get no time to shut down, since the
+// sweep removes guests that are on this host, or come to it, but are not wanted. It cancels
+// start, receive and copy, and waits for any other task. The guests get no time to shut down, since the
 // controller has given them up.
 func (a *Agent) sweep() {
 	a.mu.Lock()
@@ -185,6 +185,11 @@ func (a *Agent) sweep() {
 	for g, p := range a.present {
 		if !slices.Contains(a.wanted.Guests, g) {
 			extra[g] = p.kind
+		}
+	}
+	for g, s := range a.slots { // an order that hangs may be carried out long after its guest was given up
+		if w := s.last; w != nil && !w.over() && grows(w.task.Order.Verb) && !slices.Contains(a.wanted.Guests, g) {
+			extra[g] = w.task.Guest.Kind
 		}
 	}
 	a.mu.Unlock()
