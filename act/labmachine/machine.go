@@ -22,7 +22,8 @@ import (
 
 // The names of the links that a machine is plugged into, in the namespace of its process.
 const (
-	LANTap     = "lan0" // to the other machines
+	LANTap     = "lan0"  // to the other machines
+	CardTap    = "card0" // to them too, of a card that has virtual functions
 	ControlTap = "control0"
 )
 
@@ -160,7 +161,9 @@ func (m Machine) Command(seed string) []string {
 		"-device", "virtio-rng-pci",
 		"-serial", "file:"+m.Console(), "-qmp", "unix:"+m.monitor()+",server=on,wait=off")
 	if m.Passing {
-		args = append(args, "-device", "pcie-root-port,id=passing,chassis=1,addr=8", "-device", "igb,bus=passing,mac=5a:"+m.MAC)
+		args = append(args, "-device", "pcie-root-port,id=passing,chassis=1,addr=8",
+			"-netdev", "tap,id=card,script=no,downscript=no,ifname="+CardTap,
+			"-device", "igb,bus=passing,netdev=card,mac=5a:"+m.MAC)
 	}
 	for i, s := range m.Shares {
 		id := "share" + strconv.Itoa(i)

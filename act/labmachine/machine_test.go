@@ -50,7 +50,7 @@ func TestCommand(t *testing.T) {
 	}
 	m.Passing = true
 	if command := m.Command("seed"); after(command, "-device") != "intel-iommu,intremap=on,caching-mode=on" ||
-		!slices.Contains(command, "igb,bus=passing,mac=5a:54:00:12:00:02") || !strings.Contains(after(command, "-append"), "intel_iommu=on") {
+		!slices.Contains(command, "igb,bus=passing,netdev=card,mac=5a:54:00:12:00:02") || !strings.Contains(after(command, "-append"), "intel_iommu=on") {
 		t.Errorf("with a card to pass through it is %q", command)
 	}
 	m.Passing, m.Accelerator = false, "kvm"

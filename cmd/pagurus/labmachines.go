@@ -52,7 +52,7 @@ type machines struct {
 }
 
 // sockets are the links that machines are plugged into.
-var sockets = labnet.Sockets{LAN: labmachine.LANTap, Control: labmachine.ControlTap}
+var sockets = labnet.Sockets{LAN: labmachine.LANTap, Card: labmachine.CardTap, Control: labmachine.ControlTap}
 
 // The tags of the folders that machines may read.
 const (

@@ -17,6 +17,7 @@ const inner = "br0"
 // Sockets are the links that a machine is plugged into, in its namespace.
 type Sockets struct {
 	LAN     string
+	Card    string // in the LAN, too, for a card that has virtual functions
 	Control string
 }
 
@@ -40,7 +41,7 @@ func EnsureSockets(n int, namespace daemon.Namespace, s Sockets) error {
 		if err := ensure(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
 			return err
 		}
-		for _, name := range []string{s.LAN, s.Control} {
+		for _, name := range []string{s.LAN, s.Card, s.Control} {
 			attrs.Name = name
 			if err := ensure(&netlink.Tuntap{LinkAttrs: attrs, Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_VNET_HDR | netlink.TUNTAP_NO_PI}); err != nil {
 				return err
@@ -50,7 +51,7 @@ func EnsureSockets(n int, namespace daemon.Namespace, s Sockets) error {
 		if err != nil {
 			return err
 		}
-		for _, name := range []string{uplink, s.LAN} {
+		for _, name := range []string{uplink, s.LAN, s.Card} {
 			link, err := netlink.LinkByName(name)
 			if err != nil {
 				return err
