@@ -64,7 +64,7 @@ type Driver struct {
 	guests       host.Guests[*guest]
 
 	listing sync.Mutex
-	listed  map[string]domain
+	listed  []domain
 	asked   time.Time
 }
 
@@ -191,7 +191,7 @@ func (d *Driver) here(id fleet.GuestID) (*guest, error) {
 const listFor = 300 * time.Millisecond
 
 // list gives all domains, as they were a moment ago.
-func (d *Driver) list(ctx context.Context) (map[string]domain, error) {
+func (d *Driver) list(ctx context.Context) ([]domain, error) {
 	d.listing.Lock()
 	defer d.listing.Unlock()
 	if time.Since(d.asked) < listFor {
@@ -210,7 +210,7 @@ func (d *Driver) Inspect(ctx context.Context) (map[fleet.GuestID]fleet.GuestFact
 	if err != nil {
 		return nil, err
 	}
-	domains := map[string]domain{}
+	var domains []domain
 	if len(all) > 0 {
 		if domains, err = d.list(ctx); err != nil {
 			return nil, fmt.Errorf("look at the guests: %w", err)
@@ -218,7 +218,7 @@ func (d *Driver) Inspect(ctx context.Context) (map[fleet.GuestID]fleet.GuestFact
 	}
 	out := map[fleet.GuestID]fleet.GuestFacts{}
 	for id, g := range all {
-		if facts, ok := g.inspect(ctx, domains[d.domain(id)]); ok {
+		if facts, ok := g.inspect(ctx, domains, d.domain(id)); ok {
 			out[id] = facts
 		}
 	}

@@ -76,7 +76,7 @@ func (g *guest) release() {
 // end destroys a guest's domain, and then ends its warden. It takes seconds, more than the end of a process may, so it is not left to
 // wipe.
 func (d *Driver) end(g *guest) error {
-	if err := d.tools.destroy(d.domain(g.ID)); err != nil {
+	if err := d.tools.destroy(d.domain(g.ID), numberIn(d.dir(g.ID))); err != nil {
 		return err
 	}
 	if err := host.Kill(g.handle); err != nil && !g.Dead() {
@@ -125,7 +125,7 @@ func (g *guest) status(ctx context.Context) (status, error) {
 // inspectLimit: a warden answers at once, unless it has ended.
 const inspectLimit = 5 * time.Second
 
-func (g *guest) inspect(ctx context.Context, is domain) (fleet.GuestFacts, bool) {
+func (g *guest) inspect(ctx context.Context, all []domain, name string) (fleet.GuestFacts, bool) {
 	r := g.Remembered()
 	if g.Dead() || !r.Complete {
 		return fleet.GuestFacts{}, false
@@ -137,6 +137,7 @@ func (g *guest) inspect(ctx context.Context, is domain) (fleet.GuestFacts, bool)
 		return fleet.GuestFacts{}, false
 	}
 	now := time.Now()
+	is, _ := find(all, name, s.Number)
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
 	if err == nil {

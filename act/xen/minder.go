@@ -6,8 +6,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"pagurus/act/host"
 	"pagurus/internal/note"
@@ -42,7 +44,30 @@ func mindWarden([]string) error {
 		return err
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	return errors.Join(endThoseIn(dir), linkPlugs(), s.Tools.destroy(s.Domain))
+	if err := errors.Join(endThoseIn(dir), linkPlugs()); err != nil {
+		fmt.Fprintln(os.Stderr, "the guest's minder:", err)
+	}
+	number := numberIn(".") // the folder may go first
+	for said := ""; ; time.Sleep(mindEvery) {
+		err := s.Tools.destroy(s.Domain, number)
+		if err == nil {
+			return nil
+		}
+		if said == "" { // as when xenstored does not run
+			said = err.Error()
+			fmt.Fprintln(os.Stderr, "the guest's minder, which goes on trying:", said)
+		}
+	}
+}
+
+const mindEvery = 5 * time.Second
+
+// numberIn is the number of the domain that a guest's warden has noted in its folder; 0: none yet.
+func numberIn(dir string) (number int) {
+	if err := note.Load(filepath.Join(dir, numberFile), &number); err != nil {
+		return 0
+	}
+	return number
 }
 
 // endThoseIn ends the processes of a guest's folder, but this one: those that they start meanwhile, too.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -397,9 +398,9 @@ func (o *outgoing) fail(why error) {
 		}
 	}
 	all, err := o.warden.spec.Tools.list(o.warden.life)
-	if d, is := all[o.warden.spec.Domain]; err == nil && is && d.Reason >= 0 {
+	if d, is := find(all, o.warden.spec.Domain, o.warden.now().Number); err == nil && is && d.Reason >= 0 {
 		// xl resumes a guest that it has suspended; this one it could not.
-		err = o.warden.spec.Tools.run(o.warden.life, "resume", o.warden.spec.Domain)
+		err = o.warden.spec.Tools.run(o.warden.life, "resume", strconv.Itoa(d.Number))
 	}
 	if err != nil {
 		o.warden.breaks(fmt.Errorf("the guest does not run on: %w", err))

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,18 +18,20 @@ import (
 func TestParseList(t *testing.T) {
 	const head = "Name                                        ID   Mem VCPUs\tState\tTime(s)   UUID                            Reason-Code\tSecurity Label\n"
 	const dom0 = "Domain-0                                     0   384     1     r-----       9.5 00000000-0000-0000-0000-000000000000        -                -\n"
-	for text, want := range map[string]map[string]domain{
+	for text, want := range map[string][]domain{
 		head + dom0: {},
 		head + dom0 + "pagurus-j1g0     3   144     1     -b----       1.5 1f0c2d3e-0000-0000-0000-000000000000        -                -\n": {
-			"pagurus-j1g0": {Number: 3, MiB: 144, State: "-b----", CPUTime: 1500 * time.Millisecond, Reason: -1}},
+			{Name: "pagurus-j1g0", Number: 3, MiB: 144, State: "-b----", CPUTime: 1500 * time.Millisecond, Reason: -1}},
 		head + dom0 + "pagurus-j1g0     3   144     1     ---s--       1.5 1f0c2d3e-0000-0000-0000-000000000000        2                -\n": {
-			"pagurus-j1g0": {Number: 3, MiB: 144, State: "---s--", CPUTime: 1500 * time.Millisecond, Reason: suspendReason}},
+			{Name: "pagurus-j1g0", Number: 3, MiB: 144, State: "---s--", CPUTime: 1500 * time.Millisecond, Reason: suspendReason}},
 		head + dom0 + "(null)     4   0     0     --psd-       0.0\n": {},
+		head + dom0 + "(null)     4   144     1     -b----       1.5 1f0c2d3e-0000-0000-0000-000000000000        -                -\n": {
+			{Number: 4, MiB: 144, State: "-b----", CPUTime: 1500 * time.Millisecond, Reason: -1}},
 		head + dom0 + "half a line\n":                                 nil,
 		head + dom0 + "x y 1 1 r----- 1 u -\n":                        nil,
 	} {
 		got, err := parseList(text)
-		if (err != nil) != (want == nil) || want != nil && !reflect.DeepEqual(got, want) {
+		if (err != nil) != (want == nil) || want != nil && !slices.Equal(got, want) {
 			t.Errorf("%q is %+v: %v", text, got, err)
 		}
 	}

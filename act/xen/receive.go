@@ -36,7 +36,7 @@ func (k *warden) receive() {
 	t := &taking{warden: k, conn: conns[0]}
 	if err := t.takeIn(); err != nil {
 		t.say(wireError, []byte(err.Error()))
-		k.breaks(errors.Join(err, k.spec.Tools.destroy(k.spec.Domain)))
+		k.breaks(errors.Join(err, k.spec.Tools.destroy(k.spec.Domain, k.now().Number)))
 	}
 }
 

@@ -16,6 +16,7 @@ const (
 	specFile      = "warden.json"
 	configFile    = "domain.cfg"
 	endingFile    = "ending.json"
+	numberFile    = "number.json"
 	controlSocket = "control.sock"
 	linkSocket    = "link.sock"
 	saverSocket   = "saver.sock"

@@ -209,7 +209,7 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 		return err
 	}
 	defer store.Close()
-	if err = d.tools.destroy(d.domain(id)); err == nil {
+	if err = d.tools.destroy(d.domain(id), numberIn(dir)); err == nil {
 		err = bus.SweepConsoles(store)
 	}
 	if err != nil {

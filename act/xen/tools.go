@@ -9,11 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"pagurus/act/xen/bus"
 )
 
 // toolLimit is how long xl may take: some seconds, and much longer on an emulated machine that is busy.
@@ -86,6 +85,7 @@ const mostSaid = 900
 
 // domain is what xl says of one.
 type domain struct {
+	Name    string // empty: xenstored has forgotten it, as when it was started again
 	Number  int
 	MiB     int64
 	State   string        // as "r-----": running, blocked, stopped for a while, shut down, crashed, dying
@@ -101,8 +101,8 @@ var reasons = map[int]string{0: "poweroff", 1: "reboot", 3: "crash", 4: "watchdo
 // destroyed is the end of a domain that somebody destroyed.
 const destroyed = "destroyed"
 
-// list returns all domains but the first, by their names.
-func (t tools) list(ctx context.Context) (map[string]domain, error) {
+// list returns all domains but the first.
+func (t tools) list(ctx context.Context) ([]domain, error) {
 	out, err := t.output(ctx, "list", "-v")
 	if err != nil {
 		return nil, err
@@ -111,20 +111,22 @@ func (t tools) list(ctx context.Context) (map[string]domain, error) {
 }
 
 // parseList reads the table of xl list -v.
-func parseList(text string) (map[string]domain, error) {
-	all := map[string]domain{}
+func parseList(text string) (all []domain, err error) {
 	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		f := strings.Fields(line)
 		if i == 0 {
 			continue // the headings
 		}
 		if len(f) < 8 {
-			if len(f) > 0 && f[0] == "(null)" {
+			if len(f) > 0 && f[0] == unnamed {
 				continue // it is just being made, or goes
 			}
 			return nil, fmt.Errorf("xl list says %q", line)
 		}
-		d := domain{State: f[4], Reason: -1}
+		d := domain{Name: f[0], State: f[4], Reason: -1}
+		if d.Name == unnamed {
+			d.Name = ""
+		}
 		number, err := strconv.Atoi(f[1])
 		mib, err2 := strconv.ParseInt(f[2], 10, 64)
 		seconds, err3 := strconv.ParseFloat(f[5], 64)
@@ -136,25 +138,38 @@ func parseList(text string) (map[string]domain, error) {
 			d.Reason = int(reason)
 		}
 		if number > 0 {
-			all[f[0]] = d
+			all = append(all, d)
 		}
 	}
 	return all, nil
 }
 
-// destroy ends a domain, if there is one of this name.
-func (t tools) destroy(name string) error {
-	store, err := bus.OpenStore()
-	if err != nil {
-		return err
+// unnamed is what xl list calls a domain whose name it cannot find.
+const unnamed = "(null)"
+
+// find finds a domain by its name, or by its number (0: not known) when it has no name any more.
+func find(all []domain, name string, number int) (domain, bool) {
+	i := slices.IndexFunc(all, func(d domain) bool {
+		return d.Name == name || d.Name == "" && number > 0 && d.Number == number
+	})
+	if i < 0 {
+		return domain{}, false
 	}
-	defer store.Close()
+	return all[i], true
+}
+
+// destroy ends a domain, if there is one of this name, or of this number (0: not known) that has no name any more.
+func (t tools) destroy(name string, number int) error {
 	for end := time.Now().Add(toolLimit); ; time.Sleep(lookSoon) {
-		number, err := store.Named(name)
-		if err != nil || number == 0 {
+		all, err := t.list(context.Background())
+		if err != nil {
 			return err
 		}
-		if err = t.run(context.Background(), "destroy", name); err != nil && time.Now().After(end) {
+		d, is := find(all, name, number)
+		if !is {
+			return nil
+		}
+		if err = t.run(context.Background(), "destroy", strconv.Itoa(d.Number)); err != nil && time.Now().After(end) {
 			return err
 		}
 	}

@@ -281,6 +281,9 @@ func (k *warden) haveConsoles() error {
 	if err == nil && number == 0 {
 		err = fmt.Errorf("xl made the domain %s, and it is gone", k.spec.Domain)
 	}
+	if err == nil { // for who destroys it after this process, when xenstored has forgotten its name
+		err = note.Replace(numberFile, number)
+	}
 	if err == nil {
 		err = bus.OfferConsole(s, number)
 	}
@@ -307,7 +310,7 @@ func (k *warden) watch() error {
 		}
 		if why := k.over(); why != "" {
 			fmt.Fprintln(os.Stderr, "the domain has ended:", why)
-			return errors.Join(note.Replace(endingFile, ending{why}), k.spec.Tools.destroy(k.spec.Domain))
+			return errors.Join(note.Replace(endingFile, ending{why}), k.spec.Tools.destroy(k.spec.Domain, k.now().Number))
 		}
 		select {
 		case <-changed:
@@ -326,7 +329,7 @@ func (k *warden) over() string {
 	if err != nil {
 		return ""
 	}
-	d, is := all[k.spec.Domain]
+	d, is := find(all, k.spec.Domain, k.now().Number)
 	switch {
 	case !is:
 		return destroyed

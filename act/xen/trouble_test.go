@@ -1,0 +1,130 @@
+package xen_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+	"pagurus/serve/agent/drivertest"
+)
+
+// TestSuspensionUnanswered: a guest that does not answer when it is to be suspended stays, and runs on as soon as it can.
+func TestSuspensionUnanswered(t *testing.T) {
+	if os.Getenv(onXen) == "" {
+		return
+	}
+	w := newWorld(t)
+	w.sayMore(t)
+	source, target := w.open(t, 0), w.open(t, 1)
+	defer source.Close()
+	defer target.Close()
+	k := task("s1g0")
+	if err := source.Start(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	drivertest.Healthy(t, source, k.Guest.ID)
+	k.Order.Migration = "m1"
+	var err error
+	if k.Listen, err = target.Receive(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	if err := source.Copy(t.Context(), k, func(fleet.Progress) {}); err != nil {
+		t.Fatal(err)
+	}
+	xl(t, "pause", "pgt0-s1g0")
+	begun := time.Now()
+	_, err = source.Switch(t.Context(), k, func(bool) {})
+	t.Logf("after %s: %v", time.Since(begun).Round(time.Second), err)
+	if err == nil || errors.Is(err, fleet.ErrUnsure) {
+		t.Fatalf("it is not known to have failed: %v", err)
+	}
+	xl(t, "unpause", "pgt0-s1g0")
+	if err := source.Resume(t.Context(), k.Guest.ID); err != nil {
+		t.Fatal(err)
+	}
+	drivertest.Healthy(t, source, k.Guest.ID)
+	if err := errors.Join(source.Stop(t.Context(), k.Guest.ID), target.Stop(t.Context(), k.Guest.ID)); err != nil {
+		t.Error(err)
+	}
+	if left := append(w.left(t, 0, k.Guest.ID), w.left(t, 1, k.Guest.ID)...); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestXenstoredStartedAgain: xenstored that is started again knows no domain. A guest goes on, is not said to have ended, and
+// can be ended: else it would be started elsewhere, and run twice. It is the last test: nothing can be started on the host then.
+func TestXenstoredStartedAgain(t *testing.T) {
+	if os.Getenv(onXen) == "" {
+		return
+	}
+	w := newWorld(t)
+	w.sayMore(t)
+	d := w.open(t, 0)
+	defer d.Close()
+	for _, id := range []fleet.GuestID{"x1g0", "x2g0"} {
+		if err := d.Start(t.Context(), task(id)); err != nil {
+			t.Fatal(err)
+		}
+		drivertest.Healthy(t, d, id)
+	}
+	const pidFile = "/run/xenstore.pid"
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Sscan(string(text), &pid); err != nil || pid <= 1 {
+		t.Fatalf("xenstored is %q", text)
+	}
+	const looks = 25 * time.Second // each warden looks twice
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	is := func(when string) {
+		t.Helper()
+		time.Sleep(looks)
+		facts, err := d.Inspect(t.Context())
+		t.Logf("%s: %+v, %v", when, facts, err)
+		for _, id := range []fleet.GuestID{"x1g0", "x2g0"} {
+			select {
+			case <-d.Ended(id):
+				t.Fatalf("%s %s is said to have ended: %+v", when, id, d.Ending(id))
+			default:
+			}
+			if err == nil && facts[id].Run != fleet.Running {
+				t.Fatalf("%s %s is %q", when, id, facts[id].Run)
+			}
+		}
+	}
+	is("without xenstored")
+	if out, err := exec.Command("xenstored", "--pid-file", pidFile).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	is("with a new xenstored")
+	if out := xl(t, "list"); strings.Count(out, "\n") != 4 {
+		t.Fatalf("two guests do not run beside the first domain:\n%s", out)
+	}
+	// One is stopped, the other's warden is killed.
+	if err := d.Stop(t.Context(), "x1g0"); err != nil {
+		t.Error(err)
+	}
+	ended := d.Ended("x2g0")
+	if err := unix.Kill(w.warden(t, 0, "x2g0"), unix.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(2 * time.Minute):
+		t.Error("the end of the guest is not reported")
+	}
+	if out := xl(t, "list"); strings.Count(out, "\n") != 2 {
+		t.Errorf("guests are left:\n%s", out)
+	}
+}
