@@ -78,7 +78,7 @@ func (e *explainer) since(t time.Time) string {
 }
 
 func (e *explainer) guest(g fleet.Guest) []string {
-	out := []string{fmt.Sprintf("%s is guest %d of job %s and has been %s %s.", g.ID, g.Index, g.Job, g.State, e.since(g.Since))}
+	out := []string{fmt.Sprintf("%s is guest %d of job %s, of kind %s, and has been %s %s.", g.ID, g.Index, g.Job, g.Kind, g.State, e.since(g.Since))}
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if g.State.Ended() {
 		say("It was last on %s.", g.Home)

@@ -344,7 +344,7 @@ func TestExplainInWords(t *testing.T) {
 			}
 		}
 	}
-	has(Subject{Guest: "j1g0"}, "j1g0 is guest 0 of job j1 and has been running", "Its home is host1: ", "If it had to leave, host2 would take it")
+	has(Subject{Guest: "j1g0"}, "j1g0 is guest 0 of job j1, of kind vm, and has been running", "Its home is host1: ", "If it had to leave, host2 would take it")
 	has(Subject{Job: j}, "j1 runs ./a.out as 2 ranks in 2 guests", "On host1: j1g0.", "Its program runs in guest 0")
 	has(Subject{Host: "host1"}, "host1 has been up", "1536 MiB of 2048 MiB of memory free", "j1g0 is running here.")
 	w.must(fleet.Request{Verb: fleet.Drain, Host: "host2"})
