@@ -188,7 +188,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 	return host.Adopt(&d.guests, d.dir(id), func(r record, handle *os.File) error {
 		g, err := d.attach(r, handle)
 		if err == nil {
-			d.holdOn(ctx, g)
+			d.holdOn(g)
 			d.listenOn(ctx, g)
 			d.holdCut(g)
 			d.pairOn(g)

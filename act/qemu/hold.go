@@ -2,8 +2,10 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"pagurus/act/host"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 )
@@ -30,7 +32,7 @@ type heldCopy struct {
 }
 
 // holdCopy keeps a guest's copy running until letGo or until the copy ends.
-func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID) {
+func (d *Driver) holdCopy(g *guest, p *pacer, m fleet.MigrationID) {
 	ctx, stop := context.WithTimeout(context.Background(), holdLimit)
 	h := &heldCopy{stop: stop, done: make(chan struct{})}
 	var before *heldCopy
@@ -46,27 +48,12 @@ func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID
 			before.stop()
 			<-before.done
 		}
-		events, end := q.Subscribe() // QEMU reports when a pass begins
-		defer end()
-		var gate time.Time // when the guest reached the gate, before its turn
-		for {
-			info, err := queryMigrate(ctx, q)
-			if c := g.Remembered().Copy; err != nil || c.Migration != m || c.Past || info.Status != stateActive && info.Status != stateGate {
-				return // the caller that switches or cancels handles it
-			}
-			switch {
-			case info.Status == stateActive:
-				err = setPace(ctx, q, p, info.progress(), true)
-			case gate.IsZero():
-				gate = time.Now()
-			case time.Since(gate) > gateLimit:
-				err = d.cancelCopy(ctx, g, q)
-				d.config.Log.Warn("no switch order after copy, guest resumed", "guest", g.ID, "cause", err)
+		for gate := (time.Time{}); ; {
+			q, err := g.reach(ctx)
+			if err != nil || d.hold(ctx, g, q, p, m, &gate) {
 				return
 			}
-			if err != nil || g.wait(ctx, events, copyPollEvery) != nil {
-				return
-			}
+			// The connection ended, as when another command was not taken in time.
 		}
 	})
 	if err != nil {
@@ -74,17 +61,59 @@ func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID
 	}
 }
 
+// hold is what holdCopy does while a connection to QEMU lasts; gate is when the guest reached the gate before its turn. It reports whether the
+// hold is over.
+func (d *Driver) hold(ctx context.Context, g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID, gate *time.Time) (over bool) {
+	events, end := q.Subscribe() // QEMU reports when a pass begins
+	defer end()
+	for {
+		info, err := queryMigrate(ctx, q)
+		if c := g.Remembered().Copy; c.Migration != m || c.Past || err == nil && info.Status != stateActive && info.Status != stateGate {
+			return true // the caller that switches or cancels handles it
+		}
+		switch {
+		case err != nil:
+		case info.Status == stateActive:
+			err = setPace(ctx, q, p, info.progress(), true)
+		case gate.IsZero():
+			*gate = time.Now()
+		case time.Since(*gate) > gateLimit:
+			err = d.cancelCopy(ctx, g, q)
+			d.config.Log.Warn("no switch order after copy, guest resumed", "guest", g.ID, "cause", err)
+			if err == nil {
+				return true
+			}
+		}
+		if err == nil {
+			err = g.wait(ctx, events, copyPollEvery)
+		}
+		switch {
+		case ctx.Err() != nil || g.Dead():
+			return true
+		case err != nil:
+			return g.wait(ctx, nil, copyPollEvery) != nil
+		}
+	}
+}
+
+// reach connects to QEMU, however long it does not answer, as on a busy host.
+func (g *guest) reach(ctx context.Context) (*qmp.Client, error) {
+	for {
+		q, err := g.monitor(ctx)
+		if err == nil || ctx.Err() != nil || errors.Is(err, host.ErrClosed) {
+			return q, err
+		}
+		if err := g.wait(ctx, nil, copyPollEvery); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // holdOn continues the hold of an earlier agent. The controller does not ask for it again
 // before the gang is ready.
-func (d *Driver) holdOn(ctx context.Context, g *guest) {
-	c := g.Remembered().Copy
-	if c == nil || !c.Good || c.Past {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
-	defer cancel()
-	if q, err := g.monitor(ctx); err == nil {
-		d.holdCopy(g, q, newPace(d.bandwidth(c.Limits)), c.Migration)
+func (d *Driver) holdOn(g *guest) {
+	if c := g.Remembered().Copy; c != nil && c.Good && !c.Past {
+		d.holdCopy(g, newPace(d.bandwidth(c.Limits)), c.Migration)
 	}
 }
 

@@ -164,6 +164,9 @@ func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progre
 		case stateGate, stateDevice, stateCompleted, statePostCopy, statePostCopyDevice, statePostCopyPaused, statePostCopyRecover:
 			d.unplugged(g, info)
 			progress(p)
+			if limits.AwaitGang && info.Status == stateGate { // as on a busy host: it was suspended between two looks
+				return d.holdWhole(g, hold)
+			}
 			return nil
 		case stateUnplug:
 			if err = letsGo(&asked, time.Now()); err == nil {
@@ -185,9 +188,8 @@ func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progre
 			progress(p) // every pass at its start, however short
 			good, err := d.config.Converged(limits, rounds)
 			if good && limits.AwaitGang {
-				err = errors.Join(setPace(ctx, q, hold, p, true), g.Remember(func(r *record) { r.Copy.Good = true }))
-				if err == nil {
-					d.holdCopy(g, q, hold, g.Remembered().Copy.Migration)
+				if err = setPace(ctx, q, hold, p, true); err == nil {
+					err = d.holdWhole(g, hold)
 				}
 			}
 			if err != nil || good {
@@ -206,6 +208,15 @@ func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progre
 			return err
 		}
 	}
+}
+
+// holdWhole keeps a copy that is complete until the gang is, for this agent and the next.
+func (d *Driver) holdWhole(g *guest, hold *pacer) error {
+	err := g.Remember(func(r *record) { r.Copy.Good = true })
+	if err == nil {
+		d.holdCopy(g, hold, g.Remembered().Copy.Migration)
+	}
+	return err
 }
 
 // wait returns after a time, or earlier on an event from QEMU.

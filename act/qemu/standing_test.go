@@ -88,7 +88,7 @@ func TestSwitchOverADeadLine(t *testing.T) {
 }
 
 // TestHeldByTheNextAgent: a ready guest that waits for its gang is not suspended for long
-// when another agent replaces the one that held its copy. If QEMU has suspended it
+// when another agent replaces the one that held its copy, also if its QEMU does not answer at first. If QEMU has suspended it
 // meanwhile, it runs on without its copy, and a switch certainly fails.
 func TestHeldByTheNextAgent(t *testing.T) {
 	const wait, looks = 3 * time.Second, 30
@@ -109,12 +109,15 @@ func TestHeldByTheNextAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	source.Close()
+	pid := w.process(t, 0, tk.Guest.ID)
+	unix.Kill(pid, unix.SIGSTOP) // as on a busy host it does not answer at once
+	time.AfterFunc(2*time.Second, func() { unix.Kill(pid, unix.SIGCONT) })
 	source = w.open(t, 0)
 	defer source.Close()
 	last := fleet.RunState("")
 	for begun := time.Now(); time.Since(begun) < wait || last != fleet.Running; time.Sleep(wait / looks) {
 		facts, err := source.Inspect(t.Context())
-		if err != nil || time.Since(begun) > 4*wait {
+		if err != nil || time.Since(begun) > 30*wait {
 			t.Fatalf("after %s it is %s: %v", time.Since(begun), last, err)
 		}
 		last = facts[tk.Guest.ID].Run

@@ -257,13 +257,14 @@ func (c *Client) forget(id uint64) {
 }
 
 // write sends one complete line. A partial line would corrupt the following ones, so a
-// failed write ends the connection.
+// failed write ends the connection. A caller whose time is over before it has begun to write ends nothing: others use the connection.
 func (c *Client) write(ctx context.Context, line []byte, with *os.File) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if deadline, ok := ctx.Deadline(); ok {
-		c.conn.SetWriteDeadline(deadline)
+	if err := ctx.Err(); err != nil {
+		return err
 	}
+	c.conn.SetWriteDeadline(time.Now().Add(commandLimit))
 	err := send(c.conn, line, with)
 	if err != nil {
 		c.end(err)

@@ -245,7 +245,12 @@ func TestQEMU(t *testing.T) {
 	if err := c.Do(t.Context(), "query-status", make(chan int), nil); err == nil {
 		t.Error("what cannot be encoded was sent")
 	}
-	var wait sync.WaitGroup
+	over, end := context.WithTimeout(t.Context(), 0)
+	defer end()
+	if err := c.Do(over, "query-status", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a caller whose time is over: %v", err)
+	}
+	var wait sync.WaitGroup // others use the same connection
 	for range 50 {
 		wait.Go(func() {
 			if err := c.Do(t.Context(), "query-status", nil, &struct{ Status string }{}); err != nil {
