@@ -99,9 +99,9 @@ func serve() {
 
 func modules() {
 	order, _ := os.ReadFile("/modules.order.pagurus")
-	for _, path := range strings.Fields(string(order)) {
+	for _, path := range strings.Split(strings.TrimSpace(string(order)), "\n") {
 		if !strings.HasPrefix(path, "/") {
-			path = "/" + path
+			continue // for guests that have a device of their host
 		}
 		text, err := os.ReadFile(path)
 		if err == nil {
