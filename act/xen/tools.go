@@ -13,20 +13,16 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"pagurus/act/host"
 )
 
 // toolLimit is how long xl may take: some seconds, and much longer on an emulated machine that is busy.
 const toolLimit = 4 * time.Minute
 
-// IsHost reports whether this is the first domain of a Xen host.
-func IsHost() bool {
-	text, err := os.ReadFile("/proc/xen/capabilities")
-	return err == nil && strings.Contains(string(text), "control_d")
-}
-
 // findTools finds Xen's programs for the hypervisor that runs: Debian has them in a folder for each version, beside each other.
 func findTools() (tools, error) {
-	if !IsHost() {
+	if !host.IsXen() {
 		return tools{}, errors.New("this is not the first domain of a Xen host: install the package xen-system-amd64 and boot with Xen")
 	}
 	var version []string

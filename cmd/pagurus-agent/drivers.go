@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"net/netip"
 
+	"pagurus/act/cgroup"
 	"pagurus/act/container/shim"
 	"pagurus/act/xen"
+	"pagurus/cmd/roles"
 	"pagurus/fleet"
 	"pagurus/serve/agent"
 )
@@ -15,7 +17,7 @@ import (
 // in which they would be, has little of the host's memory, and no KVM.
 func (h *host) openDomains(ctx context.Context, guest string, address netip.Addr, log *slog.Logger) bool {
 	f := h.flags
-	if !xen.IsHost() || f.Small {
+	if !f.OnXen() {
 		return false
 	}
 	d, err := xen.Open(ctx, xen.Config{
@@ -25,6 +27,9 @@ func (h *host) openDomains(ctx context.Context, guest string, address netip.Addr
 	if err != nil {
 		h.xenErr = err.Error()
 		log.Warn("no guests of Xen here", "cause", err)
+		if why := cgroup.SlicesMissing(); why != "" && f.Slice != (roles.Slice{}) {
+			log.Warn("--slice has no effect on guests of other kinds", "cause", why)
+		}
 		return false
 	}
 	const others = "this is a Xen host, whose guests are domains: use --kind xen"

@@ -335,10 +335,8 @@ func (f *Agent) Finish() error {
 	if f.CPUs < 0 {
 		return errors.New("--" + cpusFlag + " must not be negative")
 	}
-	if f.Slice != (Slice{}) {
-		if why := cgroup.SlicesMissing(); why != "" {
-			return fmt.Errorf("--slice has no effect here: %s", why)
-		}
+	if err := f.Slice.refused(f.OnXen(), cgroup.SlicesMissing); err != nil {
+		return err
 	}
 	for _, dir := range f.Shared {
 		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {

@@ -2,8 +2,10 @@ package roles
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/show/cli"
 )
@@ -41,5 +43,20 @@ func (s *Slice) Set(text string) error {
 		return errors.New(err.Error() + ", or adaptive")
 	}
 	*s = Slice{Length: d}
+	return nil
+}
+
+// OnXen reports whether the guests of this host are domains of Xen, whose scheduler gives them their time slices.
+func (f *Agent) OnXen() bool { return host.IsXen() && !f.Small }
+
+// refused says why a slice has no effect here, by what missing says of this kernel. On a Xen host Xen sets it, of any kernel in the first domain:
+// the driver says there whether its scheduler has slices.
+func (s Slice) refused(onXen bool, missing func() string) error {
+	if s == (Slice{}) || onXen {
+		return nil
+	}
+	if why := missing(); why != "" {
+		return fmt.Errorf("--slice has no effect here: %s", why)
+	}
 	return nil
 }

@@ -22,3 +22,26 @@ func TestSliceFlag(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A slice needs a kernel that has them, or a Xen host, whatever its first domain's kernel. Without one nothing is asked of the kernel.
+func TestSliceNeedsKernelOrXen(t *testing.T) {
+	without, with := func() string { return "it needs Linux 6.12" }, func() string { return "" }
+	for _, c := range []struct {
+		slice   Slice
+		onXen   bool
+		missing func() string
+		refused bool
+	}{
+		{Slice{Length: 30 * time.Millisecond}, false, without, true},
+		{Slice{Adaptive: true}, false, without, true},
+		{Slice{Adaptive: true}, false, with, false},
+		{Slice{Length: 30 * time.Millisecond}, true, without, false},
+		{Slice{Adaptive: true}, true, without, false},
+		{Slice{}, false, without, false},
+	} {
+		err := c.slice.refused(c.onXen, c.missing)
+		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "--slice has no effect here: it needs Linux 6.12") {
+			t.Errorf("%s, on Xen %v: %v", &c.slice, c.onXen, err)
+		}
+	}
+}
