@@ -290,6 +290,7 @@ func (a *Agent) destroy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		if err == nil {
 			a.mu.Lock()
 			delete(a.present, w.slot.guest) // so that sweep does not act on an old inspection
+			delete(a.sliced, w.slot.guest)  // one that comes later begins with its usual slice
 			a.mu.Unlock()
 			a.layouts.Forget(w.slot.guest)
 			return fleet.Report{}, nil

@@ -110,3 +110,21 @@ func TestFixedSlices(t *testing.T) {
 		}
 	})
 }
+
+// A guest that was stopped, or has moved away, is forgotten: when it comes again it begins with its usual slice, however soon.
+func TestSliceIsForgottenWithGuest(t *testing.T) {
+	for _, leaves := range []fleet.Verb{fleet.Stop, fleet.Discard} {
+		in(t, func(t *testing.T, r *rig) {
+			synctest.Wait() // the agent has begun, without a slicer
+			m := &memorySlicer{}
+			r.a.Slicer, r.a.Slices = m, timeslice.Policy{Base: timeslice.LinuxUsual, Adaptive: true}
+			r.do(task(fleet.Start, 1))
+			r.a.noteSliced("j1g0", timeslice.Given{Length: 3 * timeslice.LinuxUsual, Why: "it measured better"})
+			r.do(task(leaves, 1))
+			r.do(task(fleet.Start, 2))
+			if got := m.taken(); len(got) == 0 || got[len(got)-1] != timeslice.LinuxUsual {
+				t.Errorf("after %s it was given %v", leaves, got)
+			}
+		})
+	}
+}
