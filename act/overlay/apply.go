@@ -347,15 +347,33 @@ func (k *kernel) link(kind, flags int, m *nl.IfInfomsg, attributes ...nl.Netlink
 }
 
 func (k *kernel) findIndex(name string) error {
+	m, err := k.findLink(name)
+	if err == nil {
+		k.index[name] = int(nl.DeserializeIfInfomsg(m).Index)
+	}
+	return err
+}
+
+// kindOf is what a link is.
+func (k *kernel) kindOf(name string) (Kind, error) {
+	m, err := k.findLink(name)
+	if err != nil {
+		return "", err
+	}
+	l, err := parseLink(m)
+	return l.Kind, err
+}
+
+// findLink is what the kernel says of a link.
+func (k *kernel) findLink(name string) ([]byte, error) {
 	r := k.request(unix.RTM_GETLINK, 0)
 	r.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
 	r.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
 	messages, err := r.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
 	if err != nil || len(messages) == 0 {
-		return errors.Join(fmt.Errorf("looking for %s", name), err)
+		return nil, errors.Join(fmt.Errorf("looking for %s", name), err)
 	}
-	k.index[name] = int(nl.DeserializeIfInfomsg(messages[0]).Index)
-	return nil
+	return messages[0], nil
 }
 
 func octet(on bool) []byte {

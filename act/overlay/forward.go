@@ -24,14 +24,16 @@ import (
 // Forward sends frames for guest index of a network to the host it moves to, the Next of
 // its endpoint, instead of to the guest. This lasts until Deliver, or until the guest's
 // port is gone. A repeated call changes nothing. After an error frames go to the guest as
-// before. On a VLAN it does nothing: the switches would learn that the sender is here.
+// before. On a VLAN it does nothing: the switches would learn that the sender is here. What a
+// network is, the kernel says: an agent that has just begun has not heard of its networks.
 func (o *Overlay) Forward(s fleet.Subnet, index int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.onCard[s] {
+	kind, err := o.kernel.kindOf(s.TunnelName())
+	if err == nil && kind != tunnelKind {
 		return nil
 	}
-	if err := o.kernel.forward(s.TapName(index), s.TunnelName()); err != nil {
+	if err = errors.Join(err, o.kernel.forward(s.TapName(index), s.TunnelName())); err != nil {
 		return fmt.Errorf("forwarding frames for guest %d of network %d: %w", index, s, err)
 	}
 	return nil

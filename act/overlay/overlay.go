@@ -38,7 +38,6 @@ type Overlay struct {
 	config Config
 	mu     sync.Mutex
 	kernel *kernel
-	onCard map[fleet.Subnet]bool // networks that are VLANs
 }
 
 // Open connects to the kernel. It changes nothing.
@@ -63,10 +62,6 @@ func (o *Overlay) Apply(ctx context.Context, networks []fleet.Network) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	want, wrong := Want(o.config, networks)
-	o.onCard = map[fleet.Subnet]bool{}
-	for _, n := range networks {
-		o.onCard[n.Subnet] = n.VLAN != 0
-	}
 	if len(want.Links) > 0 {
 		wrong = errors.Join(wrong, o.kernel.untrack(o.config.Port)) // before there are frames
 	}

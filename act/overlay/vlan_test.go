@@ -94,6 +94,7 @@ func TestVLAN(t *testing.T) {
 	arriving.Ports = append([]fleet.Port{{Guest: "j1g0", Index: 0, MAC: nb.Subnet.GuestMAC(0)}}, nb.Ports...)
 	b.apply(arriving, ob)
 	there := b.use(arriving, 0)
+	a.reopen() // an agent that has heard of no network yet
 	a.Must(func() error { return a.Forward(1, 0) })
 	second.say(na.Subnet.GuestMAC(0), "to the old place")
 	first.mustHear("to the old place")
@@ -107,4 +108,43 @@ func TestVLAN(t *testing.T) {
 		t.Errorf("after Clear there is still\n%s", text)
 	}
 	b.Run("ip", "link", "show", "card0") // it is the host's
+}
+
+// reopen is a later agent's, which has heard of no network yet.
+func (s *station) reopen() {
+	s.t.Helper()
+	s.Must(func() (err error) {
+		if err = s.Close(); err == nil {
+			s.Overlay, err = Open(s.config)
+		}
+		return err
+	})
+}
+
+// TestForwardIsIntoTunnelsAlone: frames are forwarded by what the link to other hosts is, also before an agent has heard of its networks. A pair
+// of links has a VLAN's place, which not every kernel can make.
+func TestForwardIsIntoTunnelsAlone(t *testing.T) {
+	s := stations(t, "a")[0]
+	n := network("j1", 1, "a", "a", "b")
+	s.apply(n)
+	s.use(n, 0)
+	forwards := func() bool {
+		return strings.Contains(s.Run("tc", "filter", "show", "dev", n.Subnet.TapName(0), "egress"), "forward")
+	}
+	for _, tunnel := range []bool{true, false} {
+		if !tunnel {
+			s.Run("ip", "link", "del", n.Subnet.TunnelName())
+			s.Run("ip", "link", "add", n.Subnet.TunnelName(), "type", "veth", "peer", "name", "other")
+		}
+		s.reopen()
+		s.Must(func() error { return s.Forward(1, 0) })
+		if forwards() != tunnel {
+			t.Errorf("with a tunnel %v: frames are forwarded %v", tunnel, !tunnel)
+		}
+		s.Must(func() error { return s.Deliver(1, 0) })
+	}
+	s.Run("ip", "link", "del", n.Subnet.TunnelName())
+	if err := s.Do(func() error { return s.Forward(1, 0) }); err == nil {
+		t.Error("frames are forwarded, where to is not known")
+	}
 }
