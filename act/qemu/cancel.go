@@ -17,10 +17,9 @@ const cancelPatience = 10 * time.Second
 // cancelCopy ends a running copy and makes sure that the guest runs. If the copy has
 // completed, it only reports that.
 func (d *Driver) cancelCopy(ctx context.Context, g *guest, q *qmp.Client) error {
-	d.lead(g, true) // before QEMU plugs the function in again, whose driver asks for its address
 	err := g.cancelCopy(ctx, q)
-	if errors.Is(err, errGone) {
-		d.lead(g, false)
+	if err == nil {
+		d.pairOn(g)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"pagurus/act/host"
@@ -20,7 +21,11 @@ type guest struct {
 	handle *os.File // of the process
 
 	connecting sync.Mutex // held while connecting to QEMU
-	streaming  sync.Mutex // held while a copy begins, and in each step of a checkpoint
+	streaming  sync.Mutex // held while a copy begins, in each step of a checkpoint, and while its function is plugged in or given back
+	plugging   sync.Mutex // held while it is decided whether it has its function; before streaming
+
+	copies  atomic.Int64 // that have begun, of a guest with a function
+	parting func()       // called when a device of QEMU is gone; it does not wait
 
 	// Guarded by Mu:
 	held      *heldCopy // of its copy; nil: nothing holds it
@@ -34,13 +39,13 @@ type guest struct {
 	usedAt    time.Time
 	resident  int64   // bytes, at the last measurement
 	memory    ramArea // of the guest; empty until known
-	led       *bool   // whether its frames go by its function; nil: not known
 }
 
 // attach begins to watch a guest's process. It takes over the handle, also after an
 // error.
 func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
 	g := &guest{Guest: host.NewGuest(d.dir(r.Guest), r), handle: handle, seen: fleet.Running}
+	g.parting = func() { d.pairGone(g) }
 	if r.Target {
 		g.seen = fleet.Incoming
 	}
@@ -143,6 +148,9 @@ func (g *guest) listen(events <-chan qmp.Event, heard chan<- struct{}) {
 			g.stoppedAt = time.Time{}
 		}
 		g.Mu.Unlock()
+		if e.Name == "DEVICE_DELETED" {
+			g.parting()
+		}
 	}
 }
 

@@ -46,6 +46,7 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, err)
 	}
 	if err := d.beginCopy(ctx, g, q, t); err != nil {
+		d.pairOn(g)
 		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, err)
 	}
 	if err = fault.Point("qemu.copy.after-begin"); err == nil {
@@ -109,6 +110,9 @@ func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet
 	}, nil); err != nil {
 		return err
 	}
+	if err := d.pairOff(ctx, g, q); err != nil {
+		return err
+	}
 	address, err := d.connect(ctx, g, q, place, t)
 	if err != nil {
 		return err
@@ -149,7 +153,7 @@ func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progre
 	hold := newPace(d.bandwidth(limits))
 	var stall stallGuard
 	var rounds []fleet.Progress
-	var told, asked time.Time
+	var told time.Time
 	for {
 		info, err := queryMigrate(ctx, q)
 		if err != nil {
@@ -162,25 +166,15 @@ func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progre
 		}
 		switch info.Status {
 		case stateGate, stateDevice, stateCompleted, statePostCopy, statePostCopyDevice, statePostCopyPaused, statePostCopyRecover:
-			d.unplugged(g, info)
 			progress(p)
 			if limits.AwaitGang && info.Status == stateGate { // as on a busy host: it was suspended between two looks
 				return d.holdWhole(g, hold)
 			}
 			return nil
-		case stateUnplug:
-			if err = letsGo(&asked, time.Now()); err == nil {
-				err = g.wait(ctx, events, copyPollEvery)
-			}
-			if err != nil {
-				return err
-			}
-			continue
-		case stateSetup, stateActive:
+		case stateSetup, stateUnplug, stateActive:
 		default:
 			return info.cause()
 		}
-		d.unplugged(g, info)
 		if len(rounds) == 0 || p.Rounds > rounds[len(rounds)-1].Rounds {
 			// The remaining bytes at the start of a pass are those dirtied during the
 			// last one. Later in the pass they mean nothing.
@@ -465,11 +459,14 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	case info.underWay():
 		return d.cancelCopy(ctx, g, q)
 	}
-	d.lead(g, true)                           // QEMU plugs the function in again
 	if err := d.swap(id, false); err != nil { // it may have been suspended for its host's owner
 		return err
 	}
-	return g.run(ctx, q)
+	if err := g.run(ctx, q); err != nil {
+		return err
+	}
+	d.pairOn(g)
+	return nil
 }
 
 // arrive resumes the guest at a target that has all of it, or in post-copy all but its

@@ -1,9 +1,10 @@
 // This file has guests whose card has two halves: virtio, which always works, and a virtual function of the host's card, which takes the
-// traffic while it is plugged in. QEMU unplugs the function when a copy begins, and plugs it in again when the copy fails.
+// traffic while it is plugged in. The function is unplugged before a copy begins, and plugged in again when the copy fails.
 
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 type pairing struct {
 	MAC     string `json:"mac"` // of both halves
 	VLAN    uint16 `json:"vlan"`
-	Due     bool   `json:"due,omitempty"`     // the function is to be plugged in, and was not yet
+	Due     bool   `json:"due,omitempty"`     // the function is to be plugged in, and was not yet, or was not seen to be used
 	Trouble string `json:"trouble,omitempty"` // why the guest has virtio alone, for people
 }
 
@@ -46,63 +47,94 @@ func (p *pairing) on(function *fleet.Device) *pairing {
 // guest on a busy host some seconds.
 const unplugLimit = 30 * time.Second
 
-// letsGo returns an error if the guest has been asked for too long; asked is when it was first.
-func letsGo(asked *time.Time, now time.Time) error {
-	if asked.IsZero() {
-		*asked = now
-	}
-	if now.Sub(*asked) > unplugLimit {
-		return fmt.Errorf("the guest has not let go of its virtual function for %s: its kernel hangs, or does not answer when a PCI device is to be unplugged", unplugLimit)
-	}
-	return nil
-}
+// askEvery is the time after which a guest is asked again: one that boots hears nothing.
+const askEvery = 5 * time.Second
 
-// unplugged has a guest's frames go by the bridge, once the guest has let go of its function for a copy.
-func (d *Driver) unplugged(g *guest, info migration) {
-	if info.Status != stateSetup {
-		d.lead(g, false)
-	}
-}
-
-// lead has a guest's frames go by its function, or by the bridge. A repeated call does nothing.
-func (d *Driver) lead(g *guest, byFunction bool) {
+// pairOff has a guest let go of its function, and its frames go by the bridge, before it is copied. QEMU would do it as the copy begins, and
+// would plug the function in again at once when the copy fails: then the guest's driver could look for its address before the card has
+// it. After an error call pairOn. g.streaming is held, so a function that is just being plugged in is there before.
+func (d *Driver) pairOff(ctx context.Context, g *guest, q *qmp.Client) error {
 	r := g.Remembered()
-	from := d.devices.Load()
-	if r.Pair == nil || r.Device == "" || r.Pair.Due || r.Pair.Trouble != "" || from == nil {
-		return
+	if r.Pair == nil || r.Device == "" {
+		return nil
 	}
-	g.Mu.Lock()
-	known := g.led != nil && *g.led == byFunction
-	g.led = &byFunction
-	g.Mu.Unlock()
-	if known {
-		return
+	g.copies.Add(1)
+	from, err := d.awaitDevices(ctx)
+	if err != nil {
+		return err
 	}
-	if err := (*from).Lead(g.ID, r.Pair.MAC, r.Pair.VLAN, byFunction); err != nil {
-		d.config.Log.Warn("a guest's frames take the wrong way", "guest", g.ID, "by_function", byFunction, "cause", err)
+	if r.Pair.Trouble == "" && !r.Pair.Due {
+		if err := g.Remember(func(r *record) { r.Pair.Due = true }); err != nil {
+			return err
+		}
+	}
+	if err := g.unplug(ctx, q); err != nil {
+		return err
+	}
+	return from.Lead(g.ID, r.Pair.MAC, r.Pair.VLAN, false)
+}
+
+// unplug has a guest let go of its function. After an error it may still have it.
+func (g *guest) unplug(ctx context.Context, q *qmp.Client) error {
+	begun, asked := time.Now(), time.Time{}
+	for {
+		there, err := pluggedIn(ctx, q)
+		switch {
+		case err != nil || !there:
+			return err
+		case time.Since(begun) > unplugLimit:
+			return fmt.Errorf("the guest has not let go of its virtual function for %s: its kernel hangs, or does not answer when a PCI device is to be unplugged", unplugLimit)
+		case time.Since(asked) > askEvery:
+			asked = time.Now()
+			err := q.Do(ctx, "device_del", map[string]any{"id": primaryID}, nil)
+			if refused := (*qmp.Error)(nil); err != nil && !errors.As(err, &refused) {
+				return err
+			} // refused: it goes just now
+		}
+		if err := g.wait(ctx, nil, copyPollEvery); err != nil {
+			return err
+		}
 	}
 }
+
+// errLeaves: a guest gets no function now, since it is copied to another host, or has left for it. The end of the copy calls pairOn.
+var errLeaves = errors.New("the guest is being copied")
 
 // pairOn plugs the function in, if the guest runs here and has none yet. It does not wait, since all of the guest's memory gets pinned
-// first. Until then, and after an error, the guest uses virtio.
+// first. Until then, and after an error, the guest uses virtio. A copy that begins meanwhile waits until the function is in, and no longer.
 func (d *Driver) pairOn(g *guest) {
-	if r := g.Remembered(); r.Pair == nil || !r.Pair.Due || r.Target {
+	if !g.Remembered().toPair() {
 		return
 	}
 	_ = d.guests.Go(func() {}, func() { // an error means that the driver is closed: the next one does it
+		g.plugging.Lock()
+		defer g.plugging.Unlock()
+		if !g.Remembered().toPair() {
+			return
+		}
 		err := d.plug(d.life, g)
-		if d.life.Err() != nil || g.Dead() {
+		if errors.Is(err, errLeaves) || d.life.Err() != nil || g.Dead() {
 			return
 		}
 		trouble := ""
 		if err != nil {
-			trouble = "its virtual function could not be plugged in: " + err.Error()
-			d.config.Log.Warn("a guest has virtio alone", "guest", g.ID, "cause", err)
+			trouble = err.Error()
 		}
-		if err := g.Remember(func(r *record) { r.Pair.Due, r.Pair.Trouble = false, trouble }); err != nil {
-			d.config.Log.Warn("a guest's function could not be recorded", "guest", g.ID, "cause", err)
-		}
+		d.settlePair(g, trouble)
 	})
+}
+
+// toPair reports whether the guest is to get its function.
+func (r record) toPair() bool { return r.Pair != nil && r.Pair.Due && !r.Target }
+
+// settlePair records that a guest has its function, or why it has none.
+func (d *Driver) settlePair(g *guest, trouble string) {
+	if trouble != "" {
+		d.config.Log.Warn("a guest has virtio alone", "guest", g.ID, "cause", trouble)
+	}
+	if err := g.Remember(func(r *record) { r.Pair.Due, r.Pair.Trouble = false, trouble }); err != nil {
+		d.config.Log.Warn("a guest's function could not be recorded", "guest", g.ID, "cause", err)
+	}
 }
 
 // plugLimit is how long the kernel may take to pin a guest's memory.
@@ -115,11 +147,6 @@ func (d *Driver) plug(ctx context.Context, g *guest) error {
 	if err != nil {
 		return err
 	}
-	r := g.Remembered()
-	dev, err := from.TakeDevice(g.ID, fleet.NetFunction) // the same as before
-	if err != nil {
-		return err
-	}
 	q, err := g.monitor(ctx)
 	if err != nil {
 		return err
@@ -127,37 +154,121 @@ func (d *Driver) plug(ctx context.Context, g *guest) error {
 	if err := arrivedWhole(ctx, q); err != nil {
 		return err
 	}
-	// Its driver asks for its address as it begins.
-	if err := from.Lead(g.ID, r.Pair.MAC, r.Pair.VLAN, true); err != nil {
+	copies, err := g.insert(ctx, q, from)
+	if err == nil {
+		err = g.drives(ctx, from, copies)
+	}
+	if err == nil || errors.Is(err, errLeaves) || d.life.Err() != nil || g.Dead() { // the next driver goes on
 		return err
 	}
-	if err = plugInto(ctx, q, cardOf(dev)); err == nil {
-		err = g.drives(ctx, from)
+	return g.giveBack(d.life, from, copies, err)
+}
+
+// insert plugs the function in, unless a copy is under way, and says how many there were.
+func (g *guest) insert(ctx context.Context, q *qmp.Client, from Devices) (copies int64, err error) {
+	g.streaming.Lock()
+	defer g.streaming.Unlock()
+	copies = g.copies.Load()
+	if info, err := queryMigrate(ctx, q); err != nil || info.underWay() || g.hasLeft(info) {
+		return copies, cmp.Or(err, errLeaves)
 	}
-	if err != nil && d.life.Err() == nil { // else the next driver goes on
-		err = errors.Join(err, from.Lead(g.ID, r.Pair.MAC, r.Pair.VLAN, false))
+	r := g.Remembered()
+	dev, err := from.TakeDevice(g.ID, fleet.NetFunction) // the same as before
+	if err == nil {
+		err = from.Lead(g.ID, r.Pair.MAC, r.Pair.VLAN, true) // its driver asks for its address as it begins
 	}
-	return err
+	if err == nil {
+		err = g.plugInto(ctx, q, cardOf(dev))
+	}
+	if err != nil {
+		err = fmt.Errorf("its virtual function could not be plugged in: %w", err)
+	}
+	return copies, err
 }
 
 // driveLimit is how long a guest may take until its driver uses a function that was plugged in: it may have to boot first.
-const driveLimit = time.Minute
+var driveLimit = time.Minute
+
+// errUnused: nothing in the guest uses its function.
+var errUnused = errors.New("the kernel of its image has no driver for it, or QEMU could not open it")
 
 // drives waits until the guest uses its function. Until then its frames are lost where they come in, since the driver must find its address there
 // as it begins.
-func (g *guest) drives(ctx context.Context, from Devices) error {
+func (g *guest) drives(ctx context.Context, from Devices, copies int64) error {
 	for begun := time.Now(); ; {
+		if g.copies.Load() != copies {
+			return errLeaves
+		}
 		does, err := from.Drives(g.ID)
 		switch {
 		case err != nil || does:
 			return err
 		case time.Since(begun) > driveLimit:
-			return fmt.Errorf("nothing in the guest has begun to use it for %s: the kernel of its image has no driver for it, or QEMU could not open it", driveLimit)
+			return fmt.Errorf("nothing in the guest has begun to use its virtual function for %s: %w", driveLimit, errUnused)
 		}
 		if err := g.wait(ctx, nil, copyPollEvery); err != nil {
 			return err
 		}
 	}
+}
+
+// giveBack takes a function from a guest that does not use it, because of an error, so that the guest's memory is not pinned for nothing, and gives it back
+// to the host. It returns the error, with what became of the function, or errLeaves.
+func (g *guest) giveBack(ctx context.Context, from Devices, copies int64, because error) error {
+	g.streaming.Lock()
+	defer g.streaming.Unlock()
+	if g.copies.Load() != copies {
+		return errLeaves
+	}
+	ctx, cancel := context.WithTimeout(ctx, plugLimit)
+	defer cancel()
+	r := g.Remembered()
+	because = errors.Join(because, from.Lead(g.ID, r.Pair.MAC, r.Pair.VLAN, false))
+	q, err := g.monitor(ctx)
+	there := false
+	if err == nil {
+		there, err = pluggedIn(ctx, q)
+	}
+	if err == nil && !there && errors.Is(because, errUnused) { // QEMU plugs it in when the guest says that it knows of pairs
+		return fmt.Errorf("%w; it is kept for the guest, whose driver of virtio has not asked for it", because)
+	}
+	if err == nil {
+		err = g.unplug(ctx, q)
+	}
+	if err == nil {
+		err = from.ReturnDevice(g.ID)
+	}
+	if err == nil {
+		err = g.Remember(func(r *record) { r.Device = "" })
+	}
+	if err != nil {
+		return fmt.Errorf("%w; it was not given back: %w", because, err)
+	}
+	return fmt.Errorf("%w; it was given back to the host", because)
+}
+
+// pairGone gives a function back that the guest has let go of by itself, and has its frames go by the bridge.
+func (d *Driver) pairGone(g *guest) {
+	_ = d.guests.Go(func() {}, func() {
+		g.plugging.Lock()
+		defer g.plugging.Unlock()
+		r, from := g.Remembered(), d.devices.Load()
+		if r.Pair == nil || r.Pair.Due || r.Pair.Trouble != "" || r.Device == "" || from == nil {
+			return // it was to go
+		}
+		q, err := g.monitor(d.life)
+		if err != nil {
+			return
+		}
+		copies := g.copies.Load()
+		if there, err := pluggedIn(d.life, q); err != nil || there {
+			return
+		}
+		err = g.giveBack(d.life, *from, copies, errors.New("the guest has let go of its virtual function by itself"))
+		if !errors.Is(err, errLeaves) && d.life.Err() == nil && !g.Dead() {
+			d.settlePair(g, err.Error())
+		}
+	})
 }
 
 // awaitDevices waits until guests get devices of this host: the driver has guests before that.
@@ -189,19 +300,30 @@ func arrivedWhole(ctx context.Context, q *qmp.Client) error {
 	}
 }
 
-// plugInto plugs a card in, unless it is there already.
-func plugInto(ctx context.Context, q *qmp.Client, card map[string]any) error {
+// pluggedIn reports whether QEMU has the function.
+func pluggedIn(ctx context.Context, q *qmp.Client) (bool, error) {
 	var there []struct {
 		Name string `json:"name"`
 	}
-	if err := q.Do(ctx, "qom-list", map[string]any{"path": "/machine/peripheral"}, &there); err != nil {
-		return err
-	}
+	err := q.Do(ctx, "qom-list", map[string]any{"path": "/machine/peripheral"}, &there)
 	for _, o := range there {
 		if o.Name == primaryID {
-			return nil
+			return true, err
 		}
 	}
+	return false, err
+}
+
+// plugInto plugs a card in, unless it is there already. QEMU answers nothing while the kernel pins the guest's memory.
+func (g *guest) plugInto(ctx context.Context, q *qmp.Client, card map[string]any) error {
 	card["id"], card["bus"], card["failover_pair_id"] = primaryID, passedPort, standbyID
-	return q.Do(ctx, "device_add", card, nil)
+	silent := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil }
+	there, err := pluggedIn(ctx, q)
+	if err == nil && !there {
+		err = q.Do(ctx, "device_add", card, nil)
+	}
+	for silent(err) {
+		_, err = pluggedIn(ctx, q)
+	}
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +20,9 @@ type slots struct {
 	free int
 	has  []fleet.GuestID
 	led  []bool // by the function, in the order in which it was asked for
+
+	idle   bool          // guests do not use what they have
+	passes chan struct{} // a function is led to when it is closed; nil: at once
 }
 
 func (s *slots) TakeDevice(id fleet.GuestID, want fleet.Passthrough) (fleet.Device, error) {
@@ -57,11 +61,34 @@ func (s *slots) Lead(_ fleet.GuestID, mac string, vlan uint16, byFunction bool) 
 		return fmt.Errorf("asked for %s of VLAN %d", mac, vlan)
 	}
 	s.led = append(s.led, byFunction)
+	if passes := s.passes; byFunction && passes != nil {
+		s.mu.Unlock()
+		<-passes
+		s.mu.Lock()
+	}
 	return nil
 }
 
+// set changes what the host does from now on.
+func (s *slots) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// left is how many cards are free.
+func (s *slots) left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.free
+}
+
 // Drives: there is nothing to see of an emulated card's driver on the host.
-func (s *slots) Drives(fleet.GuestID) (bool, error) { return true, nil }
+func (s *slots) Drives(fleet.GuestID) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.idle, nil
+}
 
 // mustHaveLed compares what was asked for since the last call.
 func (s *slots) mustHaveLed(t *testing.T, stage string, want ...bool) {
@@ -90,37 +117,69 @@ func mustFind(t *testing.T, d *qemu.Driver, stage, want string) {
 	t.Fatalf("%s: the guest finds %s cards, not %s", stage, found, want)
 }
 
-// TestPairMoves: a guest whose card is one of two lets go of it as a copy begins, has it again when the copy fails, and has another
-// where it arrives, or virtio alone where there is none, of which its host tells.
-func TestPairMoves(t *testing.T) {
+// paired are two hosts with a card each, and a guest on the first that is to have one of two halves.
+func paired(t *testing.T) (*world, [2]*qemu.Driver, [2]*slots, fleet.Task) {
 	w := newWorld(t)
 	qemu.EmulateFunctions()
 	var hosts [2]*qemu.Driver
 	cards := [2]*slots{{free: 1}, {free: 1}}
 	for i := range hosts {
 		hosts[i] = w.open(t, i)
-		defer hosts[i].Close()
-		defer hosts[i].Stop(context.Background(), "j1g0")
+		t.Cleanup(func() {
+			if err := hosts[i].Stop(context.Background(), "j1g0"); err != nil {
+				t.Error(err)
+			}
+			hosts[i].Close()
+		})
 		if err := hosts[i].LendDevices(cards[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	tk := task("j1g0")
 	tk.Guest.Need.Device, tk.Job.VLAN = fleet.NetFunction, 101
+	return w, hosts, cards, tk
+}
+
+// copyHeld copies a guest, which runs on once all is copied.
+func copyHeld(t *testing.T, tk fleet.Task, move fleet.MigrationID, from, to *qemu.Driver) (fleet.Task, error) {
+	t.Helper()
+	tk.Order.Migration, tk.Limits.AwaitGang = move, true
+	listen, err := to.Receive(t.Context(), tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tk.Listen = listen
+	return tk, from.Copy(t.Context(), tk, func(fleet.Progress) {})
+}
+
+// mustStandBy waits until a host says why its guest has virtio alone.
+func mustStandBy(t *testing.T, d *qemu.Driver, want string) {
+	t.Helper()
+	said := ""
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		facts, err := d.Inspect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said = facts["j1g0"].Standby; strings.Contains(said, want) && (want == "") == (said == "") {
+			return
+		}
+	}
+	t.Fatalf("it says %q, not %q", said, want)
+}
+
+// TestPairMoves: a guest whose card is one of two lets go of it as a copy begins, has it again when the copy fails, and has another
+// where it arrives, or virtio alone where there is none, of which its host tells.
+func TestPairMoves(t *testing.T) {
+	w, hosts, cards, tk := paired(t)
 	if err := hosts[0].Start(t.Context(), tk); err != nil {
 		t.Fatal(err)
 	}
 	mustFind(t, hosts[0], "at first", "2")
 	cards[0].mustHaveLed(t, "at first", true)
 
-	tk.Order.Migration, tk.Limits.AwaitGang = "m0", true // so the guest runs on once all is copied
-	listen, err := hosts[1].Receive(t.Context(), tk)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tk.Listen = listen
 	begun := time.Now()
-	if err := hosts[0].Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
+	if _, err := copyHeld(t, tk, "m0", hosts[0], hosts[1]); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("copied in %s", time.Since(begun))
@@ -152,4 +211,107 @@ func TestPairMoves(t *testing.T) {
 		t.Errorf("it says %q, %v", got, err)
 	}
 	drivertest.Healthy(t, hosts[0], "j1g0")
+}
+
+// TestPairWhenCopiesFail: a copy that fails by itself leaves a guest on virtio until its host gives it the function again, with its address
+// first; so does one whose target cannot be reached.
+func TestPairWhenCopiesFail(t *testing.T) {
+	_, hosts, cards, tk := paired(t)
+	if err := hosts[0].Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	mustFind(t, hosts[0], "at first", "2")
+	cards[0].mustHaveLed(t, "at first", true)
+	lost, err := copyHeld(t, tk, "m0", hosts[0], hosts[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustFind(t, hosts[0], "copied", "1")
+	if err := hosts[1].Stop(t.Context(), "j1g0"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second) // QEMU notices that its target is gone
+	mustFind(t, hosts[0], "after its target has gone", "1")
+	cards[0].mustHaveLed(t, "after its target has gone", false)
+	if err := hosts[0].Resume(t.Context(), "j1g0"); err != nil {
+		t.Fatal(err)
+	}
+	mustFind(t, hosts[0], "resumed", "2")
+	cards[0].mustHaveLed(t, "resumed", true)
+
+	lost.Order.Migration = "m1" // to where nobody listens any more
+	if err := hosts[0].Copy(t.Context(), lost, func(fleet.Progress) {}); err == nil {
+		t.Fatal("it was copied to nobody")
+	} else {
+		t.Log(err)
+	}
+	mustFind(t, hosts[0], "not copied", "2")
+	cards[0].mustHaveLed(t, "not copied", false, true)
+	mustStandBy(t, hosts[0], "")
+}
+
+// TestPairPluggedWhileCopied: a copy waits for a function that is just being plugged in, and not until its guest uses it. If the copy is given
+// up, the function is plugged in again.
+func TestPairPluggedWhileCopied(t *testing.T) {
+	w, hosts, cards, tk := paired(t)
+	passes := make(chan struct{})
+	cards[0].passes, cards[0].idle = passes, true
+	if err := hosts[0].Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	mustFind(t, hosts[0], "before it is plugged in", "1")
+	go func() {
+		time.Sleep(2 * time.Second)
+		cards[0].set(func() { cards[0].passes = nil })
+		close(passes)
+	}()
+	begun := time.Now()
+	if _, err := copyHeld(t, tk, "m0", hosts[0], hosts[1]); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took < 2*time.Second {
+		t.Errorf("it was copied in %s, while its function was being plugged in", took)
+	}
+	mustFind(t, hosts[0], "copied", "1")
+	cards[0].mustHaveLed(t, "copied", true, false)
+	if err := hosts[0].Resume(t.Context(), "j1g0"); err != nil {
+		t.Fatal(err)
+	}
+	mustFind(t, hosts[0], "given up", "2")
+	cards[0].mustHaveLed(t, "given up", true)
+	if err := hosts[1].Stop(t.Context(), "j1g0"); err != nil {
+		t.Fatal(err)
+	}
+
+	tk.Order.Migration = "m1"
+	w.move(t, tk, hosts[0], hosts[1]) // while it is awaited that the guest uses its function
+	mustFind(t, hosts[1], "moved", "2")
+	cards[0].mustHaveLed(t, "left", false)
+	cards[1].mustHaveLed(t, "arrived", true)
+	mustStandBy(t, hosts[1], "")
+	drivertest.Healthy(t, hosts[1], "j1g0")
+}
+
+// TestPairUnused: a function that nothing in the guest uses is taken from it and given back to the host, which says so; the guest goes on
+// by virtio, and moves.
+func TestPairUnused(t *testing.T) {
+	w, hosts, cards, tk := paired(t)
+	cards[0].idle = true
+	qemu.HurryDrivers(t, 20*time.Second) // it is found first
+	if err := hosts[0].Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	mustFind(t, hosts[0], "at first", "2")
+	mustStandBy(t, hosts[0], "it was given back to the host")
+	mustFind(t, hosts[0], "given back", "1")
+	cards[0].mustHaveLed(t, "given back", true, false)
+	if cards[0].left() != 1 {
+		t.Error("no other guest can have its function")
+	}
+	tk.Order.Migration = "m0"
+	w.move(t, tk, hosts[0], hosts[1])
+	mustFind(t, hosts[1], "moved", "2")
+	cards[0].mustHaveLed(t, "left")
+	mustStandBy(t, hosts[1], "")
+	drivertest.Healthy(t, hosts[1], "j1g0")
 }

@@ -85,23 +85,6 @@ func TestArgsOfDevice(t *testing.T) {
 	}
 }
 
-// A guest has a while to let go of its function, from when it is asked first.
-func TestGuestThatDoesNotLetGo(t *testing.T) {
-	var asked time.Time
-	begun := time.Unix(5, 0)
-	for _, after := range []time.Duration{0, unplugLimit} {
-		if err := letsGo(&asked, begun.Add(after)); err != nil {
-			t.Errorf("after %s: %v", after, err)
-		}
-	}
-	if err := letsGo(&asked, begun.Add(unplugLimit+1)); err == nil || !strings.Contains(err.Error(), "has not let go") {
-		t.Errorf("got %v", err)
-	}
-	if !(migration{Status: stateUnplug}).underWay() {
-		t.Error("a copy that waits for the guest is not under way")
-	}
-}
-
 // lines formats an option with its value on a line each.
 func lines(args []string) string {
 	var out strings.Builder

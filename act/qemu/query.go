@@ -18,7 +18,7 @@ import (
 // The states of a migration in query-migrate.
 const (
 	stateSetup      = "setup"
-	stateUnplug     = "wait-unplug" // the guest shall let go of its function
+	stateUnplug     = "wait-unplug" // the guest shall let go of a function that QEMU has plugged in just now
 	stateActive     = "active"
 	stateGate       = "pre-switchover" // the guest is suspended, QEMU waits for migrate-continue
 	stateDevice     = "device"         // the rest is being sent
