@@ -27,8 +27,8 @@ func TestParseList(t *testing.T) {
 		head + dom0 + "(null)     4   0     0     --psd-       0.0\n": {},
 		head + dom0 + "(null)     4   144     1     -b----       1.5 1f0c2d3e-0000-0000-0000-000000000000        -                -\n": {
 			{Number: 4, MiB: 144, State: "-b----", CPUTime: 1500 * time.Millisecond, Reason: -1}},
-		head + dom0 + "half a line\n":                                 nil,
-		head + dom0 + "x y 1 1 r----- 1 u -\n":                        nil,
+		head + dom0 + "half a line\n":          nil,
+		head + dom0 + "x y 1 1 r----- 1 u -\n": nil,
 	} {
 		got, err := parseList(text)
 		if (err != nil) != (want == nil) || want != nil && !slices.Equal(got, want) {
