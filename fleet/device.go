@@ -129,6 +129,11 @@ func (f Facts) NetFunctions() (card bool, functions int) {
 	return card, functions
 }
 
+// OnVirtio reports whether a guest that asks for a virtual function has none of its host's. One that cannot use what it has keeps it, if QEMU does.
+func (f Facts) OnVirtio(id GuestID) bool {
+	return f.Guests[id].Standby != "" && !slices.ContainsFunc(f.Devices, func(d Device) bool { return d.Guest == id })
+}
+
 // VLANs is a range of VLANs, both ends included; zero: none.
 type VLANs struct{ First, Last uint16 }
 

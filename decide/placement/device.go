@@ -56,7 +56,7 @@ func (v *Survey) lacksFunction(h *fleet.Host, a Ask) string {
 		return fmt.Sprintf("has no card for guests: its agent has no --%s", fleet.DeviceNetFlag)
 	case a.Site != nil && h.Facts.Site != *a.Site:
 		return fmt.Sprintf("is not in site %q, where the job's network is", *a.Site)
-	case a.Alive != nil:
+	case a.Alive != nil && !a.function:
 		return ""
 	case functions == 0:
 		return "has a card for guests, and no virtual function of it that a guest could have"
@@ -75,12 +75,25 @@ func (v *Survey) functionsLeft(h *fleet.Host) int {
 			left--
 		}
 	}
-	for _, g := range h.Facts.Guests {
-		if g.Standby != "" {
+	for id := range h.Facts.Guests {
+		if h.Facts.OnVirtio(id) {
 			left++
 		}
 	}
 	return left
+}
+
+// functions are the ways to place a guest that moves and can have a virtual function: where one is free, or else on virtio.
+func (a Ask) functions() []suit {
+	if a.Alive == nil || a.Need.Device != fleet.NetFunction {
+		return []suit{{ask: a}}
+	}
+	with := a
+	with.function = true
+	return []suit{
+		{ask: with, why: "with a virtual function, which is free there; "},
+		{ask: a, why: "by virtio, since no host that could take it has a virtual function free; "},
+	}
 }
 
 // SiteOf is where a guest has to be whose network is a VLAN and that shares it with this host; nil: anywhere.

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"pagurus/fleet"
@@ -135,8 +136,57 @@ func TestFunctionsAreCounted(t *testing.T) {
 	if got := v.lacksDevice(&h, ask); got != "" {
 		t.Errorf("beside one on virtio alone: %s", got)
 	}
+	h.Facts.Devices[1].Guest = "j1g0"
+	v = NewSurvey(snapshot(h), nil)
+	v.Reserve("host1", need)
+	if got, want := v.lacksDevice(&h, ask), "has given all 1 virtual functions of its card to guests"; got != want {
+		t.Errorf("beside one that keeps what it cannot use: got %q, want %q", got, want)
+	}
 	s := snapshot(host("host1", 8<<30))
 	if got := Hindered(s, fleet.Guest{ID: "j1g0", Home: "host1", Need: need}); got != "" {
 		t.Errorf("a guest with a virtual function is hindered: %s", got)
+	}
+}
+
+// A guest that moves goes to where a virtual function is free, if any host that can take it has one, however much better another is; else to the best
+// by virtio. The reason says which. Functions that guests of one gang take are not free for the others.
+func TestMovesPreferFunctions(t *testing.T) {
+	card := fleet.Device{Address: "0000:01:00.0", ForNet: true, Functions: 1, Trouble: "it is the card of virtual functions"}
+	function := fleet.Device{Address: "0000:01:10.0", Of: card.Address, ForNet: true}
+	roomy, small, none := host("host1", 64<<30), host("host2", 2<<30), host("host3", 64<<30)
+	roomy.Facts.Devices, small.Facts.Devices = []fleet.Device{card}, []fleet.Device{card, function}
+	s := snapshot(roomy, small, none)
+	need := fleet.Resources{CPUs: 1, MemoryBytes: 1 << 30, Device: fleet.NetFunction}
+	a := Ask{Need: need, Kind: fleet.VM, Alive: &Source{Host: "host9"}}
+	const with, without = "with a virtual function", "by virtio, since no host that could take it has a virtual function free"
+	for _, policy := range []Policy{Spread{}, LongestIdle{}} {
+		v := NewSurvey(s, policy)
+		chosen, stuck := v.Clone().PlaceAll([]Ask{a, a})
+		if stuck >= 0 || chosen[0].Host != "host2" || !strings.HasPrefix(chosen[0].Reason, with) || chosen[1].Host != "host1" || !strings.HasPrefix(chosen[1].Reason, without) {
+			t.Errorf("%s: two guests go to %+v, %d is stuck", policy.Name(), chosen, stuck)
+		}
+		if at, found := v.Where(a); !found || at != "host2" {
+			t.Errorf("%s: Where says %s", policy.Name(), at)
+		}
+		only := a
+		only.Only = []fleet.HostID{"host1"}
+		if c, found := v.Best(only); !found || c.Host != "host1" || !strings.HasPrefix(c.Reason, without) {
+			t.Errorf("%s: to host1 alone: %+v, %v", policy.Name(), c, found)
+		}
+		large := a
+		large.Need.MemoryBytes = 4 << 30
+		if c, found := v.Best(large); !found || c.Host != "host1" {
+			t.Errorf("%s: one for which host2 is too small: %+v, %v", policy.Name(), c, found)
+		}
+		for _, w := range Explain(v, a) {
+			if w.Host == "host1" {
+				t.Errorf("%s: host1 cannot take it, since it %s", policy.Name(), w.Reason)
+			}
+		}
+		other := a
+		other.Need.Device = ""
+		if c, found := v.Best(other); !found || c.Host == "host2" || strings.Contains(c.Reason, "virt") {
+			t.Errorf("%s: one without a function: %+v, %v", policy.Name(), c, found)
+		}
 	}
 }

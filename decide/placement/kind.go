@@ -20,7 +20,7 @@ type suit struct {
 // containers, which run at full speed everywhere; then emulated machines, which are many times slower.
 func suitsOf(a Ask) []suit {
 	if a.Kind != fleet.Auto {
-		return []suit{{ask: a}}
+		return a.functions()
 	}
 	vm, xen, container := a, a, a
 	vm.Kind, xen.Kind, container.Kind = fleet.VM, fleet.Xen, fleet.Container

@@ -33,7 +33,8 @@ type Ask struct {
 
 	Directories []fleet.Directory // the job's, on that machine
 
-	busyToo bool // see IfFree
+	busyToo  bool // see IfFree
+	function bool // one that moves, too, needs a virtual function that is free
 }
 
 // Leaving is the placement question for a running guest.

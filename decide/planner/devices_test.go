@@ -284,3 +284,42 @@ func TestFunctionsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Whatever moves a guest, it goes to a host with a virtual function free before a better one without, and Explain says that it would.
+func TestMovesAndDrainsPreferFunctions(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3")
+	w.p.VLANs = fleet.VLANs{First: 100, Last: 101}
+	w.cards(1, "host2", "host3")
+	w.cards(0, "host1") // the first of equals
+	w.must(onVLAN(1))
+	w.answerAll()
+	at := func() fleet.HostID { return w.s.Guests["j1g0"].Home }
+	for range 2 {
+		from := at()
+		to := map[fleet.HostID]fleet.HostID{"host2": "host3", "host3": "host2"}[from]
+		told, err := w.p.Explain(w.s, Subject{Guest: "j1g0"})
+		if all := strings.Join(told, "\n"); err != nil || !strings.Contains(all, fmt.Sprintf("%s would take it: with a virtual function, which is free there; ", to)) {
+			t.Errorf("Explain says %q, %v", all, err)
+		}
+		if notes := w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"}).Notes; len(notes) > 0 {
+			t.Errorf("it is told %q", notes)
+		}
+		w.answerAll()
+		if at() != to {
+			t.Fatalf("from %s it moved to %q, and %s has a virtual function free", from, at(), to)
+		}
+	}
+	from := at()
+	w.must(fleet.Request{Verb: fleet.Drain, Host: from})
+	w.tick(time.Second)
+	w.answerAll()
+	if at() == from || at() == "host1" {
+		t.Errorf("from %s it was drained to %s", from, at())
+	}
+	w.must(fleet.Request{Verb: fleet.Drain, Host: at()})
+	w.tick(time.Second)
+	w.answerAll()
+	if at() != "host1" {
+		t.Errorf("with no function free it is on %s", at())
+	}
+}

@@ -363,7 +363,7 @@ func (d *draft) plan(q *queueing, id fleet.HostID) {
 	for _, g := range d.l.GuestsAt(id) {
 		if g, there := d.Guests.Find(g); there && !g.State.Ended() && g.Home == id {
 			device := g.Need.Device
-			if h.Facts.Guests[g.ID].Standby != "" {
+			if h.Facts.OnVirtio(g.ID) {
 				device = ""
 			}
 			out.Returns = append(out.Returns, queue.Return{After: d.stays(g.Job), Bytes: g.Need.MemoryBytes, Device: device})
