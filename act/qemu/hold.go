@@ -27,14 +27,17 @@ func setPace(ctx context.Context, q *qmp.Client, p *pacer, now fleet.Progress, h
 
 // heldCopy is a guest's copy that is kept running.
 type heldCopy struct {
-	stop context.CancelFunc
-	done chan struct{}
+	stop      context.CancelFunc
+	done      chan struct{}
+	pace      *pacer
+	migration fleet.MigrationID
+	gate      time.Time // when the guest reached the gate before its turn
 }
 
 // holdCopy keeps a guest's copy running until letGo or until the copy ends.
 func (d *Driver) holdCopy(g *guest, p *pacer, m fleet.MigrationID) {
 	ctx, stop := context.WithTimeout(context.Background(), holdLimit)
-	h := &heldCopy{stop: stop, done: make(chan struct{})}
+	h := &heldCopy{stop: stop, done: make(chan struct{}), pace: p, migration: m}
 	var before *heldCopy
 	swap := func() {
 		g.Mu.Lock()
@@ -48,9 +51,9 @@ func (d *Driver) holdCopy(g *guest, p *pacer, m fleet.MigrationID) {
 			before.stop()
 			<-before.done
 		}
-		for gate := (time.Time{}); ; {
+		for {
 			q, err := g.reach(ctx)
-			if err != nil || d.hold(ctx, g, q, p, m, &gate) {
+			if err != nil || d.keepCopy(ctx, g, q, h) {
 				return
 			}
 			// The connection ended, as when another command was not taken in time.
@@ -61,23 +64,22 @@ func (d *Driver) holdCopy(g *guest, p *pacer, m fleet.MigrationID) {
 	}
 }
 
-// hold is what holdCopy does while a connection to QEMU lasts; gate is when the guest reached the gate before its turn. It reports whether the
-// hold is over.
-func (d *Driver) hold(ctx context.Context, g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID, gate *time.Time) (over bool) {
+// keepCopy is what holdCopy does while a connection to QEMU lasts. It reports whether the hold is over.
+func (d *Driver) keepCopy(ctx context.Context, g *guest, q *qmp.Client, h *heldCopy) (over bool) {
 	events, end := q.Subscribe() // QEMU reports when a pass begins
 	defer end()
 	for {
 		info, err := queryMigrate(ctx, q)
-		if c := g.Remembered().Copy; c.Migration != m || c.Past || err == nil && info.Status != stateActive && info.Status != stateGate {
+		if c := g.Remembered().Copy; c.Migration != h.migration || c.Past || err == nil && info.Status != stateActive && info.Status != stateGate {
 			return true // the caller that switches or cancels handles it
 		}
 		switch {
 		case err != nil:
 		case info.Status == stateActive:
-			err = setPace(ctx, q, p, info.progress(), true)
-		case gate.IsZero():
-			*gate = time.Now()
-		case time.Since(*gate) > gateLimit:
+			err = setPace(ctx, q, h.pace, info.progress(), true)
+		case h.gate.IsZero():
+			h.gate = time.Now()
+		case time.Since(h.gate) > gateLimit:
 			err = d.cancelCopy(ctx, g, q)
 			d.config.Log.Warn("no switch order after copy, guest resumed", "guest", g.ID, "cause", err)
 			if err == nil {
