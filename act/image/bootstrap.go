@@ -69,8 +69,8 @@ for section in 1 2 3 4 5 6 7 8 9; do mkdir -p "$1/usr/share/man/man$section"; do
 // of modules to the root, and guests need a few of them.
 const fetchKernel = `set -eu
 export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
-name=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/^ *Depends: *\(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1)
-[ -n "$name" ] || { echo "E: Unable to locate package linux-image-cloud-amd64" >&2; exit 1; }
+name=$(apt-cache depends "$PAGURUS_KERNEL_PACKAGE" | sed -n 's/^ *Depends: *\(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1)
+[ -n "$name" ] || { echo "E: Unable to locate package" "$PAGURUS_KERNEL_PACKAGE" >&2; exit 1; }
 cd "$PAGURUS_KERNEL"
 apt-get -q -o APT::Sandbox::User=root download "$name"
 `
@@ -117,7 +117,7 @@ func (b *build) bootstrap(ctx context.Context) error {
 
 	cmd := contained(ctx, append([]string{"sh", "-c", unsynced, "sh", b.path("root"), b.path("empty"), b.path("layer")}, args...)...)
 	// mmdebstrap's files outside of the root are removed with the build.
-	cmd.Env = append(cmd.Env, "PAGURUS_PACKAGES="+strings.Join(r.Packages, " "), "PAGURUS_KERNEL="+b.path("kernel"), "TMPDIR="+b.path("tmp"))
+	cmd.Env = append(cmd.Env, "PAGURUS_PACKAGES="+strings.Join(r.Packages, " "), "PAGURUS_KERNEL="+b.path("kernel"), "PAGURUS_KERNEL_PACKAGE="+kernels[r.kernel()], "TMPDIR="+b.path("tmp"))
 	pipe, err := cmd.StderrPipe()
 	if err != nil {
 		return err

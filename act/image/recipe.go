@@ -1,11 +1,13 @@
 package image
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,6 +22,7 @@ type Recipe struct {
 	Suite    string   `json:"suite"`             // of Debian
 	Packages []string `json:"packages"`          // with dependencies, without recommendations
 	Exclude  []string `json:"exclude,omitempty"` // dpkg path patterns that are not unpacked
+	Kernel   string   `json:"kernel,omitempty"`  // one of Kernels; empty: DefaultKernel
 	Fresh    bool     `json:"-"`                 // build even if an image of this recipe exists
 
 	UID     uint32 `json:"-"` // the user whom the image counts for; 0: the cluster
@@ -33,6 +36,16 @@ type Room func(there []fleet.Image, more fleet.Image) error
 
 // DefaultSuite is the default suite.
 const DefaultSuite = "trixie"
+
+// kernels are Debian's packages of kernels by the words for them. The cloud one is small and starts soonest; the generic one has the drivers of
+// all devices, of which guests with a device of their host may need one.
+var kernels = map[string]string{DefaultKernel: "linux-image-cloud-amd64", "generic": "linux-image-amd64"}
+
+// DefaultKernel is the kernel of images for which none was chosen.
+const DefaultKernel = "cloud"
+
+// Kernels are the words for the kernels that an image may have.
+func Kernels() []string { return slices.Sorted(maps.Keys(kernels)) }
 
 // format is raised when a change of this package makes a different image from the same
 // recipe.
@@ -102,9 +115,9 @@ func Predefined() []string {
 	return names
 }
 
-// RecipeFor returns the predefined recipe of that name with the given suite and packages.
+// RecipeFor returns the predefined recipe of that name with the given suite, kernel and packages.
 // Other names require packages.
-func RecipeFor(name, suite string, packages []string) (Recipe, error) {
+func RecipeFor(name, suite, kernel string, packages []string) (Recipe, error) {
 	r := Recipe{Name: name, Suite: DefaultSuite}
 	i := slices.IndexFunc(predefined, func(p Recipe) bool { return p.Name == name })
 	if i >= 0 {
@@ -116,6 +129,7 @@ func RecipeFor(name, suite string, packages []string) (Recipe, error) {
 	if suite != "" {
 		r.Suite = suite
 	}
+	r.Kernel = kernel
 	if len(packages) > 0 {
 		r.Packages, r.Exclude = packages, nil
 	}
@@ -136,6 +150,9 @@ func (r Recipe) check() error {
 	if !suiteForm.MatchString(r.Suite) {
 		return fmt.Errorf("%q is not a Debian suite: use trixie or bookworm", r.Suite)
 	}
+	if kernels[r.kernel()] == "" {
+		return fmt.Errorf("%q is not a kernel that images may have: use %s", r.Kernel, strings.Join(Kernels(), " or "))
+	}
 	for _, p := range r.Packages {
 		if !packageForm.MatchString(p) {
 			return fmt.Errorf("%q is not a name of a Debian package", p)
@@ -149,8 +166,13 @@ func (r Recipe) check() error {
 	return nil
 }
 
+func (r Recipe) kernel() string { return cmp.Or(r.Kernel, DefaultKernel) }
+
 // normal is the recipe without irrelevant differences.
 func (r Recipe) normal() Recipe {
+	if r.Kernel == DefaultKernel {
+		r.Kernel = "" // as recipes were before there was a choice
+	}
 	r.Packages = slices.Compact(slices.Sorted(slices.Values(r.Packages)))
 	r.Exclude = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(notForGuests), r.Exclude...))))
 	return r

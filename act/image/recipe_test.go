@@ -16,7 +16,7 @@ func TestAFullDiskNamesTheFlagThatHelps(t *testing.T) {
 
 func TestRecipesAreTheSameByContent(t *testing.T) {
 	a := Recipe{Name: "a", Suite: "trixie", Packages: []string{"mpich", "gcc"}}
-	same := Recipe{Name: "b", Suite: "trixie", Packages: []string{"gcc", "mpich", "gcc"}, Exclude: []string{notForGuests[0]}, Fresh: true}
+	same := Recipe{Name: "b", Suite: "trixie", Packages: []string{"gcc", "mpich", "gcc"}, Exclude: []string{notForGuests[0]}, Kernel: DefaultKernel, Fresh: true}
 	if a.Digest() != same.Digest() {
 		t.Error("order, doubles or the name change the recipe")
 	}
@@ -24,6 +24,7 @@ func TestRecipesAreTheSameByContent(t *testing.T) {
 		{Suite: "bookworm", Packages: a.Packages},
 		{Suite: "trixie", Packages: []string{"mpich"}},
 		{Suite: "trixie", Packages: a.Packages, Exclude: []string{"/usr/share/x/*"}},
+		{Suite: "trixie", Packages: a.Packages, Kernel: "generic"},
 	} {
 		if a.Digest() == other.Digest() {
 			t.Errorf("%+v is the same recipe", other)
@@ -36,16 +37,16 @@ func TestRecipesAreTheSameByContent(t *testing.T) {
 
 func TestRecipesForNames(t *testing.T) {
 	for _, name := range Predefined() {
-		r, err := RecipeFor(name, "", nil)
+		r, err := RecipeFor(name, "", "", nil)
 		if err != nil || r.Name != name || len(r.Packages) == 0 {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
-	r, err := RecipeFor("openmpi", "bookworm", nil)
-	if err != nil || r.Suite != "bookworm" {
-		t.Errorf("another suite: %+v, %v", r, err)
+	r, err := RecipeFor("openmpi", "bookworm", "generic", nil)
+	if err != nil || r.Suite != "bookworm" || kernels[r.kernel()] != "linux-image-amd64" {
+		t.Errorf("another suite and kernel: %+v, %v", r, err)
 	}
-	r, err = RecipeFor("mine", "", []string{"clang"})
+	r, err = RecipeFor("mine", "", "", []string{"clang"})
 	if err != nil || r.Suite != DefaultSuite || len(r.Exclude) != 0 {
 		t.Errorf("own packages: %+v, %v", r, err)
 	}
@@ -60,9 +61,22 @@ func TestRecipesForNames(t *testing.T) {
 		{"mine", "", "not a name of a Debian package", []string{"gcc,make"}},
 		{"mine", "", "not a name of a Debian package", []string{""}},
 	} {
-		if _, err := RecipeFor(c.name, c.suite, c.packages); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := RecipeFor(c.name, c.suite, "", c.packages); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+}
+
+// A kernel that there is not is refused by a sentence with those that there are.
+func TestKernels(t *testing.T) {
+	for _, word := range append(Kernels(), "") {
+		if _, err := RecipeFor("openmpi", "", word, nil); err != nil {
+			t.Errorf("%q: %v", word, err)
+		}
+	}
+	_, err := RecipeFor("openmpi", "", "linux-image-rt-amd64", nil)
+	if err == nil || err.Error() != `"linux-image-rt-amd64" is not a kernel that images may have: use cloud or generic` {
+		t.Error(err)
 	}
 }
 

@@ -44,7 +44,7 @@ func imageNoun(std streams) cli.Noun {
 }
 
 func imageBuildCommand(std streams, folder *string) *cobra.Command {
-	var suite, user string
+	var suite, kernel, user string
 	var packages []string
 	fresh := false
 	cmd := &cobra.Command{
@@ -57,11 +57,12 @@ An image counts for the user who called sudo, or for --user, within --images-per
 ` + "`pagurus controller`" + `; what root builds is the cluster's, and counts within --images-in-all alone.`,
 		Example: `  sudo pagurus image build openmpi
   sudo pagurus image build mine --packages openmpi-bin,libopenmpi-dev,gcc,libc6-dev,python3-mpi4py
+  sudo pagurus image build openmpi-net --packages openmpi-bin,libopenmpi-dev,gcc,libc6-dev --kernel generic   # for run --device
   pagurus image build mine --packages mpich,gcc,libc6-dev --user ada   # as root`,
 		Args:      cli.Exactly(1, "an image: one of "+strings.Join(image.Predefined(), ", ")+", or your own with --"+packagesFlag),
 		ValidArgs: image.Predefined(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			recipe, err := image.RecipeFor(args[0], suite, packages)
+			recipe, err := image.RecipeFor(args[0], suite, kernel, packages)
 			if err != nil {
 				return err
 			}
@@ -94,6 +95,7 @@ An image counts for the user who called sudo, or for --user, within --images-per
 		},
 	}
 	cmd.Flags().StringVar(&suite, "suite", "", "Debian suite (default: the recipe's, otherwise "+image.DefaultSuite+")")
+	cmd.Flags().StringVar(&kernel, "kernel", image.DefaultKernel, "Debian's kernel: cloud, which starts soonest, or generic, which has drivers of more devices for run --device")
 	cmd.Flags().StringSliceVar(&packages, packagesFlag, nil, "packages, instead of the recipe's")
 	cmd.Flags().BoolVar(&fresh, "fresh", false, "build again even if an image of the same recipe exists")
 	cmd.Flags().StringVar(&user, "user", "", "whom the image counts for: a user of this machine, or a uid (default: who called sudo; root: the cluster)")
