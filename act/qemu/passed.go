@@ -14,7 +14,7 @@ type Devices interface {
 	// TakeDevice gives a guest a device, which no other has until ReturnDevice. A second call gives the same one. After an error the
 	// device is as it was.
 	TakeDevice(fleet.GuestID, fleet.Passthrough) (fleet.Device, error)
-	// ReturnDevice takes the guest's device back, and gives it to the driver that had it. No process of the guest may run. A
+	// ReturnDevice takes the guest's device back, and gives it to the driver that had it. No process of the guest may have it open. A
 	// guest that has none is not an error. After an error call again.
 	ReturnDevice(fleet.GuestID) error
 	// Borrowers are the guests that have one.
