@@ -190,6 +190,9 @@ func (d *Driver) here(id fleet.GuestID) (*guest, error) {
 // listFor is how long an answer of xl list counts: it takes a tenth of a second of processor time.
 const listFor = 300 * time.Millisecond
 
+// listLimit is how long xl list may take: it waits for xenstored.
+const listLimit = 30 * time.Second
+
 // list gives all domains, as they were a moment ago.
 func (d *Driver) list(ctx context.Context) ([]domain, error) {
 	d.listing.Lock()
@@ -197,6 +200,8 @@ func (d *Driver) list(ctx context.Context) ([]domain, error) {
 	if time.Since(d.asked) < listFor {
 		return d.listed, nil
 	}
+	ctx, stop := context.WithTimeout(ctx, listLimit)
+	defer stop()
 	all, err := d.tools.list(ctx)
 	if err == nil {
 		d.listed, d.asked = all, time.Now()

@@ -1,6 +1,7 @@
 package xen_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -46,9 +47,13 @@ func TestSuspensionUnanswered(t *testing.T) {
 		t.Fatalf("it is not known to have failed: %v", err)
 	}
 	xl(t, "unpause", "pgt0-s1g0")
-	if err := source.Resume(t.Context(), k.Guest.ID); err != nil {
+	t.Logf("it may run on: %s", xl(t, "list", "-v"))
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	if err := source.Resume(ctx, k.Guest.ID); err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("it runs on: %s", xl(t, "list", "-v"))
 	drivertest.Healthy(t, source, k.Guest.ID)
 	if err := errors.Join(source.Stop(t.Context(), k.Guest.ID), target.Stop(t.Context(), k.Guest.ID)); err != nil {
 		t.Error(err)
@@ -68,8 +73,10 @@ func TestXenstoredStartedAgain(t *testing.T) {
 	w.sayMore(t)
 	d := w.open(t, 0)
 	defer d.Close()
-	for _, id := range []fleet.GuestID{"x1g0", "x2g0"} {
-		if err := d.Start(t.Context(), task(id)); err != nil {
+	for i, id := range []fleet.GuestID{"x1g0", "x2g0"} {
+		k := task(id)
+		k.Guest.Index = i
+		if err := d.Start(t.Context(), k); err != nil {
 			t.Fatal(err)
 		}
 		drivertest.Healthy(t, d, id)
@@ -104,8 +111,8 @@ func TestXenstoredStartedAgain(t *testing.T) {
 		}
 	}
 	is("without xenstored")
-	if out, err := exec.Command("xenstored", "--pid-file", pidFile).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := exec.Command("xenstored", "--pid-file", pidFile).Run(); err != nil {
+		t.Fatal(err)
 	}
 	is("with a new xenstored")
 	if out := xl(t, "list"); strings.Count(out, "\n") != 4 {
