@@ -57,6 +57,9 @@ type frames struct {
 // Lead has frames for a hardware address of a VLAN reach the guest by the virtual function that it has, or by the host's bridge. Which VLAN
 // the function is on stays until it is given back, so that its guest reaches no other.
 func (d *DeviceLoans) Lead(guest fleet.GuestID, mac string, vlan uint16, byFunction bool) error {
+	if d.Steered != nil {
+		defer d.Steered()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f := frames{VLAN: vlan}

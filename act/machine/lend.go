@@ -25,6 +25,8 @@ type DeviceLoans struct {
 	Lending []string // addresses of those that may be taken from the host's drivers; others have to be bound to vfio-pci
 	Card    string   // the interface of the card whose virtual functions are for any guest that asks for one; empty: none
 
+	Steered func() // called when frames have another way than before; nil: nobody wants to know
+
 	sys        string                                          // where the kernel's tree of devices is; empty: /sys
 	interrupts string                                          // the kernel's list of them; empty: /proc/interrupts
 	files      string                                          // where its files of IOMMU groups are; empty: /dev/vfio

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -31,13 +32,22 @@ type Config struct {
 	Address netip.Addr   // where this host's tunnels end; one that is link-local has its link as its zone
 	Port    uint16       // UDP port of the tunnels; 0: DefaultPort
 	Card    string       // the interface whose VLANs may be jobs' networks; empty: none
+
+	led map[ledFrames]bool // those that virtual functions of the card have; read before each change
+}
+
+// ledFrames are those that a card leads to a virtual function.
+type ledFrames struct {
+	mac  string
+	vlan uint16
 }
 
 // Overlay is one host's part of the jobs' networks.
 type Overlay struct {
-	config Config
-	mu     sync.Mutex
-	kernel *kernel
+	config   Config
+	mu       sync.Mutex
+	kernel   *kernel
+	networks []fleet.Network // that were applied last
 }
 
 // Open connects to the kernel. It changes nothing.
@@ -61,6 +71,27 @@ func Open(c Config) (*Overlay, error) {
 func (o *Overlay) Apply(ctx context.Context, networks []fleet.Network) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.networks = networks
+	return o.apply(ctx)
+}
+
+// Steered has this host's own frames for guests go by the card or by the bridge's ports, as the card's virtual functions have the guests' addresses
+// now: a guest takes none from its port while it uses a function. After an error the next Apply does it.
+func (o *Overlay) Steered(ctx context.Context) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.apply(ctx)
+}
+
+// apply makes the networks that were asked for last. o.mu is held.
+func (o *Overlay) apply(ctx context.Context) error {
+	networks := o.networks
+	var err error
+	if slices.ContainsFunc(networks, func(n fleet.Network) bool { return n.VLAN != 0 }) && o.config.Card != "" {
+		if o.config.led, err = o.kernel.led(o.config.Card); err != nil {
+			return err
+		}
+	}
 	want, wrong := Want(o.config, networks)
 	if len(want.Links) > 0 {
 		wrong = errors.Join(wrong, o.kernel.untrack(o.config.Port)) // before there are frames

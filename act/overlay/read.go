@@ -52,6 +52,22 @@ func openKernel() (*kernel, error) {
 	return &kernel{traffic: traffic, rules: rules, sockets: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}, index: map[string]int{}, lower: map[string]int{}}, nil
 }
 
+// led are the addresses that virtual functions of a card have.
+func (k *kernel) led(card string) (map[ledFrames]bool, error) {
+	link, err := k.traffic.LinkByName(card)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the functions of %s: %w", card, err)
+	}
+	all := map[ledFrames]bool{}
+	for _, f := range link.Attrs().Vfs {
+		all[ledFrames{f.Mac.String(), uint16(f.Vlan)}] = true
+	}
+	return all, nil
+}
+
 func (k *kernel) close() error {
 	k.sockets[unix.NETLINK_ROUTE].Close()
 	k.traffic.Close()

@@ -184,12 +184,7 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 			port, here = n.Subnet.GatewayName(), n.Gateway != nil && e.Host == c.Host
 		}
 		if e.Host == c.Host {
-			if here {
-				s.Forward[Key{bridge, mac.String()}] = port
-			}
-			if here && n.VLAN != 0 { // virtual functions of the same card find it
-				s.Tunnel[Key{tunnel, mac.String()}] = ""
-			}
+			s.addOwn(c, n, mac.String(), port, here)
 			continue
 		}
 		if here { // it will arrive, or has left and some hosts do not know yet
@@ -208,6 +203,20 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+// addOwn adds the way of frames for an endpoint of this host, which is at a port if that is here.
+func (s State) addOwn(c Config, n fleet.Network, mac, port string, here bool) {
+	bridge, tunnel := n.Subnet.BridgeName(), n.Subnet.TunnelName()
+	switch {
+	case c.led[ledFrames{mac, n.VLAN}]: // the guest drops what comes by its port
+		s.Forward[Key{bridge, mac}] = tunnel
+	case here:
+		s.Forward[Key{bridge, mac}] = port
+		if n.VLAN != 0 { // virtual functions of the same card find it
+			s.Tunnel[Key{tunnel, mac}] = ""
+		}
+	}
 }
 
 // wayOut is the link by which frames reach other hosts.

@@ -31,6 +31,23 @@ func TestWantVLAN(t *testing.T) {
 	golden(t, "vlan.txt", s.String())
 }
 
+// Frames of this host for a guest that uses a virtual function go by the card, which has the guest's address for the function alone. Of
+// another VLAN the same address is nothing.
+func TestWantLed(t *testing.T) {
+	n := on(network("j1", 1, "a", "a", "a", "b"), 101)
+	c := config("a", "fe80::1%pgw")
+	c.Card, c.led = "ens1", map[ledFrames]bool{{n.Subnet.GuestMAC(0), 101}: true, {n.Subnet.GuestMAC(1), 102}: true, {"00:00:00:00:00:00", 0}: true}
+	s := want(t, c, n)
+	bridge, tunnel := n.Subnet.BridgeName(), n.Subnet.TunnelName()
+	for i, way := range []string{tunnel, n.Subnet.TapName(1), tunnel} {
+		mac := n.Subnet.GuestMAC(i)
+		_, has := s.Tunnel[Key{tunnel, mac}]
+		if got := s.Forward[Key{bridge, mac}]; got != way || has != (i == 1) {
+			t.Errorf("frames for guest %d go by %s, not %s; the card has its address for this host: %v", i, got, way, has)
+		}
+	}
+}
+
 // cards gives stations a card each, on one network.
 func cards(t *testing.T, all []*station) {
 	t.Helper()

@@ -19,6 +19,14 @@ func openLending(ctx context.Context, f roles.Agent, log *slog.Logger) (*host, e
 		return nil, err
 	}
 	loans := &machine.DeviceLoans{Run: filepath.Join(f.RunDir, devicesFolder), Lending: f.Lending, Card: f.Card}
+	loans.Steered = func() {
+		if h.network == nil {
+			return
+		}
+		if err := h.network.Steered(ctx); err != nil {
+			log.Warn("frames for a guest of this host take the wrong way for now", "cause", err)
+		}
+	}
 	h.devices.Loans = loans
 	if h.vm != nil {
 		if err := h.vm.LendDevices(loans); err != nil {
