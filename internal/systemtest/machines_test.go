@@ -20,13 +20,16 @@ const machinesSuites = "PAGURUS_TEST_MACHINES_SUITES"
 // The scripts that need machines with kernels and systemd of their own. Emulated, they take
 // the whole computer for minutes, so other rings leave them out; not by a skip, since
 // nothing is missing.
-func TestMachines(t *testing.T) { onMachines(t, 3, 0, "testdata/machines", "openmpi", "lammps") }
+func TestMachines(t *testing.T) { onMachines(t, 3, 0, "testdata/machines", "openmpi", "lammps", functions) }
 
 // The shortest of them, which takes a third of the time.
 func TestTwoMachines(t *testing.T) { onMachines(t, 2, 0, "testdata/machine", "openmpi") }
 
 // Two of three machines are Xen hosts.
 func TestXenMachines(t *testing.T) { onMachines(t, 3, 2, "testdata/xen", "openmpi", "lammps") }
+
+// functions is an image with Debian's generic kernel, which has a driver of the virtual functions of the card that QEMU emulates.
+const functions = "functions"
 
 // onMachines runs the scripts of a folder on machines, some of them Xen hosts, which are made again after one that failed.
 func onMachines(t *testing.T, machines, xen int, scripts string, images ...string) {
@@ -39,6 +42,10 @@ func onMachines(t *testing.T, machines, xen int, scripts string, images ...strin
 		t.Fatal("a lab is up: `pagurus lab down` first, this test makes its own")
 	}
 	for _, image := range images {
+		if image == functions {
+			pagurus(t, "image", "build", functions, "--packages", "coreutils", "--kernel", "generic")
+			continue
+		}
 		testkit.Image(t, image)
 	}
 	testkit.Leftovers(t)

@@ -137,11 +137,14 @@ func each(t *testing.T, dir string, mend func()) {
 	}
 }
 
+// scriptLimit is how long one script may take: emulated machines that pin the memory of emulated guests take minutes for a step.
+const scriptLimit = 30 * time.Minute
+
 func script(t *testing.T, file string) testscript.Params {
 	path := bin(t)
 	return testscript.Params{
 		Files:    []string{file},
-		Deadline: time.Now().Add(15 * time.Minute),
+		Deadline: time.Now().Add(scriptLimit),
 		Setup: func(e *testscript.Env) error {
 			// Jobs also run as an ordinary user, who needs access to the folder.
 			for d := e.WorkDir; d != "/" && d != "/tmp" && d != "/var/tmp"; d = filepath.Dir(d) {
