@@ -39,7 +39,7 @@ func (m *machines) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&m.Suites, suiteFlag, []string{"trixie"}, "release of Debian of the machines: trixie, bookworm, or both in turn")
 	flags.IntVar(&m.CPUs, machineCPUsFlag, 2, "CPUs of each machine")
 	cli.Size(flags, &m.MemoryBytes, machineMemFlag, "memory of each machine")
-	flags.BoolVar(&m.Passing, machinePassingFlag, false, "give each machine an emulated IOMMU and a network card with virtual functions (igb), to try run --device")
+	flags.BoolVar(&m.Passing, machinePassingFlag, false, "give each machine an emulated IOMMU and, as eth2 on the lab's network, a card with virtual functions (igb), to try run --device")
 	flags.IntVar(&m.Xen, xenFlag, 0, "so many of the machines, the last ones, are Xen hosts")
 	flags.StringVar(&m.Packages, packagesFlag, "", "folder of the packages that the machines install (default: dist beside the folder of this program)")
 }
@@ -194,7 +194,7 @@ func machineCommands(std streams) []*cobra.Command {
 func powerVerb() machineVerb {
 	memory, passing := int64(0), false
 	onMemory := func(flags *pflag.FlagSet) {
-		flags.BoolVar(&passing, machinePassingFlag, false, "with on: with an emulated IOMMU and a network card with virtual functions (igb), until the machine is off again")
+		flags.BoolVar(&passing, machinePassingFlag, false, "with on: with an emulated IOMMU and, as eth2 on the lab's network, a card with virtual functions (igb), until the machine is off again")
 		cli.Size(flags, &memory, machineMemFlag, "with on: the machine's memory until it is off again (default: what the lab's machines have)")
 	}
 	return machineVerb{use: "power HOST off|on", short: "Cut a host's power, or switch it on", args: 1, anywhere: true, flags: onMemory,
