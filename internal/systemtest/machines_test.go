@@ -20,7 +20,9 @@ const machinesSuites = "PAGURUS_TEST_MACHINES_SUITES"
 // The scripts that need machines with kernels and systemd of their own. Emulated, they take
 // the whole computer for minutes, so other rings leave them out; not by a skip, since
 // nothing is missing.
-func TestMachines(t *testing.T) { onMachines(t, 3, 0, "testdata/machines", "openmpi", "lammps", functions) }
+func TestMachines(t *testing.T) {
+	onMachines(t, 3, 0, "testdata/machines", "openmpi", "lammps", functions)
+}
 
 // The shortest of them, which takes a third of the time.
 func TestTwoMachines(t *testing.T) { onMachines(t, 2, 0, "testdata/machine", "openmpi") }
