@@ -37,6 +37,19 @@ func TestParseList(t *testing.T) {
 	}
 }
 
+// A domain is known by its number when its name is forgotten; one that is dying is gone.
+func TestFind(t *testing.T) {
+	all := []domain{{Name: "a", Number: 3, State: "-b----"}, {Number: 4, State: "------"}, {Number: 5, State: "--pssd"}, {Name: "b", Number: 6, State: "--ps-d"}}
+	for _, c := range []struct {
+		name         string
+		number, want int
+	}{{"a", 0, 3}, {"a", 3, 3}, {"c", 0, 0}, {"c", 3, 0}, {"c", 4, 4}, {"c", 5, 0}, {"b", 6, 0}} {
+		if got, is := find(all, c.name, c.number); got.Number != c.want || is != (c.want > 0) {
+			t.Errorf("%s, %d is %+v", c.name, c.number, got)
+		}
+	}
+}
+
 // passing is a message about pages, as libxl-save-helper writes it.
 func passing(context, doing string, done, total uint64) []byte {
 	m := binary.LittleEndian.AppendUint16(nil, msgProgress)

@@ -143,10 +143,11 @@ func parseList(text string) (all []domain, err error) {
 // unnamed is what xl list calls a domain whose name it cannot find.
 const unnamed = "(null)"
 
-// find finds a domain by its name, or by its number (0: not known) when it has no name any more.
+// find finds a domain by its name, or by its number (0: not known) when it has no name any more. One that is dying counts for gone: it lasts
+// until nobody maps its memory, as its warden does.
 func find(all []domain, name string, number int) (domain, bool) {
 	i := slices.IndexFunc(all, func(d domain) bool {
-		return d.Name == name || d.Name == "" && number > 0 && d.Number == number
+		return !strings.Contains(d.State, "d") && (d.Name == name || d.Name == "" && number > 0 && d.Number == number)
 	})
 	if i < 0 {
 		return domain{}, false
