@@ -368,8 +368,14 @@ func TestPolls(t *testing.T) {
 			if told := c.Took + r.Outside; r.Outside < computed/2 || told < (polled+computed)*9/10 {
 				t.Errorf("of %s that it computed %s is told, of all %s", computed, r.Outside, told)
 			}
-			if g := r.Gaps; len(g) < 10 || g[9].InMPI || g[9].Took < 15*time.Millisecond {
-				t.Errorf("the gaps are %+v", g)
+			computing := 0
+			for _, g := range r.Gaps {
+				if !g.InMPI && g.Took >= 15*time.Millisecond {
+					computing++
+				}
+			}
+			if len(r.Gaps) < 10 || computing < 3 { // others are when the processor was taken away in a call
+				t.Errorf("the gaps are %+v", r.Gaps)
 			}
 		})
 	}
