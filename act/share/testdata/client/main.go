@@ -15,6 +15,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
 )
 
 func main() {
@@ -72,6 +74,9 @@ func modules() error {
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), fleet.DriverWord) {
+			continue
+		}
 		m, err := os.Open(lines.Text())
 		if err != nil {
 			return err
