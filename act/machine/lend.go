@@ -121,7 +121,7 @@ func (d *DeviceLoans) TakeDevice(guest fleet.GuestID, want fleet.Passthrough) (f
 	return all[i], nil
 }
 
-// ReturnDevice takes the guest's devices back, and gives them to the drivers that had them. No process of the guest may run. A guest
+// ReturnDevice takes the guest's devices back, and gives them to the drivers that had them. No process of the guest may have them open. A guest
 // that has none is not an error. After an error call again.
 func (d *DeviceLoans) ReturnDevice(guest fleet.GuestID) error {
 	d.mu.Lock()

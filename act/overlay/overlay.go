@@ -48,6 +48,7 @@ type Overlay struct {
 	mu       sync.Mutex
 	kernel   *kernel
 	networks []fleet.Network // that were applied last
+	applied  bool            // some were
 }
 
 // Open connects to the kernel. It changes nothing.
@@ -71,28 +72,33 @@ func Open(c Config) (*Overlay, error) {
 func (o *Overlay) Apply(ctx context.Context, networks []fleet.Network) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.networks = networks
+	o.networks, o.applied = networks, true
 	return o.apply(ctx)
 }
 
 // Steered has this host's own frames for guests go by the card or by the bridge's ports, as the card's virtual functions have the guests' addresses
-// now: a guest takes none from its port while it uses a function. After an error the next Apply does it.
+// now: a guest takes none from its port while it uses a function. Before the first Apply, and after an error, the next Apply does it.
 func (o *Overlay) Steered(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if !o.applied { // what an earlier agent made stays
+		return nil
+	}
 	return o.apply(ctx)
 }
 
 // apply makes the networks that were asked for last. o.mu is held.
 func (o *Overlay) apply(ctx context.Context) error {
 	networks := o.networks
-	var err error
+	var unread error
 	if slices.ContainsFunc(networks, func(n fleet.Network) bool { return n.VLAN != 0 }) && o.config.Card != "" {
-		if o.config.led, err = o.kernel.led(o.config.Card); err != nil {
-			return err
+		led, err := o.kernel.led(o.config.Card)
+		if unread = err; err == nil { // else as it was: other networks must not wait for a card
+			o.config.led = led
 		}
 	}
 	want, wrong := Want(o.config, networks)
+	wrong = errors.Join(unread, wrong)
 	if len(want.Links) > 0 {
 		wrong = errors.Join(wrong, o.kernel.untrack(o.config.Port)) // before there are frames
 	}

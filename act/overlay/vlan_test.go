@@ -165,3 +165,16 @@ func TestForwardIsIntoTunnelsAlone(t *testing.T) {
 		t.Error("frames are forwarded, where to is not known")
 	}
 }
+
+// TestSteeredLeavesNetworks: an agent that begins, and leads frames before it has heard of the jobs' networks, removes none of an earlier agent's.
+func TestSteeredLeavesNetworks(t *testing.T) {
+	s := stations(t, "a")[0]
+	n := network("j1", 1, "a", "a", "b")
+	s.apply(n)
+	s.use(n, 0)
+	s.reopen()
+	s.Must(func() error { return s.Steered(t.Context()) })
+	for _, link := range []string{n.Subnet.BridgeName(), n.Subnet.TunnelName(), n.Subnet.TapName(0)} {
+		s.Run("ip", "link", "show", "dev", link)
+	}
+}

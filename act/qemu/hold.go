@@ -36,7 +36,7 @@ type heldCopy struct {
 
 // holdCopy keeps a guest's copy running until letGo or until the copy ends.
 func (d *Driver) holdCopy(g *guest, p *pacer, m fleet.MigrationID) {
-	ctx, stop := context.WithTimeout(context.Background(), holdLimit)
+	ctx, stop := context.WithTimeout(d.life, holdLimit)
 	h := &heldCopy{stop: stop, done: make(chan struct{}), pace: p, migration: m}
 	var before *heldCopy
 	swap := func() {

@@ -195,20 +195,20 @@ func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
 }
 
 // wipe removes the remains of a guest that is not watched: first its processes, for they would go on with the domain, then that, and
-// its folder at last.
+// its folder at last. Without xenstored it leaves all, as the minder, which goes on trying to destroy the domain.
 func (d *Driver) wipe(id fleet.GuestID) error {
 	dir := d.dir(id)
 	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
-	}
-	if err := endThoseIn(dir); err != nil {
-		return err
 	}
 	store, err := bus.OpenStore()
 	if err != nil {
 		return err
 	}
 	defer store.Close()
+	if err := endThoseIn(dir); err != nil {
+		return err
+	}
 	if err = d.tools.destroy(d.domain(id), numberIn(dir)); err == nil {
 		err = bus.SweepConsoles(store)
 	}

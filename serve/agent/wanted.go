@@ -200,6 +200,10 @@ func (a *Agent) sweep() {
 			continue
 		}
 		a.mu.Lock()
+		if slices.Contains(a.wanted.Guests, g) { // since a moment ago
+			a.mu.Unlock()
+			continue
+		}
 		if s.last == nil || s.last.over() || grows(s.last.task.Order.Verb) {
 			if a.troubles[removing+string(g)] == "" {
 				a.Log.Info("removing a guest that is not wanted here", "guest", g)
