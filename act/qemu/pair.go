@@ -322,8 +322,12 @@ func (g *guest) plugInto(ctx context.Context, q *qmp.Client, card map[string]any
 	if err == nil && !there {
 		err = q.Do(ctx, "device_add", card, nil)
 	}
+	unheard := silent(err)
 	for silent(err) {
-		_, err = pluggedIn(ctx, q)
+		there, err = pluggedIn(ctx, q)
+	}
+	if err == nil && unheard && !there {
+		err = errors.New("QEMU refused it after all of the guest's memory was to be pinned")
 	}
 	return err
 }

@@ -125,13 +125,7 @@ func each(t *testing.T, dir string, mend func()) {
 		t.Fatalf("no scripts in %s: %v", dir, err)
 	}
 	for _, f := range files {
-		if !t.Run(filepath.Base(f), func(t *testing.T) {
-			p := script(t, f)
-			if strings.Contains(dir, "xen") { // a guest of an emulated Xen host has a tenth of a processor
-				p.Deadline = time.Now().Add(25 * time.Minute)
-			}
-			testscript.Run(t, p)
-		}) {
+		if !t.Run(filepath.Base(f), func(t *testing.T) { testscript.Run(t, script(t, f)) }) {
 			mend()
 		}
 	}
