@@ -212,6 +212,7 @@ func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder s
 		if m.uneven {
 			m.tuned.Small()
 		}
+		m.keeps = can.Accelerator == Hardware && m.tuned.keeps(d.config.Kept)
 	}
 	return m, folder, nil
 }

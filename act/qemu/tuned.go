@@ -215,6 +215,25 @@ var models = map[string]string{
 // tunedModel is QEMU's CPU model for a level; empty: none.
 func tunedModel(level string) string { return models[level] }
 
+// keeps reports whether the guest keeps its CPUs also while they are idle: the host then does not see that they are, and lends them to nobody.
+// So each is pinned to a CPU of its own, among those that are kept for such guests, and the guest's other threads are elsewhere. Only then Linux hands
+// a timer over without stopping the guest (KVM's pi_inject_timer, kvm_can_post_timer_interrupt in arch/x86/kvm/lapic.c). The guest sees no difference: QEMU adds
+// MONITOR to the model "host" alone, which has no level.
+func (g *tunedGuest) keeps(kept fleet.CPUSet) bool {
+	if g.Shape.CPU == "" || len(g.Layout.Pins) == 0 {
+		return false
+	}
+	var own fleet.CPUSet
+	for _, p := range g.Layout.Pins {
+		if len(p) != 1 || !kept.Has(p[0]) || own.Has(p[0]) {
+			return false
+		}
+		own = append(own, p[0])
+		slices.Sort(own)
+	}
+	return !slices.ContainsFunc(g.Layout.Rest, own.Has)
+}
+
 // Pin pins a guest's CPUs to those of the layout, and all other threads of QEMU to the rest.
 // ask sends a command to QEMU's monitor. After an error some threads may be pinned.
 func (g *tunedGuest) Pin(ctx context.Context, pid int, ask func(ctx context.Context, command string, args, out any) error) error {

@@ -138,3 +138,33 @@ func TestLevelsHaveModels(t *testing.T) {
 		t.Error("no level has a model")
 	}
 }
+
+// A guest keeps its idle CPUs only where nothing else could use them, and sees none of it.
+func TestKeepsIdleCPUs(t *testing.T) {
+	level := fleet.Shape{CPU: "x86-64-v2"}
+	for _, c := range []struct {
+		why   string
+		guest tunedGuest
+		kept  fleet.CPUSet
+		want  bool
+	}{
+		{"all are kept", tunedGuest{Shape: level, Layout: fleet.Layout{Pins: [][]int{{3}, {2}}, Rest: []int{0, 1}}}, fleet.CPUSet{2, 3}, true},
+		{"none is", tunedGuest{Shape: level, Layout: fleet.Layout{Pins: [][]int{{2}, {3}}, Rest: []int{0}}}, nil, false},
+		{"one is not", tunedGuest{Shape: level, Layout: fleet.Layout{Pins: [][]int{{1}, {2}}, Rest: []int{0}}}, fleet.CPUSet{2, 3}, false},
+		{"two share one", tunedGuest{Shape: level, Layout: fleet.Layout{Pins: [][]int{{2}, {2}}, Rest: []int{0}}}, fleet.CPUSet{2, 3}, false},
+		{"one may float", tunedGuest{Shape: level, Layout: fleet.Layout{Pins: [][]int{{2, 3}}, Rest: []int{0}}}, fleet.CPUSet{2, 3}, false},
+		{"other threads are there", tunedGuest{Shape: level, Layout: fleet.Layout{Pins: [][]int{{2}, {3}}, Rest: []int{0, 3}}}, fleet.CPUSet{2, 3}, false},
+		{"it is not pinned", tunedGuest{Shape: level}, fleet.CPUSet{2, 3}, false},
+		{"it has the host's model", tunedGuest{Layout: fleet.Layout{Pins: [][]int{{2}}}}, fleet.CPUSet{2, 3}, false},
+	} {
+		if got := c.guest.keeps(c.kept); got != c.want {
+			t.Errorf("%s: %v", c.why, got)
+		}
+	}
+	m := machine{guest: "j1g0", accelerator: Hardware, cpus: 1, memoryBytes: mebi}
+	without := lines(args(m))
+	m.keeps = true
+	if got := strings.Replace(lines(args(m)), "-overcommit cpu-pm=on\n", "", 1); got != without || lines(args(m)) == without {
+		t.Errorf("a guest that keeps its CPUs is started by\n%s", lines(args(m)))
+	}
+}

@@ -193,7 +193,7 @@ func (h *host) openMachines(ctx context.Context, guest string, address netip.Add
 	}
 	vm, err := qemu.Open(ctx, qemu.Config{
 		Run: f.RunDir, UIDs: f.UIDs, Shim: shim.Program(), GuestAgent: guest, Address: address, Accelerator: f.Accelerator, Cgroups: h.groups, OOMKills: h.groups.OOMKills,
-		Snapshots: f.Snapshots, MaxBandwidth: f.Bandwidth,
+		Snapshots: f.Snapshots, MaxBandwidth: f.Bandwidth, Kept: h.kept(log),
 		ImageFolder: h.images.Ensure, Converged: agent.Converged, Log: log,
 	})
 	if err != nil {
@@ -202,6 +202,18 @@ func (h *host) openMachines(ctx context.Context, guest string, address netip.Add
 		return
 	}
 	h.vm = vm
+}
+
+// kept are the CPUs that tuned guests keep while these are idle.
+func (h *host) kept(log *slog.Logger) fleet.CPUSet {
+	if !h.flags.Exitless {
+		return nil
+	}
+	if b := (isolate.Boot{}).State(); b != nil && len(b.Tickless) > 0 {
+		return b.Tickless
+	}
+	log.Warn("--exitless has no effect: this kernel has no tickless CPUs; prepare them with pagurus isolate --boot, and boot again")
+	return nil
 }
 
 // usable are the CPUs that guests may use now: those that this process may use, and the

@@ -65,6 +65,7 @@ type Agent struct {
 	Owners      []string // users of the machine who are its owners: names or numbers
 	CPUs        float64  // CPUs that all guests may use; 0: all
 	Slice       Slice
+	Exitless    bool   // tuned guests keep tickless CPUs while these are idle
 	Bandwidth   int64  // bytes a second of each leaving guest; 0: no limit
 	Memory      int64  // for guests; 0: the machine's less its reserve
 	Small       bool   // containers only, in little memory
@@ -118,6 +119,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	refusing(flags, fleet.SiteFlag, fleet.RefusedSite)
 	flags.Float64Var(&f.CPUs, cpusFlag, 0, "CPUs that all guests together may use (default: no limit)")
 	flags.Var(&f.Slice, "slice", "time slice of guests with a class or a ceiling, 30 percent longer for gold and shorter for bronze; 30ms suits those that mostly wait for messages; adaptive: of each guest by what it does, as far as it measures better (0: the scheduler's own)")
+	flags.BoolVar(&f.Exitless, "exitless", false, "tuned guests on tickless CPUs (see pagurus isolate --boot) keep these while they are idle, so that the kernel hands them their timers without stopping them; the CPUs count as busy then")
 	cli.Rate(flags, &f.Bandwidth, fleet.BandwidthFlag, "send at most this many bytes a second for each guest that leaves this host, like 200M (default: no limit)")
 	flags.StringVar(&f.Accelerator, acceleratorFlag, "", "kvm or tcg (default: what a probe finds)")
 	refusing(flags, acceleratorFlag, fleet.RefusedAccelerator)
