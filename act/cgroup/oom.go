@@ -31,6 +31,27 @@ func (g *Groups) OOMKills(guest fleet.GuestID) int {
 	return countOf("oom_kill ", string(text))
 }
 
+// Memory is how much memory, in bytes, all contained guests have now, with the files that the kernel keeps for them. It is 0 if that is
+// unknown.
+func (g *Groups) Memory() (bytes int64) {
+	dir, _, err := g.places(g.root)
+	if err != nil {
+		return 0
+	}
+	name := "memory.current"
+	if _, old := g.tree.(legacy); old {
+		name = "memory.usage_in_bytes"
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "*", name))
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil { // else it has just ended
+			n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+			bytes += n
+		}
+	}
+	return bytes
+}
+
 // countOf reads the count of an event from a file of either version.
 func countOf(event, text string) int {
 	for line := range strings.Lines(text) {

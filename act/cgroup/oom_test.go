@@ -53,8 +53,20 @@ func TestContainCountsOOMKills(t *testing.T) {
 		t.Errorf("before, %d are known", n)
 	}
 	fmt.Fprintln(in, "go")
-	if err := c.Wait(); err != nil {
-		t.Log(err)
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	most := int64(0)
+	for over := false; !over; {
+		select {
+		case err := <-ended:
+			over = true
+			t.Log(err)
+		default:
+			most = max(most, g.Memory())
+		}
+	}
+	if most < 1<<20 || most > 65<<20 {
+		t.Errorf("it had at most %d bytes", most)
 	}
 	if n := g.OOMKills(guest); n != 1 {
 		t.Errorf("%d were killed, want 1", n)

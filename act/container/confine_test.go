@@ -207,3 +207,25 @@ kill $! || echo lost a child; cat shared ~/x /tmp/x /tmp/y /dev/shm/x /proc/self
 		t.Errorf("the job's file is %q of %v: %v", text, owner(info), err)
 	}
 }
+
+// TestExposed: the agent is spared when memory runs out; a guest is not, here and where it arrives.
+func TestExposed(t *testing.T) {
+	const file = "/proc/self/oom_score_adj"
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("300"), 0); err != nil { // any that is not a guest's: root may not spare itself everywhere
+		t.Fatal(err)
+	}
+	defer os.WriteFile(file, before, 0)
+	j := newJobOf(t, "openmpi", 1, jobUser)
+	for n := range 2 {
+		if n == 1 {
+			j.move(0, 1)
+		}
+		if o := j.do(0, time.Minute, sh("cat /proc/self/oom_score_adj /proc/1/oom_score_adj"), ""); o.stdout != "0\n0\n" {
+			t.Errorf("after %d moves: %+v", n, o)
+		}
+	}
+}

@@ -218,7 +218,7 @@ func (t *target) maker(r record, images string) (*criu.Restoring, error) {
 		mounts[m.name] = m.from
 	}
 	return t.driver.criu.PrepareRestore(criu.RestoreSpec{
-		Images: images, Root: filepath.Join(t.guest.Dir, rootDir), Netns: fmt.Sprintf("/proc/%d/ns/net", r.Process.PID), Mounts: mounts,
+		Images: images, Once: true, Root: filepath.Join(t.guest.Dir, rootDir), Netns: fmt.Sprintf("/proc/%d/ns/net", r.Process.PID), Mounts: mounts,
 		Made: t.made, Resuming: t.adoptProcesses, Failing: t.failing,
 	})
 }

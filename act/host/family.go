@@ -231,6 +231,14 @@ func Alive(pids []int) (n int) {
 
 // Spare makes the kernel kill other processes first when memory runs out. Processes that
 // this one starts later are spared, too.
-func Spare(pid int) {
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("-1000"), 0) // in many sandboxes root may not
+func Spare(pid int) { outOfMemory(strconv.Itoa(pid), "-1000") }
+
+// Expose ends that a process is spared, as it is by inheritance if the service manager spares the agent.
+func Expose(pid int) { outOfMemory(strconv.Itoa(pid), "0") }
+
+// ExposeSelf is Expose of this process, also where /proc is that of other processes' numbers.
+func ExposeSelf() { outOfMemory("self", "0") }
+
+func outOfMemory(process, score string) {
+	_ = os.WriteFile("/proc/"+process+"/oom_score_adj", []byte(score), 0) // in many sandboxes root may not
 }

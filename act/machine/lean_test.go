@@ -63,7 +63,13 @@ func TestShed(t *testing.T) {
 	if all == 0 || before < all {
 		t.Fatalf("of %d KiB of code %d are in memory", all, before)
 	}
-	if err := Shed(); err != nil {
+	if err := Shed(int64(before) << 11); err != nil {
+		t.Fatal(err)
+	}
+	if kept := fromFiles(t); kept < all {
+		t.Errorf("it may have more, and of %d KiB it has %d", before, kept)
+	}
+	if err := Shed(0); err != nil {
 		t.Fatal(err)
 	}
 	after := fromFiles(t)
@@ -91,5 +97,22 @@ func TestWhatIsNotWrittenTo(t *testing.T) {
 		if _, _, ok := unwritten(line, "/usr/bin/pagurus"); ok != want {
 			t.Errorf("%q: %t", line, ok)
 		}
+	}
+}
+
+func TestRoom(t *testing.T) {
+	for text, want := range map[string]int64{
+		"MemTotal:          86016 kB\nMemFree:            5000 kB\nMemAvailable:      26624 kB\nSwapTotal:        131068 kB\nSwapFree:         131000 kB\n": (26624 + 131000) << 10,
+		"MemAvailable:      26624 kB\nHugePages_Total:       0\n":    26624 << 10,
+		"MemTotal:          86016 kB\nSwapFree:         131000 kB\n": -1,
+		"MemAvailable:      many kB\n":                               -1,
+		"":                                                           -1,
+	} {
+		if got, ok := room(text); ok != (want >= 0) || ok && got != want {
+			t.Errorf("%q: %d, %v, want %d", text, got, ok, want)
+		}
+	}
+	if here, err := Room(); err != nil || here <= 0 {
+		t.Errorf("here: %d, %v", here, err)
 	}
 }

@@ -62,6 +62,9 @@ func (h *host) drivers() map[fleet.Kind]driver {
 // capacity is what guests may have here.
 func (h *host) capacity() fleet.Resources {
 	all := fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.machine.MemoryBytes - min(memoryReserve, h.machine.MemoryBytes/2)}
+	if h.flags.Small {
+		all.MemoryBytes = min(all.MemoryBytes, h.room)
+	}
 	if h.xen != nil {
 		all = h.xen.Room()
 	}

@@ -94,6 +94,7 @@ type host struct {
 	containerErr string // why container is nil
 	xen          *xen.Driver
 	xenErr       string // why xen is nil on a Xen host; empty: it is not, or this is none
+	room         int64  // what a small host has for guests, in bytes
 	unlimited    string // why guests' memory has no limit here; empty: it has
 	network      *overlay.Overlay
 	guard        *encryption
@@ -181,7 +182,7 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 		log.Warn("no containers here", "cause", err)
 	}
 	h.openMachines(ctx, guest, address, log)
-	return h, nil
+	return h, h.measureRoom(log)
 }
 
 // openMachines opens the driver of virtual machines. After an error, or if the agent shall be small, there is none.

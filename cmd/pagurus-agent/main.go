@@ -185,16 +185,18 @@ const (
 	leanEvery = 15 * time.Second
 
 	// A small agent gives memory back more often, and collects garbage when its heap has
-	// grown by a quarter. The heap is a few MiB, so that this costs little.
+	// grown by a quarter. The heap is a few MiB, so that this costs little. It keeps its code
+	// while it has less in all.
 	smallEvery  = 5 * time.Second
 	smallGrowth = 25 // per cent
+	smallMost   = 18 << 20
 )
 
 // stayLean keeps the agent's memory small until ctx ends.
 func stayLean(ctx context.Context, small bool, log *slog.Logger) {
-	every := leanEvery
+	every, most := leanEvery, int64(0)
 	if small {
-		every = smallEvery
+		every, most = smallEvery, smallMost
 		debug.SetGCPercent(smallGrowth)
 	}
 	for next := leanFirst; ; next = every {
@@ -203,7 +205,7 @@ func stayLean(ctx context.Context, small bool, log *slog.Logger) {
 			return
 		case <-time.After(next):
 		}
-		if err := machine.Shed(); err != nil {
+		if err := machine.Shed(most); err != nil {
 			log.Warn("the agent has more memory than it needs", "cause", err)
 			return
 		}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 
+	"pagurus/act/machine"
 	"pagurus/decide/quota"
 	"pagurus/fleet"
 )
@@ -12,5 +14,32 @@ func (h *host) roomForImages(there []fleet.Image, more fleet.Image) error {
 	if reason := quota.RefusedFetched(h.flags.Images, there, more); reason != "" {
 		return errors.New(reason)
 	}
+	return nil
+}
+
+// arrivalReserve is what a container takes while it arrives, in bytes, beside its own memory: CRIU, the agent's buffers, and the part of its
+// memory that is there twice.
+const arrivalReserve = 8 << 20
+
+// smallRoom is what guests may have on a small host, in bytes, if programs can still get so much and the guests have so much already. There a
+// large part of the memory is the kernel's and the system's. It does not change until the agent starts again: what arrives would change
+// it.
+func smallRoom(free, guests int64) int64 { return max(0, free+guests-arrivalReserve) }
+
+// measureRoom finds out what a small host has for guests, when the agent has what it needs and no more.
+func (h *host) measureRoom(log *slog.Logger) error {
+	if !h.flags.Small {
+		return nil
+	}
+	free, err := int64(0), machine.Shed(0)
+	if err == nil {
+		free, err = machine.Room()
+	}
+	if err != nil {
+		return err
+	}
+	guests := h.groups.Memory()
+	h.room = smallRoom(free, guests)
+	log.Info("the host is small", "free_mib", free>>20, "guests_mib", guests>>20, "for_guests_mib", h.capacity().MemoryBytes>>20)
 	return nil
 }

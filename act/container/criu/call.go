@@ -235,6 +235,8 @@ func (c *call) start(path string) error {
 		// that CRIU holds would suffer. Processes that it restores would inherit this
 		// setting.
 		host.Spare(c.pid)
+	} else {
+		host.Expose(c.pid) // here they would inherit the agent's
 	}
 	return nil
 }

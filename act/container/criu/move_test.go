@@ -17,6 +17,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// pagesHeld is how much room the processes' memory takes in images, in bytes.
+func pagesHeld(t *testing.T, images string) (bytes int64) {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(images, "pages-*.img"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range all {
+		var st unix.Stat_t
+		if err := unix.Stat(name, &st); err != nil {
+			t.Fatal(err)
+		}
+		bytes += st.Blocks * 512
+	}
+	return bytes
+}
+
 // TestMove: the restored container has everything that a process can have, unchanged. It does
 // not run before it may, and data that was sent to it meanwhile arrives.
 func TestMove(t *testing.T) {
@@ -27,7 +44,7 @@ func TestMove(t *testing.T) {
 	}
 	for version, g := range all {
 		b.run(version, func(t *testing.T) {
-			for range 2 {
+			for n := range 2 {
 				images := b.images()
 				var steps []string
 				b.dumped(DumpSpec{Images: images, frozen: func() error {
@@ -38,12 +55,17 @@ func TestMove(t *testing.T) {
 				b.tell("check") // is sent again and again until the container is restored
 				g.set(true)
 				s := b.spec(images)
+				s.Once = n == 1
+				full := pagesHeld(t, images)
 				s.Resuming = func(pid int) error {
 					steps = append(steps, "resuming")
 					b.join()
 					return g.add(pid)
 				}
 				b.restored(s)
+				if left := pagesHeld(t, images); full == 0 || (left < full/4) != s.Once {
+					t.Errorf("of %d KiB of memory in the images %d are left; restored once only: %v", full>>10, left>>10, s.Once)
+				}
 				if got := strings.Join(steps, " "); got != "frozen resuming" {
 					t.Errorf("the steps were: %s", got)
 				}

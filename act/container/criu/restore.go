@@ -21,6 +21,7 @@ type RestoreSpec struct {
 	Netns  string            // file of its network namespace, in which its addresses exist
 	Mounts map[string]string // folders of the host that are mounted in the container: from the names in DumpSpec to the paths here
 	Lazy   bool              // memory is fetched when it is touched: a LazyPager runs on Images
+	Once   bool              // the images are not needed again: unless Lazy, memory vanishes from them as the processes get it
 
 	// The steps are nil or called once, with the first process's PID here. An error of
 	// the first two ends the restore.
@@ -65,7 +66,7 @@ type Restoring struct {
 // restored. So Resuming must move it to its own group.
 //
 // After an error nothing remains of the container, unless Failing returned an error. The
-// images can be used for another try. But if Resuming had been reached, the container's
+// images can be used for another try, unless Once was set. But if Resuming had been reached, the container's
 // sockets were closed normally. Their peers are told, unless the link is cut. Data that
 // arrived at the sockets is lost, and the network cannot be used any more. So the link
 // should stay cut, or arriving frames be held back, until nothing can fail any more.
@@ -151,6 +152,8 @@ func (r *Restoring) destroy(n *rpc.CriuNotify, cause error) bool {
 func (r *Restoring) Do(ctx context.Context) (pid int, err error) {
 	if r.Lazy {
 		r.call.opts.LazyPages = new(true)
+	} else if r.spec.Once { // for images in memory, which would have everything twice
+		r.call.opts.AutoDedup = new(true)
 	}
 	if r.over != nil {
 		select {

@@ -12,7 +12,7 @@ import (
 
 const (
 	completionBytes = 1 << 20 // copied at a time
-	givenBytes      = 8 << 20 // copied before it is freed: freeing a few pages takes as long as copying them
+	givenBytes      = 2 << 20 // copied before it is freed: freeing a few pages takes as long as copying them, and small hosts lack room for much more
 )
 
 // Complete copies the received memory into the images of a dump made with --lazy-pages,

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
 // enter makes this process the program of the cell. It returns only after an error.
@@ -17,6 +19,7 @@ func (c Cell) enter() error {
 	// Rights are given up per thread, and the program gets the rights of the thread that
 	// calls exec.
 	runtime.LockOSThread()
+	host.ExposeSelf() // while it may, and with the host's /proc
 	if err := c.mount(); err != nil {
 		return err
 	}

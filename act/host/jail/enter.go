@@ -16,6 +16,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
 // become is all that a jail's first process does itself.
@@ -46,6 +48,7 @@ func become(args []string) error {
 func (j Jail) enter(files int) error {
 	// Rights are given up per thread, and the program gets those of the thread that calls exec.
 	runtime.LockOSThread()
+	host.ExposeSelf() // while it may, and with the host's /proc
 	if err := j.furnish(); err != nil {
 		return err
 	}
