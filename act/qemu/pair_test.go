@@ -21,11 +21,20 @@ type slots struct {
 	has  []fleet.GuestID
 	led  []bool // by the function, in the order in which it was asked for
 
-	idle   bool          // guests do not use what they have
-	passes chan struct{} // a function is led to when it is closed; nil: at once
+	idle   bool                        // guests do not use what they have
+	looks  chan struct{}               // whether they do is known when it is closed; nil: at once
+	passes chan struct{}               // a function is led to when it is closed; nil: at once
+	takes  func()                      // called when a guest is to have a function; nil: nothing
+	leads  func(byFunction bool) error // called when frames were led; nil: nothing
 }
 
 func (s *slots) TakeDevice(id fleet.GuestID, want fleet.Passthrough) (fleet.Device, error) {
+	s.mu.Lock()
+	takes := s.takes
+	s.mu.Unlock()
+	if takes != nil {
+		takes()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -61,10 +70,14 @@ func (s *slots) Lead(_ fleet.GuestID, mac string, vlan uint16, byFunction bool) 
 		return fmt.Errorf("asked for %s of VLAN %d", mac, vlan)
 	}
 	s.led = append(s.led, byFunction)
-	if passes := s.passes; byFunction && passes != nil {
-		s.mu.Unlock()
+	passes, leads := s.passes, s.leads
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	if byFunction && passes != nil {
 		<-passes
-		s.mu.Lock()
+	}
+	if leads != nil {
+		return leads(byFunction)
 	}
 	return nil
 }
@@ -87,6 +100,11 @@ func (s *slots) left() int {
 func (s *slots) Drives(fleet.GuestID) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if looks := s.looks; looks != nil {
+		s.mu.Unlock()
+		<-looks
+		s.mu.Lock()
+	}
 	return !s.idle, nil
 }
 
@@ -118,7 +136,7 @@ func mustFind(t *testing.T, d *qemu.Driver, stage, want string) {
 }
 
 // paired are two hosts with a card each, and a guest on the first that is to have one of two halves.
-func paired(t *testing.T) (*world, [2]*qemu.Driver, [2]*slots, fleet.Task) {
+func paired(t *testing.T) (*world, *[2]*qemu.Driver, [2]*slots, fleet.Task) {
 	w := newWorld(t)
 	qemu.EmulateFunctions()
 	var hosts [2]*qemu.Driver
@@ -137,11 +155,18 @@ func paired(t *testing.T) (*world, [2]*qemu.Driver, [2]*slots, fleet.Task) {
 	}
 	tk := task("j1g0")
 	tk.Guest.Need.Device, tk.Job.VLAN = fleet.NetFunction, 101
-	return w, hosts, cards, tk
+	return w, &hosts, cards, tk
 }
 
 // copyHeld copies a guest, which runs on once all is copied.
 func copyHeld(t *testing.T, tk fleet.Task, move fleet.MigrationID, from, to *qemu.Driver) (fleet.Task, error) {
+	t.Helper()
+	tk = receiveHeld(t, tk, move, to)
+	return tk, from.Copy(t.Context(), tk, func(fleet.Progress) {})
+}
+
+// receiveHeld prepares such a copy.
+func receiveHeld(t *testing.T, tk fleet.Task, move fleet.MigrationID, to *qemu.Driver) fleet.Task {
 	t.Helper()
 	tk.Order.Migration, tk.Limits.AwaitGang = move, true
 	listen, err := to.Receive(t.Context(), tk)
@@ -149,7 +174,7 @@ func copyHeld(t *testing.T, tk fleet.Task, move fleet.MigrationID, from, to *qem
 		t.Fatal(err)
 	}
 	tk.Listen = listen
-	return tk, from.Copy(t.Context(), tk, func(fleet.Progress) {})
+	return tk
 }
 
 // mustStandBy waits until a host says why its guest has virtio alone.
@@ -260,17 +285,17 @@ func TestPairPluggedWhileCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustFind(t, hosts[0], "before it is plugged in", "1")
-	go func() {
-		time.Sleep(2 * time.Second)
-		cards[0].set(func() { cards[0].passes = nil })
-		close(passes)
-	}()
-	begun := time.Now()
-	if _, err := copyHeld(t, tk, "m0", hosts[0], hosts[1]); err != nil {
-		t.Fatal(err)
+	held, copied := receiveHeld(t, tk, "m0", hosts[1]), make(chan error, 1)
+	go func() { copied <- hosts[0].Copy(t.Context(), held, func(fleet.Progress) {}) }()
+	select {
+	case err := <-copied:
+		t.Fatalf("it was copied while its function was being plugged in: %v", err)
+	case <-time.After(5 * time.Second): // without waiting it takes less than one
 	}
-	if took := time.Since(begun); took < 2*time.Second {
-		t.Errorf("it was copied in %s, while its function was being plugged in", took)
+	cards[0].set(func() { cards[0].passes = nil })
+	close(passes)
+	if err := <-copied; err != nil {
+		t.Fatal(err)
 	}
 	mustFind(t, hosts[0], "copied", "1")
 	cards[0].mustHaveLed(t, "copied", true, false)
@@ -296,12 +321,13 @@ func TestPairPluggedWhileCopied(t *testing.T) {
 // by virtio, and moves.
 func TestPairUnused(t *testing.T) {
 	w, hosts, cards, tk := paired(t)
-	cards[0].idle = true
-	qemu.HurryDrivers(t, 20*time.Second) // it is found first
+	cards[0].idle, cards[0].looks = true, make(chan struct{})
+	qemu.HurryDrivers(t, time.Millisecond) // once it is found
 	if err := hosts[0].Start(t.Context(), tk); err != nil {
 		t.Fatal(err)
 	}
 	mustFind(t, hosts[0], "at first", "2")
+	close(cards[0].looks)
 	mustStandBy(t, hosts[0], "it was given back to the host")
 	mustFind(t, hosts[0], "given back", "1")
 	cards[0].mustHaveLed(t, "given back", true, false)
