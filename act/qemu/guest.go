@@ -21,7 +21,7 @@ type guest struct {
 	handle *os.File // of the process
 
 	connecting sync.Mutex // held while connecting to QEMU
-	streaming  sync.Mutex // held while a copy begins, in each step of a checkpoint, and while its function is plugged in or given back
+	streaming  turn       // held while a copy begins, in each step of a checkpoint, and while its function is plugged in or given back
 	plugging   sync.Mutex // held while it is decided whether it has its function; before streaming
 
 	copies  atomic.Int64 // that have begun, of a guest with a function
@@ -44,7 +44,7 @@ type guest struct {
 // attach begins to watch a guest's process. It takes over the handle, also after an
 // error.
 func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
-	g := &guest{Guest: host.NewGuest(d.dir(r.Guest), r), handle: handle, seen: fleet.Running}
+	g := &guest{Guest: host.NewGuest(d.dir(r.Guest), r), handle: handle, seen: fleet.Running, streaming: newTurn()}
 	g.parting = func() { d.pairGone(g) }
 	if r.Target {
 		g.seen = fleet.Incoming

@@ -61,7 +61,9 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 // beginCopy makes QEMU start the copy, unless it is running. After an error it is not
 // running.
 func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet.Task) error {
-	g.streaming.Lock()
+	if err := g.streaming.Await(ctx, g.Died); err != nil {
+		return err
+	}
 	defer g.streaming.Unlock()
 	if g.Remembered().Saving.underWay() {
 		return errSaving

@@ -341,3 +341,41 @@ func TestPairUnused(t *testing.T) {
 	mustStandBy(t, hosts[1], "")
 	drivertest.Healthy(t, hosts[1], "j1g0")
 }
+
+// TestPairCopyGivenUpAtOnce: a copy that waits for a function that is being plugged in ends when its order does, and when its guest does.
+func TestPairCopyGivenUpAtOnce(t *testing.T) {
+	_, hosts, cards, tk := paired(t)
+	passes := make(chan struct{})
+	cards[0].passes = passes
+	defer close(passes)
+	if err := hosts[0].Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	mustFind(t, hosts[0], "before it is plugged in", "1")
+	held, copied := receiveHeld(t, tk, "m0", hosts[1]), make(chan error, 1)
+	for _, end := range []func(cancel func()) error{
+		func(cancel func()) error { cancel(); return nil },
+		func(func()) error { return hosts[0].Stop(t.Context(), "j1g0") },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { copied <- hosts[0].Copy(ctx, held, func(fleet.Progress) {}) }()
+		select {
+		case err := <-copied:
+			t.Fatalf("it does not wait for the function: %v", err)
+		case <-time.After(2 * time.Second):
+		}
+		if err := end(cancel); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-copied:
+			if err == nil {
+				t.Fatal("it was copied")
+			}
+			t.Log(err)
+		case <-time.After(30 * time.Second):
+			t.Fatal("it waits on")
+		}
+	}
+}
