@@ -20,3 +20,10 @@ func HurryDrivers(t *testing.T, limit time.Duration) {
 	driveLimit = limit
 	t.Cleanup(func() { driveLimit = usual })
 }
+
+// HurryUnplugging has guests let go of a function within so long, until a test ends.
+func HurryUnplugging(t *testing.T, limit time.Duration) {
+	usual := unplugLimit
+	unplugLimit = limit
+	t.Cleanup(func() { unplugLimit = usual })
+}

@@ -25,7 +25,9 @@ type guest struct {
 	plugging   sync.Mutex // held while it is decided whether it has its function; before streaming
 
 	copies  atomic.Int64 // that have begun, of a guest with a function
-	parting func()       // called when a device of QEMU is gone; it does not wait
+	asked   atomic.Bool  // to let go of its function, which it has not done in time
+	taking  sync.Mutex   // held while it gets a function, and as it dies
+	parting func()       // called when a device of QEMU is gone, or may be; it does not wait
 
 	// Guarded by Mu:
 	held      *heldCopy // of its copy; nil: nothing holds it
@@ -62,7 +64,9 @@ func (d *Driver) watch(g *guest) {
 	if err != nil {
 		return // released: it runs on
 	}
+	g.taking.Lock() // what it gets by now is given back by wipe, and later it gets nothing
 	close(g.Died)
+	g.taking.Unlock()
 	g.hearOut()
 	g.release()
 	if !g.IsStopped() {
@@ -137,6 +141,7 @@ func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 // listen records when QEMU suspends the guest and why QEMU ends, until the connection ends.
 func (g *guest) listen(events <-chan qmp.Event, heard chan<- struct{}) {
 	defer close(heard)
+	g.parting() // while nobody listened
 	for e := range events {
 		g.Mu.Lock()
 		switch e.Name {

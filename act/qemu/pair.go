@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"pagurus/act/qemu/qmp"
@@ -45,7 +46,7 @@ func (p *pairing) on(function *fleet.Device) *pairing {
 
 // unplugLimit is how long a guest may take to let go of its function. Linux needs some ten milliseconds, and an emulated
 // guest on a busy host some seconds.
-const unplugLimit = 30 * time.Second
+var unplugLimit = 30 * time.Second
 
 // askEvery is the time after which a guest is asked again: one that boots hears nothing.
 const askEvery = 5 * time.Second
@@ -82,7 +83,8 @@ func (g *guest) unplug(ctx context.Context, q *qmp.Client) error {
 		switch {
 		case err != nil || !there:
 			return err
-		case time.Since(begun) > unplugLimit:
+		case !asked.IsZero() && time.Since(begun) > unplugLimit:
+			g.asked.Store(true)
 			return fmt.Errorf("the guest has not let go of its virtual function for %s: its kernel hangs, or does not answer when a PCI device is to be unplugged", unplugLimit)
 		case time.Since(asked) > askEvery:
 			asked = time.Now()
@@ -132,7 +134,12 @@ func (d *Driver) settlePair(g *guest, trouble string) {
 	if trouble != "" {
 		d.config.Log.Warn("a guest has virtio alone", "guest", g.ID, "cause", trouble)
 	}
-	if err := g.Remember(func(r *record) { r.Pair.Due, r.Pair.Trouble = false, trouble }); err != nil {
+	d.tellPair(g, false, trouble)
+}
+
+// tellPair records whether a guest is to get its function, and why it has none.
+func (d *Driver) tellPair(g *guest, due bool, trouble string) {
+	if err := g.Remember(func(r *record) { r.Pair.Due, r.Pair.Trouble = due, trouble }); err != nil {
 		d.config.Log.Warn("a guest's function could not be recorded", "guest", g.ID, "cause", err)
 	}
 }
@@ -147,33 +154,44 @@ func (d *Driver) plug(ctx context.Context, g *guest) error {
 	if err != nil {
 		return err
 	}
-	q, err := g.monitor(ctx)
-	if err != nil {
-		return err
+	copies, err := g.insert(ctx, from)
+	for g.unheard(ctx, err) {
+		copies, err = g.insert(ctx, from)
 	}
-	if err := arrivedWhole(ctx, q); err != nil {
-		return err
-	}
-	copies, err := g.insert(ctx, q, from)
 	if err == nil {
 		err = g.drives(ctx, from, copies)
 	}
 	if err == nil || errors.Is(err, errLeaves) || d.life.Err() != nil || g.Dead() { // the next driver goes on
 		return err
 	}
-	return g.giveBack(d.life, from, copies, err)
+	return d.giveBack(g, from, copies, err)
 }
 
-// insert plugs the function in, unless a copy is under way, and says how many there were.
-func (g *guest) insert(ctx context.Context, q *qmp.Client, from Devices) (copies int64, err error) {
-	g.streaming.Lock()
+// unheard reports whether an error is that QEMU, which goes on, does not answer in time.
+func (g *guest) unheard(ctx context.Context, err error) bool {
+	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+	return late && ctx.Err() == nil && !g.Dead()
+}
+
+// insert plugs the function in, unless it is there or a copy is under way, and says how many copies there were.
+func (g *guest) insert(ctx context.Context, from Devices) (copies int64, err error) {
+	q, err := g.monitor(ctx)
+	if err == nil {
+		err = arrivedWhole(ctx, q)
+	}
+	if err == nil {
+		err = g.streaming.Await(ctx, g.Died)
+	}
+	if err != nil {
+		return g.copies.Load(), err
+	}
 	defer g.streaming.Unlock()
 	copies = g.copies.Load()
 	if info, err := queryMigrate(ctx, q); err != nil || info.underWay() || g.hasLeft(info) {
 		return copies, cmp.Or(err, errLeaves)
 	}
 	r := g.Remembered()
-	dev, err := from.TakeDevice(g.ID, fleet.NetFunction) // the same as before
+	dev, err := g.takeFunction(from)
 	if err == nil {
 		err = from.Lead(g.ID, r.Pair.MAC, r.Pair.VLAN, true) // its driver asks for its address as it begins
 	}
@@ -184,6 +202,16 @@ func (g *guest) insert(ctx context.Context, q *qmp.Client, from Devices) (copies
 		err = fmt.Errorf("its virtual function could not be plugged in: %w", err)
 	}
 	return copies, err
+}
+
+// takeFunction has the host give the guest a function, the same as before. Once the guest has ended nobody would give it back.
+func (g *guest) takeFunction(from Devices) (fleet.Device, error) {
+	g.taking.Lock()
+	defer g.taking.Unlock()
+	if g.Dead() {
+		return fleet.Device{}, errors.New("qemu ended")
+	}
+	return from.TakeDevice(g.ID, fleet.NetFunction)
 }
 
 // driveLimit is how long a guest may take until its driver uses a function that was plugged in: it may have to boot first.
@@ -212,9 +240,29 @@ func (g *guest) drives(ctx context.Context, from Devices, copies int64) error {
 	}
 }
 
+// giveAgain is the time after which it is tried again to take a function from a guest.
+const giveAgain = 10 * time.Second
+
+// errKept: a function could not be given back.
+var errKept = errors.New("it was not given back")
+
 // giveBack takes a function from a guest that does not use it, because of an error, so that the guest's memory is not pinned for nothing, and gives it back
-// to the host. It returns the error, with what became of the function, or errLeaves.
-func (g *guest) giveBack(ctx context.Context, from Devices, copies int64, because error) error {
+// to the host. It goes on until it could, or the guest is copied. It returns the error, with what became of the function, or errLeaves.
+func (d *Driver) giveBack(g *guest, from Devices, copies int64, because error) error {
+	for had := false; ; {
+		err := g.tryGiveBack(d.life, from, copies, because, &had)
+		if !errors.Is(err, errKept) || d.life.Err() != nil || g.Dead() {
+			return err
+		}
+		d.tellPair(g, true, err.Error()) // the next driver goes on
+		if err := g.wait(d.life, nil, giveAgain); err != nil {
+			return err
+		}
+	}
+}
+
+// tryGiveBack is giveBack, once. The guest had the function, as was seen now or before.
+func (g *guest) tryGiveBack(ctx context.Context, from Devices, copies int64, because error, had *bool) error {
 	g.streaming.Lock()
 	defer g.streaming.Unlock()
 	if g.copies.Load() != copies {
@@ -229,7 +277,8 @@ func (g *guest) giveBack(ctx context.Context, from Devices, copies int64, becaus
 	if err == nil {
 		there, err = pluggedIn(ctx, q)
 	}
-	if err == nil && !there && errors.Is(because, errUnused) { // QEMU plugs it in when the guest says that it knows of pairs
+	*had = *had || there
+	if err == nil && !*had && errors.Is(because, errUnused) { // QEMU plugs it in when the guest says that it knows of pairs
 		return fmt.Errorf("%w; it is kept for the guest, whose driver of virtio has not asked for it", because)
 	}
 	if err == nil {
@@ -242,33 +291,52 @@ func (g *guest) giveBack(ctx context.Context, from Devices, copies int64, becaus
 		err = g.Remember(func(r *record) { r.Device = "" })
 	}
 	if err != nil {
-		return fmt.Errorf("%w; it was not given back: %w", because, err)
+		return fmt.Errorf("%w; %w: %w", because, errKept, err)
 	}
 	return fmt.Errorf("%w; it was given back to the host", because)
 }
 
-// pairGone gives a function back that the guest has let go of by itself, and has its frames go by the bridge.
+// pairGone looks whether the guest has let go of its function. If it did so by itself, the function is given back, and the guest's frames go by the
+// bridge. If it was asked to, for a copy that did not wait for so long, it gets the function again.
 func (d *Driver) pairGone(g *guest) {
 	_ = d.guests.Go(func() {}, func() {
 		g.plugging.Lock()
 		defer g.plugging.Unlock()
-		r, from := g.Remembered(), d.devices.Load()
-		if r.Pair == nil || r.Pair.Due || r.Pair.Trouble != "" || r.Device == "" || from == nil {
+		copies := g.copies.Load()
+		r := g.Remembered()
+		if r.Pair == nil || r.Pair.Due || r.Pair.Trouble != "" || r.Device == "" {
 			return // it was to go
 		}
-		q, err := g.monitor(d.life)
+		from, err := d.awaitDevices(d.life)
 		if err != nil {
 			return
 		}
-		copies := g.copies.Load()
-		if there, err := pluggedIn(d.life, q); err != nil || there {
+		there, err := g.has(d.life)
+		for g.unheard(d.life, err) {
+			there, err = g.has(d.life)
+		}
+		switch {
+		case err != nil || there:
+			return
+		case g.asked.Load():
+			d.tellPair(g, true, "")
+			d.pairOn(g)
 			return
 		}
-		err = g.giveBack(d.life, *from, copies, errors.New("the guest has let go of its virtual function by itself"))
+		err = d.giveBack(g, from, copies, errors.New("the guest has let go of its virtual function by itself"))
 		if !errors.Is(err, errLeaves) && d.life.Err() == nil && !g.Dead() {
 			d.settlePair(g, err.Error())
 		}
 	})
+}
+
+// has reports whether QEMU has the guest's function now.
+func (g *guest) has(ctx context.Context) (bool, error) {
+	q, err := g.monitor(ctx)
+	if err != nil {
+		return false, err
+	}
+	return pluggedIn(ctx, q)
 }
 
 // awaitDevices waits until guests get devices of this host: the driver has guests before that.
@@ -317,13 +385,13 @@ func pluggedIn(ctx context.Context, q *qmp.Client) (bool, error) {
 // plugInto plugs a card in, unless it is there already. QEMU answers nothing while the kernel pins the guest's memory.
 func (g *guest) plugInto(ctx context.Context, q *qmp.Client, card map[string]any) error {
 	card["id"], card["bus"], card["failover_pair_id"] = primaryID, passedPort, standbyID
-	silent := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil }
 	there, err := pluggedIn(ctx, q)
 	if err == nil && !there {
+		g.asked.Store(false)
 		err = q.Do(ctx, "device_add", card, nil)
 	}
-	unheard := silent(err)
-	for silent(err) {
+	unheard := g.unheard(ctx, err)
+	for g.unheard(ctx, err) {
 		there, err = pluggedIn(ctx, q)
 	}
 	if err == nil && unheard && !there {

@@ -199,7 +199,7 @@ func self(t *testing.T) *guest {
 		t.Fatal(err)
 	}
 	r := record{Record: host.Record{Guest: "g1", Gen: 2, Complete: true, Process: host.Process{PID: os.Getpid(), Ticks: st.Ticks}}}
-	return &guest{Guest: host.NewGuest(t.TempDir(), r), seen: fleet.Running, streaming: newTurn()}
+	return &guest{Guest: host.NewGuest(t.TempDir(), r), seen: fleet.Running, streaming: newTurn(), parting: func() {}}
 }
 
 // TestInspectShortOfFiles: a driver that cannot open files still reports its guests.

@@ -21,6 +21,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -150,6 +151,11 @@ func do(what, value string) string {
 		var n int64
 		fmt.Sscan(value, &n)
 		rate.Store(n)
+		return "ok"
+	case "hog":
+		var seconds int
+		fmt.Sscan(value, &seconds)
+		go hog(time.Duration(seconds) * time.Second)
 		return "ok"
 	case "shout":
 		var kib int
@@ -292,4 +298,17 @@ func shape() string {
 		said = append(said, fmt.Sprintf("%s:%s:%s", filepath.Base(filepath.Dir(c)), text(c+"/physical_package_id"), text(c+"/thread_siblings_list")))
 	}
 	return strings.Join(said, " ")
+}
+
+// hog leaves nothing else of a guest with one CPU a moment of it, from when the answer has gone.
+func hog(long time.Duration) {
+	time.Sleep(100 * time.Millisecond)
+	runtime.LockOSThread() // for good: the thread ends with its goroutine
+	_ = os.WriteFile("/proc/sys/kernel/sched_rt_runtime_us", []byte("-1"), 0)
+	err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 99}, 0)
+	if err != nil {
+		fmt.Println("hog:", err)
+	}
+	for end := time.Now().Add(long); time.Now().Before(end); {
+	}
 }
