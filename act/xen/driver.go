@@ -59,6 +59,8 @@ type Driver struct {
 	about   about
 	initrds *initrd.Store
 	shares  shares
+	life    context.Context // ends with Close
+	closes  context.CancelFunc
 
 	host.Address // where guests are received
 	guests       host.Guests[*guest]
@@ -74,12 +76,14 @@ func Open(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{config: c}
 	d.guests.Kill, d.guests.Wipe = d.end, d.wipe
 	d.Readdress(c.Address)
+	d.life, d.closes = context.WithCancel(context.WithoutCancel(ctx))
 	if err := d.prepare(ctx); err != nil {
+		d.closes()
 		return nil, fmt.Errorf("open the xen driver: %w", err)
 	}
 	entries, err := os.ReadDir(d.dir(""))
 	if err != nil {
-		return nil, fmt.Errorf("open the xen driver: %w", err)
+		return nil, errors.Join(fmt.Errorf("open the xen driver: %w", err), d.Close())
 	}
 	for _, e := range entries {
 		if err := d.adopt(fleet.GuestID(e.Name())); err != nil {
@@ -144,6 +148,7 @@ func (d *Driver) adopt(id fleet.GuestID) error {
 
 // Close releases all guests; they keep running. Calls in progress end with errors.
 func (d *Driver) Close() error {
+	d.closes()
 	d.guests.Close((*guest).release)
 	return nil
 }
@@ -180,6 +185,9 @@ func (d *Driver) here(id fleet.GuestID) (*guest, error) {
 	g, err := d.guests.Find(id)
 	if err != nil {
 		return nil, err
+	}
+	if g != nil && g.Dead() {
+		return nil, g.absent(d.life)
 	}
 	if g == nil || !g.Lives() {
 		return nil, fleet.ErrAbsent

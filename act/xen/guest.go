@@ -13,6 +13,7 @@ import (
 
 	"pagurus/act/host"
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 // guest is one domain of this host.
@@ -61,9 +62,30 @@ func (d *Driver) watch(g *guest) {
 	if !g.IsStopped() {
 		d.noteEnd(g.ID, exit)
 	}
-	g.Left = d.wipe(g.ID)
+	told := ""
+	for g.Left = d.wipe(g.ID); errors.Is(g.Left, errStays); g.Left = d.wipe(g.ID) {
+		if now := g.Left.Error(); now != told {
+			told = now
+			d.config.Log.Warn("a guest's warden has ended, and its domain is not destroyed yet", "guest", g.ID, "cause", now)
+		}
+		if pause.For(d.life, mindEvery) != nil {
+			return // the next driver destroys it
+		}
+	}
 	d.guests.Remove(g.ID)
 	close(g.Ended)
+}
+
+// absent is what calls are told of a guest whose warden has ended. That it is gone they hear when its domain has been destroyed, not
+// before: else it would be started elsewhere, and run twice.
+func (g *guest) absent(ctx context.Context) error {
+	select {
+	case <-g.Ended:
+		return fleet.ErrAbsent
+	case <-ctx.Done():
+	case <-time.After(host.DeathLimit):
+	}
+	return errors.New("its warden has ended, and its domain is not destroyed yet")
 }
 
 // release releases the guest, which goes on.
@@ -88,15 +110,19 @@ func (d *Driver) end(g *guest) error {
 // askLimit is how long a warden may take to answer: it may have to wait for xl.
 const askLimit = 3 * time.Minute
 
-// ask asks the warden. A refusal is an error.
-func (g *guest) ask(ctx context.Context, q question) (s status, err error) {
+// ask asks the warden. A refusal is an error, and fleet.ErrAbsent that nothing of the guest is left.
+func (g *guest) ask(ctx context.Context, q question) (status, error) {
+	s, err := g.tell(ctx, q)
+	if err != nil && g.Dead() {
+		err = errors.Join(g.absent(ctx), err)
+	}
+	return s, err
+}
+
+// tell is ask, but does not find out whether the guest is gone.
+func (g *guest) tell(ctx context.Context, q question) (s status, err error) {
 	ctx, stop := context.WithTimeout(ctx, askLimit)
 	defer stop()
-	defer func() {
-		if err != nil && g.Dead() {
-			err = errors.Join(fleet.ErrAbsent, err)
-		}
-	}()
 	conn, err := g.Dial(ctx, controlSocket)
 	if err != nil {
 		return s, err
@@ -127,17 +153,24 @@ const inspectLimit = 5 * time.Second
 
 func (g *guest) inspect(ctx context.Context, all []domain, name string) (fleet.GuestFacts, bool) {
 	r := g.Remembered()
-	if g.Dead() || !r.Complete {
+	if !r.Complete {
 		return fleet.GuestFacts{}, false
 	}
 	ctx, stop := context.WithTimeout(ctx, inspectLimit)
 	defer stop()
-	s, err := g.status(ctx)
-	if errors.Is(err, fleet.ErrAbsent) {
-		return fleet.GuestFacts{}, false
+	var s status
+	err := errors.New("its warden has ended")
+	if !g.Dead() {
+		s, err = g.tell(ctx, question{Ask: askStatus})
+	}
+	if err != nil {
+		s.Number = numberIn(g.Dir)
 	}
 	now := time.Now()
-	is, _ := find(all, name, s.Number)
+	is, runs := find(all, name, s.Number)
+	if g.Dead() && !runs {
+		return fleet.GuestFacts{}, false
+	}
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
 	if err == nil {

@@ -2,9 +2,12 @@ package xen
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +16,7 @@ import (
 
 	"pagurus/act/host"
 	"pagurus/fleet"
+	"pagurus/internal/note"
 )
 
 func TestParseList(t *testing.T) {
@@ -47,6 +51,72 @@ func TestFind(t *testing.T) {
 		if got, is := find(all, c.name, c.number); got.Number != c.want || is != (c.want > 0) {
 			t.Errorf("%s, %d is %+v", c.name, c.number, got)
 		}
+	}
+}
+
+// A guest whose warden is killed is not said to have ended before its domain has been destroyed, which cannot be as long as xl fails: it
+// would be started elsewhere, and run twice.
+func TestDomainStays(t *testing.T) {
+	xl := filepath.Join(t.TempDir(), "xl")
+	if err := os.WriteFile(xl, []byte("#!/bin/sh\necho no xenstored >&2\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d := &Driver{config: Config{Run: t.TempDir(), Prefix: "p-", Log: slog.New(slog.NewTextHandler(t.Output(), nil))}, tools: tools{XL: xl}}
+	d.guests.Kill, d.guests.Wipe = d.end, d.wipe
+	d.life, d.closes = context.WithCancel(t.Context())
+	warden := exec.Command("sleep", "1000")
+	if err := errors.Join(os.MkdirAll(d.dir("j1g0"), 0o700), warden.Start()); err != nil {
+		t.Fatal(err)
+	}
+	p, err := host.Find(warden.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle, err := p.Watch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := record{Record: host.Record{Guest: "j1g0", Gen: 2, Complete: true, Process: p}}
+	g, err := d.attach(r, handle)
+	if err == nil {
+		err = errors.Join(note.Replace(filepath.Join(g.Dir, numberFile), 7), warden.Process.Kill())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-g.Died
+	select {
+	case <-g.Ended:
+		t.Fatal("it is said to have ended")
+	case <-time.After(time.Second):
+	}
+	for _, c := range []struct {
+		all  []domain
+		want fleet.RunState
+	}{
+		{[]domain{{Name: "p-j1g0", Number: 7, State: "-b----"}}, fleet.Running}, {[]domain{{Number: 7, State: "r-----"}}, fleet.Running},
+		{[]domain{{Name: "p-j1g0", Number: 7, State: "--ps-d"}}, ""}, {[]domain{{Name: "p-j2g0", Number: 8, State: "-b----"}}, ""},
+	} {
+		facts, is := g.inspect(t.Context(), c.all, "p-j1g0")
+		if facts.Run != c.want || is != (c.want != "") {
+			t.Errorf("with %+v it is %q, %v", c.all, facts.Run, is)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := g.absent(ctx); err == nil || errors.Is(err, fleet.ErrAbsent) {
+		t.Errorf("calls are told %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-g.Ended:
+		t.Error("it is said to have ended as the driver was closed")
+	default:
+	}
+	if _, err := os.Stat(filepath.Join(g.Dir, numberFile)); err != nil {
+		t.Errorf("the next driver does not find it: %v", err)
 	}
 }
 

@@ -167,7 +167,7 @@ const stageEvery = 50 * time.Millisecond
 // await waits until the guest has come to a stage.
 func (g *guest) await(ctx context.Context, want stage) (status, error) {
 	for {
-		s, err := g.status(ctx)
+		s, err := g.tell(ctx, question{Ask: askStatus}) // not ask: the log that is read below goes with the rest of the guest
 		switch {
 		case g.Dead():
 			f := host.OpenLog(g.Dir, ownLog)
@@ -194,8 +194,11 @@ func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
 	return d.guests.Stop(ctx, id, "xen.stop.before")
 }
 
+// errStays: a guest's domain may run on, as long as xenstored does not.
+var errStays = errors.New("its domain was not destroyed")
+
 // wipe removes the remains of a guest that is not watched: first its processes, for they would go on with the domain, then that, and
-// its folder at last. Without xenstored it leaves all, as the minder, which goes on trying to destroy the domain.
+// its folder at last. Without xenstored it leaves all, as the minder, which goes on trying to destroy the domain; the error is errStays then.
 func (d *Driver) wipe(id fleet.GuestID) error {
 	dir := d.dir(id)
 	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
@@ -203,16 +206,16 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 	}
 	store, err := bus.OpenStore()
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errStays, err)
 	}
 	defer store.Close()
-	if err := endThoseIn(dir); err != nil {
-		return err
-	}
-	if err = d.tools.destroy(d.domain(id), numberIn(dir)); err == nil {
-		err = bus.SweepConsoles(store)
+	if err = endThoseIn(dir); err == nil {
+		err = d.tools.destroy(d.domain(id), numberIn(dir))
 	}
 	if err != nil {
+		return fmt.Errorf("%w: %w", errStays, err)
+	}
+	if err := bus.SweepConsoles(store); err != nil {
 		return err
 	}
 	d.shares.forget(id)
