@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"pagurus/act/container/port"
 	"pagurus/act/container/transfer"
 	"pagurus/act/host"
+	"pagurus/act/host/port"
 	"pagurus/fleet"
 )
 

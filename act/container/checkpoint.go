@@ -11,11 +11,11 @@ import (
 
 	"pagurus/act/container/criu"
 	"pagurus/act/container/memory"
-	"pagurus/act/container/port"
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/thaw"
 	"pagurus/act/container/transfer"
 	"pagurus/act/host"
+	"pagurus/act/host/port"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )

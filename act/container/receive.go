@@ -15,10 +15,10 @@ import (
 	"pagurus/act/container/framing"
 	"pagurus/act/container/kernelstate"
 	"pagurus/act/container/memory"
-	"pagurus/act/container/port"
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/transfer"
 	"pagurus/act/host"
+	"pagurus/act/host/port"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )

@@ -7,8 +7,8 @@ import (
 
 	"pagurus/act/container/criu"
 	"pagurus/act/container/memory"
-	"pagurus/act/container/port"
 	"pagurus/act/host"
+	"pagurus/act/host/port"
 	"pagurus/fleet"
 )
 

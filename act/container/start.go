@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"pagurus/act/container/criu"
-	"pagurus/act/container/port"
 	"pagurus/act/container/sandbox"
 	"pagurus/act/host"
+	"pagurus/act/host/port"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )

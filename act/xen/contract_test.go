@@ -58,8 +58,15 @@ func newWorld(t *testing.T) *world {
 // port is a guest's place on a network of its own, on each of the hosts.
 func port(host int) func(fleet.Subnet, int) xen.Port {
 	return func(s fleet.Subnet, i int) xen.Port {
-		p := xen.Port{Peer: fmt.Sprintf("pgp%d.%d", host, i), Interface: fmt.Sprintf("pgv%d.%d", host, i), MAC: s.GuestMAC(i)}
-		_ = exec.Command("ip", "link", "add", p.Peer, "mtu", "1450", "type", "veth", "peer", "name", fmt.Sprintf("pgq%d.%d", host, i)).Run() // it may be there
+		own := s + fleet.Subnet(100*host)
+		p := xen.OverlayPort(own, i)
+		p.MAC = s.GuestMAC(i)
+		for _, c := range []string{ // as the overlay makes it; it may be there
+			fmt.Sprintf("ip link add %s mtu 1450 type veth peer name %s mtu 1450", own.TapName(i), p.Peer),
+			fmt.Sprintf("ip link set %s up", own.TapName(i)), fmt.Sprintf("tc qdisc add dev %s clsact", own.TapName(i)),
+		} {
+			_ = exec.Command("sh", "-c", c).Run()
+		}
 		return p
 	}
 }

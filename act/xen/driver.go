@@ -22,6 +22,7 @@ import (
 
 	"pagurus/act/host"
 	"pagurus/act/host/initrd"
+	"pagurus/act/host/port"
 	"pagurus/fleet"
 )
 
@@ -45,11 +46,13 @@ type Port struct {
 	Peer      string `json:"peer"`      // the link in dom0 whose other end is a port of the job's bridge
 	Interface string `json:"interface"` // the name of the guest's link in dom0
 	MAC       string `json:"mac"`       // in the guest
+
+	Place *port.Port `json:"place,omitempty"` // the port, where frames wait for a guest that moves here; nil: they do not
 }
 
 // OverlayPort is the place that the overlay makes.
 func OverlayPort(s fleet.Subnet, i int) Port {
-	return Port{Peer: s.PortPeerName(i), Interface: s.VifName(i), MAC: s.GuestMAC(i)}
+	return Port{Peer: s.PortPeerName(i), Interface: s.VifName(i), MAC: s.GuestMAC(i), Place: &port.Port{Subnet: s, Index: i}}
 }
 
 // Driver runs the guests of one host.

@@ -29,7 +29,7 @@ joins() {
 plugs() {
   vifname=$(xenstore-read "$XENBUS_PATH/vifname") || return
   [ "$vif" = "$vifname" ] || ip link set dev "$vif" name "$vifname" || return
-  ip link set dev "$vifname" mtu "$(cat "/sys/class/net/$peer/mtu")" address fe:ff:ff:ff:ff:ff || return
+  ip link set dev "$vifname" mtu "$(cat "/sys/class/net/$peer/mtu")" address fe:ff:ff:ff:ff:ff txqueuelen 1000 || return # as a TAP's: what waited for a guest comes at once
   if [ -d /proc/sys/net/ipv6 ]; then
     ip link set dev "$vifname" addrgenmode none && ip link set dev "$peer" addrgenmode none || return
   fi

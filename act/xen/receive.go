@@ -18,8 +18,13 @@ import (
 // of its devices.
 func (k *warden) receive() {
 	in := *k.spec.Incoming
-	l, err := passage.Target{Address: in.Address, Move: in.Move, Streams: 1, Log: slog.Default()}.Listen(k.life)
+	err := k.holds()
+	var l *passage.Listener
+	if err == nil {
+		l, err = passage.Target{Address: in.Address, Move: in.Move, Streams: 1, Log: slog.Default()}.Listen(k.life)
+	}
 	if err != nil {
+		k.drops()
 		k.breaks(err)
 		return
 	}
@@ -28,6 +33,7 @@ func (k *warden) receive() {
 	k.mu.Unlock()
 	conns, err := l.Await()
 	if err != nil {
+		k.drops()
 		k.breaks(err)
 		return
 	}
@@ -36,6 +42,7 @@ func (k *warden) receive() {
 	t := &taking{warden: k, conn: conns[0]}
 	if err := t.takeIn(); err != nil {
 		t.say(wireError, []byte(err.Error()))
+		k.drops()
 		k.breaks(errors.Join(err, k.spec.Tools.destroy(k.spec.Domain, k.now().Number)))
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/host/port"
 	"pagurus/act/xen/bus"
 	"pagurus/internal/note"
 )
@@ -35,6 +36,7 @@ type warden struct {
 	life context.Context
 	end  context.CancelFunc
 	link linker
+	held *port.FrameQueue // the frames for a guest that comes; nil: none wait
 
 	storing sync.Mutex
 	store   *bus.Store
@@ -245,6 +247,7 @@ func (k *warden) runs() error {
 			return err
 		}
 		k.enters(running)
+		go k.lets()
 		return nil
 	case left:
 		return errors.New("it is with the target of a migration that cannot be undone")
@@ -260,7 +263,11 @@ const notWhole = "not all of it is here"
 
 // boot makes the domain.
 func (k *warden) boot() {
-	if err := k.spec.Tools.run(k.life, "create", "-q", "-e", configFile); err != nil {
+	err := k.frees()
+	if err == nil {
+		err = k.spec.Tools.run(k.life, "create", "-q", "-e", configFile)
+	}
+	if err != nil {
 		k.breaks(err)
 		return
 	}

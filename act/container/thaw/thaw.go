@@ -21,9 +21,9 @@ import (
 
 	"pagurus/act/container/criu"
 	"pagurus/act/container/interrupted"
-	"pagurus/act/container/port"
 	"pagurus/act/container/shim"
 	"pagurus/act/host"
+	"pagurus/act/host/port"
 )
 
 // Cut is what the process has to know of a container that is about to be suspended.

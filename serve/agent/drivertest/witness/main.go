@@ -5,7 +5,7 @@
 // Each question and answer is one line that begins with the question's number, since an
 // answer may come late. "report" gives "STEPS PASSES WRONG". "round" gives the same after an
 // extra pass over all memory at full speed. "dirty MIB" sets the MiB dirtied a second,
-// "shout KIB" fills the console, "net" gives the guest's first hardware address, "cards" how many network cards it finds on its bus, "shape" its
+// "shout KIB" fills the console, "net" gives the guest's first hardware address, "listen" counts numbered frames, "heard" tells them, "cards" how many network cards it finds on its bus, "shape" its
 // nodes with CPUs and distances and its sockets. "disk" gives the first bytes of its disk,
 // "read" reads the disk into the page cache, "drop" empties that, "exit" ends the guest.
 //
@@ -171,6 +171,12 @@ func do(what, value string) string {
 			text, _ = os.ReadFile(macs[0])
 		}
 		return string(bytes.TrimSpace(text))
+	case "listen":
+		return fmt.Sprint(listen())
+	case "heard":
+		heard.Lock()
+		defer heard.Unlock()
+		return heard.String()
 	case "cards":
 		return cards()
 	case "shape":

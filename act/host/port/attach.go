@@ -1,5 +1,5 @@
-// Package port connects containers to their jobs' networks. It moves the far end of a port into
-// a container. It cuts what the container sends, and holds frames for it until it runs. The port
+// Package port connects containers, and guests of Xen, to their jobs' networks. It moves the far end of a port into
+// a container. It cuts what the container sends, and holds frames for it, or for a guest of Xen that arrives, until it runs. The port
 // itself, a pair of links with one end in the bridge, belongs to other packages.
 //
 // The package knows only a container's network namespace, and not why it is cut or held. It
