@@ -59,13 +59,8 @@ func findInterface(mac string) (string, error) {
 			return link.Name, nil
 		}
 	}
-	if len(paths) != 1 {
-		return "", fmt.Errorf("the guest has %d network interfaces instead of one", len(paths))
-	}
-	dir := filepath.Dir(paths[0])
-	name := filepath.Base(dir)
-	b, err := os.ReadFile(filepath.Join(dir, "address"))
-	if err != nil || strings.EqualFold(strings.TrimSpace(string(b)), mac) {
+	name, has, err := choose(paths, mac)
+	if err != nil || has {
 		return name, err
 	}
 	address, err := net.ParseMAC(mac)
@@ -73,6 +68,24 @@ func findInterface(mac string) (string, error) {
 		return "", err
 	}
 	return name, withSocket(func(fd int) error { return setMAC(fd, name, address) })
+}
+
+// choose returns the interface that has a hardware address, or else the only one that there is: a guest may have a card of its host beside the
+// job's. Interfaces are given by their files "device".
+func choose(paths []string, mac string) (name string, has bool, err error) {
+	if len(paths) > 1 {
+		paths = slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return !hasAddress(path, mac) })
+	}
+	if len(paths) != 1 {
+		return "", false, fmt.Errorf("%d network interfaces of the guest may be the job's, whose address is %s", len(paths), mac)
+	}
+	return filepath.Base(filepath.Dir(paths[0])), hasAddress(paths[0], mac), nil
+}
+
+// hasAddress reports whether an interface, by its file "device", has a hardware address.
+func hasAddress(path, mac string) bool {
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(path), "address"))
+	return err == nil && strings.EqualFold(strings.TrimSpace(string(text)), mac)
 }
 
 // isHalf reports whether an interface, by its file "device", is one of the halves of a card. Such a card has an interface of its own, which
