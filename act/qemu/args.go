@@ -29,7 +29,7 @@ type machine struct {
 	warm        bool        // it will be saved as a snapshot
 	state       *os.File    // the snapshot or checkpoint it starts from, after the tap; nil: it boots
 	tuned       *tunedGuest // nil: no shape
-	keeps       bool        // its CPUs while they are idle: see Keeps
+	keeps       bool        // its CPUs while they are idle: see tunedGuest.keeps
 
 	device *fleet.Device // of this host, that it has for itself; nil: none
 	pair   *pairing      // the two halves of its card; nil: it is not one of two

@@ -39,7 +39,7 @@ type Config struct {
 	Address      netip.Addr                                          // where state is received
 	Accelerator  string                                              // "kvm" or "tcg"; empty: the probe decides
 	Binary       string                                              // QEMU; empty: qemu-system-x86_64 from the path
-	Kept         fleet.CPUSet                                        // tuned guests keep these CPUs also while they are idle: see keeps
+	Kept         fleet.CPUSet                                        // tuned guests keep these CPUs also while they are idle: see tunedGuest.keeps
 	Snapshots    int                                                 // number of snapshots kept with each image to start guests from; 0: all boot
 	MaxBandwidth int64                                               // bytes a second for one copy; 0: no limit
 	Cgroups      Cgroups                                             // nil: none

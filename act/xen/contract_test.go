@@ -104,6 +104,28 @@ func (w *world) open(t *testing.T, host int) *xen.Driver {
 	return d
 }
 
+// copied is a guest that runs at the first host and has been copied to the second, which are closed when the test ends. before is called before the copy.
+func (w *world) copied(t *testing.T, id fleet.GuestID, before func(source *xen.Driver)) (source, target *xen.Driver, k fleet.Task) {
+	t.Helper()
+	w.sayMore(t)
+	source, target, k = w.open(t, 0), w.open(t, 1), task(id)
+	t.Cleanup(func() { _ = errors.Join(source.Close(), target.Close()) })
+	if err := source.Start(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	drivertest.Healthy(t, source, id)
+	before(source)
+	k.Order.Migration = "m1"
+	var err error
+	if k.Listen, err = target.Receive(t.Context(), k); err == nil {
+		err = source.Copy(t.Context(), k, func(fleet.Progress) {})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source, target, k
+}
+
 // memory of a guest in these tests: the witness dirties 16 MiB of it.
 const memory = 112 << 20
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"pagurus/fleet"
+	"pagurus/act/xen"
 	"pagurus/serve/agent/drivertest"
 	"pagurus/serve/agent/drivertest/frames"
 )
@@ -19,26 +19,11 @@ func TestFramesWaitForAnArrivingGuest(t *testing.T) {
 		return
 	}
 	w := newWorld(t)
-	w.sayMore(t)
-	source, target := w.open(t, 0), w.open(t, 1)
-	defer source.Close()
-	defer target.Close()
-	k := task("f1g0")
-	if err := source.Start(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
-	drivertest.Healthy(t, source, k.Guest.ID)
-	if said, err := drivertest.Ask(t.Context(), source, k.Guest.ID, "listen"); err != nil || said != "<nil>" {
-		t.Fatal(said, err)
-	}
-	k.Order.Migration = "m1"
-	var err error
-	if k.Listen, err = target.Receive(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
-	if err := source.Copy(t.Context(), k, func(fleet.Progress) {}); err != nil {
-		t.Fatal(err)
-	}
+	source, target, k := w.copied(t, "f1g0", func(source *xen.Driver) {
+		if said, err := drivertest.Ask(t.Context(), source, "f1g0", "listen"); err != nil || said != "<nil>" {
+			t.Fatal(said, err)
+		}
+	})
 	const every = 50 * time.Millisecond // fewer than a link keeps
 	over, sent := make(chan struct{}), make(chan uint64, 1)
 	go func() {
@@ -52,7 +37,8 @@ func TestFramesWaitForAnArrivingGuest(t *testing.T) {
 		}
 		sent <- last
 	}()
-	if _, err = source.Switch(t.Context(), k, func(bool) {}); err == nil {
+	_, err := source.Switch(t.Context(), k, func(bool) {})
+	if err == nil {
 		err = target.Resume(t.Context(), k.Guest.ID)
 	}
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/xen"
 	"pagurus/fleet"
 	"pagurus/serve/agent/drivertest"
 )
@@ -22,26 +23,10 @@ func TestSuspensionUnanswered(t *testing.T) {
 		return
 	}
 	w := newWorld(t)
-	w.sayMore(t)
-	source, target := w.open(t, 0), w.open(t, 1)
-	defer source.Close()
-	defer target.Close()
-	k := task("s1g0")
-	if err := source.Start(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
-	drivertest.Healthy(t, source, k.Guest.ID)
-	k.Order.Migration = "m1"
-	var err error
-	if k.Listen, err = target.Receive(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
-	if err := source.Copy(t.Context(), k, func(fleet.Progress) {}); err != nil {
-		t.Fatal(err)
-	}
+	source, target, k := w.copied(t, "s1g0", func(*xen.Driver) {})
 	xl(t, "pause", "pgt0-s1g0")
 	begun := time.Now()
-	_, err = source.Switch(t.Context(), k, func(bool) {})
+	_, err := source.Switch(t.Context(), k, func(bool) {})
 	t.Logf("after %s: %v", time.Since(begun).Round(time.Second), err)
 	if err == nil || errors.Is(err, fleet.ErrUnsure) {
 		t.Fatalf("it is not known to have failed: %v", err)

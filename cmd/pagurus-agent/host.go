@@ -182,7 +182,8 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 		log.Warn("no containers here", "cause", err)
 	}
 	h.openMachines(ctx, guest, address, log)
-	return h, h.measureRoom(log)
+	h.measureRoom(log)
+	return h, nil
 }
 
 // openMachines opens the driver of virtual machines. After an error, or if the agent shall be small, there is none.

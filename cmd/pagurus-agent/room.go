@@ -26,20 +26,22 @@ const arrivalReserve = 8 << 20
 // it.
 func smallRoom(free, guests int64) int64 { return max(0, free+guests-arrivalReserve) }
 
-// measureRoom finds out what a small host has for guests, when the agent has what it needs and no more.
-func (h *host) measureRoom(log *slog.Logger) error {
+// measureRoom finds out what a small host has for guests, when the agent has what it needs and no more. Where that cannot be told it is what
+// another host has.
+func (h *host) measureRoom(log *slog.Logger) {
 	if !h.flags.Small {
-		return nil
+		return
 	}
 	free, err := int64(0), machine.Shed(0)
 	if err == nil {
 		free, err = machine.Room()
 	}
 	if err != nil {
-		return err
+		log.Warn("how much memory is free is not known", "cause", err)
+		h.room = h.machine.MemoryBytes
+		return
 	}
 	guests := h.groups.Memory()
 	h.room = smallRoom(free, guests)
 	log.Info("the host is small", "free_mib", free>>20, "guests_mib", guests>>20, "for_guests_mib", h.capacity().MemoryBytes>>20)
-	return nil
 }

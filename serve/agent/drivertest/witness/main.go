@@ -5,7 +5,8 @@
 // Each question and answer is one line that begins with the question's number, since an
 // answer may come late. "report" gives "STEPS PASSES WRONG". "round" gives the same after an
 // extra pass over all memory at full speed. "dirty MIB" sets the MiB dirtied a second,
-// "shout KIB" fills the console, "net" gives the guest's first hardware address, "listen" counts numbered frames, "heard" tells them, "cards" how many network cards it finds on its bus, "shape" its
+// "hog SECONDS" leaves nothing else of the guest any time, "shout KIB" fills the console, "net" gives the guest's first hardware address,
+// "listen" begins to count numbered frames, "heard" gives how many came, "cards" how many network cards it finds on its bus, "shape" its
 // nodes with CPUs and distances and its sockets. "disk" gives the first bytes of its disk,
 // "read" reads the disk into the page cache, "drop" empties that, "exit" ends the guest.
 //
