@@ -330,7 +330,8 @@ func TestClass(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for _, link := range []string{"pgv0.0", "pgp0.0"} { // the guest's link and the port of the job's network are joined
+	at := port(0)(k.Job.Subnet, 0)
+	for _, link := range []string{at.Interface, at.Peer} { // the guest's link and the port of the job's network are joined
 		out, err := exec.Command("sh", "-c", "ip link show up dev $0 && tc filter show dev $0 ingress", link).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "Redirect to device pg") {
 			t.Errorf("%s: %v: %s", link, err, out)
