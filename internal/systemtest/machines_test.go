@@ -45,7 +45,7 @@ func onMachines(t *testing.T, machines, xen int, scripts string, images ...strin
 	}
 	for _, image := range images {
 		if image == functions {
-			pagurus(t, "image", "build", functions, "--packages", "coreutils", "--kernel", "generic")
+			pagurus(t, "image", "build", functions, "--packages", "netpipe-tcp,netbase", "--kernel", "generic")
 			continue
 		}
 		testkit.Image(t, image)
