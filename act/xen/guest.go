@@ -98,7 +98,7 @@ func (g *guest) release() {
 // end destroys a guest's domain, and then ends its warden. It takes seconds, more than the end of a process may, so it is not left to
 // wipe.
 func (d *Driver) end(g *guest) error {
-	if err := d.tools.destroy(d.domain(g.ID), numberIn(d.dir(g.ID))); err != nil {
+	if err := d.tools.destroy(d.domain(g.ID)); err != nil {
 		return err
 	}
 	if err := host.Kill(g.handle); err != nil && !g.Dead() {
@@ -163,11 +163,8 @@ func (g *guest) inspect(ctx context.Context, all []domain, name string) (fleet.G
 	if !g.Dead() {
 		s, err = g.tell(ctx, question{Ask: askStatus})
 	}
-	if err != nil {
-		s.Number = numberIn(g.Dir)
-	}
 	now := time.Now()
-	is, runs := find(all, name, s.Number)
+	is, runs := find(all, name)
 	if g.Dead() && !runs {
 		return fleet.GuestFacts{}, false
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -47,9 +46,8 @@ func mindWarden([]string) error {
 	if err := errors.Join(endThoseIn(dir), linkPlugs()); err != nil {
 		fmt.Fprintln(os.Stderr, "the guest's minder:", err)
 	}
-	number := numberIn(".") // the folder may go first
 	for said := ""; ; time.Sleep(mindEvery) {
-		err := s.Tools.destroy(s.Domain, number)
+		err := s.Tools.destroy(s.Domain)
 		if err == nil {
 			return nil
 		}
@@ -61,14 +59,6 @@ func mindWarden([]string) error {
 }
 
 const mindEvery = 5 * time.Second
-
-// numberIn is the number of the domain that a guest's warden has noted in its folder; 0: none yet.
-func numberIn(dir string) (number int) {
-	if err := note.Load(filepath.Join(dir, numberFile), &number); err != nil {
-		return 0
-	}
-	return number
-}
 
 // endThoseIn ends the processes of a guest's folder, but this one: those that they start meanwhile, too.
 func endThoseIn(dir string) error {

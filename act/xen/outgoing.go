@@ -398,7 +398,7 @@ func (o *outgoing) fail(why error) {
 		}
 	}
 	all, err := o.warden.spec.Tools.list(o.warden.life)
-	if d, is := find(all, o.warden.spec.Domain, o.warden.now().Number); err == nil && is && d.Reason >= 0 {
+	if d, is := find(all, o.warden.spec.Domain); err == nil && is && d.Reason >= 0 {
 		// xl resumes a guest that it has suspended; this one it could not.
 		err = o.warden.spec.Tools.run(o.warden.life, "resume", strconv.Itoa(d.Number))
 	}

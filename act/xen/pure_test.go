@@ -16,21 +16,21 @@ import (
 
 	"pagurus/act/host"
 	"pagurus/fleet"
-	"pagurus/internal/note"
 )
 
 func TestParseList(t *testing.T) {
 	const head = "Name                                        ID   Mem VCPUs\tState\tTime(s)   UUID                            Reason-Code\tSecurity Label\n"
 	const dom0 = "Domain-0                                     0   384     1     r-----       9.5 00000000-0000-0000-0000-000000000000        -                -\n"
+	const one = "1f0c2d3e-0000-0000-0000-000000000000"
 	for text, want := range map[string][]domain{
 		head + dom0: {},
-		head + dom0 + "pagurus-j1g0     3   144     1     -b----       1.5 1f0c2d3e-0000-0000-0000-000000000000        -                -\n": {
-			{Name: "pagurus-j1g0", Number: 3, MiB: 144, State: "-b----", CPUTime: 1500 * time.Millisecond, Reason: -1}},
-		head + dom0 + "pagurus-j1g0     3   144     1     ---s--       1.5 1f0c2d3e-0000-0000-0000-000000000000        2                -\n": {
-			{Name: "pagurus-j1g0", Number: 3, MiB: 144, State: "---s--", CPUTime: 1500 * time.Millisecond, Reason: suspendReason}},
+		head + dom0 + "pagurus-j1g0     3   144     1     -b----       1.5 " + one + "        -                -\n": {
+			{Name: "pagurus-j1g0", UUID: one, Number: 3, MiB: 144, State: "-b----", CPUTime: 1500 * time.Millisecond, Reason: -1}},
+		head + dom0 + "pagurus-j1g0     3   144     1     ---s--       1.5 " + one + "        2                -\n": {
+			{Name: "pagurus-j1g0", UUID: one, Number: 3, MiB: 144, State: "---s--", CPUTime: 1500 * time.Millisecond, Reason: suspendReason}},
 		head + dom0 + "(null)     4   0     0     --psd-       0.0\n": {},
-		head + dom0 + "(null)     4   144     1     -b----       1.5 1f0c2d3e-0000-0000-0000-000000000000        -                -\n": {
-			{Number: 4, MiB: 144, State: "-b----", CPUTime: 1500 * time.Millisecond, Reason: -1}},
+		head + dom0 + "(null)     4   144     1     -b----       1.5 " + one + "        -                -\n": {
+			{UUID: one, Number: 4, MiB: 144, State: "-b----", CPUTime: 1500 * time.Millisecond, Reason: -1}},
 		head + dom0 + "half a line\n":          nil,
 		head + dom0 + "x y 1 1 r----- 1 u -\n": nil,
 	} {
@@ -41,15 +41,15 @@ func TestParseList(t *testing.T) {
 	}
 }
 
-// A domain is known by its number when its name is forgotten; one that is dying is gone.
+// A domain is known by its UUID when it has no name; one that is dying is gone.
 func TestFind(t *testing.T) {
-	all := []domain{{Name: "a", Number: 3, State: "-b----"}, {Number: 4, State: "------"}, {Number: 5, State: "--pssd"}, {Name: "b", Number: 6, State: "--ps-d"}}
-	for _, c := range []struct {
-		name         string
-		number, want int
-	}{{"a", 0, 3}, {"a", 3, 3}, {"c", 0, 0}, {"c", 3, 0}, {"c", 4, 4}, {"c", 5, 0}, {"b", 6, 0}} {
-		if got, is := find(all, c.name, c.number); got.Number != c.want || is != (c.want > 0) {
-			t.Errorf("%s, %d is %+v", c.name, c.number, got)
+	all := []domain{
+		{Name: "a", UUID: "of another version", Number: 3, State: "-b----"}, {UUID: uuidOf("b"), Number: 4, State: "--p---"},
+		{UUID: uuidOf("c"), Number: 5, State: "--pssd"}, {Name: "d", UUID: uuidOf("d"), Number: 6, State: "--ps-d"},
+	}
+	for name, want := range map[string]int{"a": 3, "b": 4, "c": 0, "d": 0, "e": 0} {
+		if got, is := find(all, name); got.Number != want || is != (want > 0) {
+			t.Errorf("%s is %+v", name, got)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestDomainStays(t *testing.T) {
 	r := record{Record: host.Record{Guest: "j1g0", Gen: 2, Complete: true, Process: p}}
 	g, err := d.attach(r, handle)
 	if err == nil {
-		err = errors.Join(note.Replace(filepath.Join(g.Dir, numberFile), 7), warden.Process.Kill())
+		err = warden.Process.Kill()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestDomainStays(t *testing.T) {
 		all  []domain
 		want fleet.RunState
 	}{
-		{[]domain{{Name: "p-j1g0", Number: 7, State: "-b----"}}, fleet.Running}, {[]domain{{Number: 7, State: "r-----"}}, fleet.Running},
+		{[]domain{{Name: "p-j1g0", Number: 7, State: "-b----"}}, fleet.Running}, {[]domain{{UUID: uuidOf("p-j1g0"), Number: 7, State: "r-----"}}, fleet.Running},
 		{[]domain{{Name: "p-j1g0", Number: 7, State: "--ps-d"}}, ""}, {[]domain{{Name: "p-j2g0", Number: 8, State: "-b----"}}, ""},
 	} {
 		facts, is := g.inspect(t.Context(), c.all, "p-j1g0")
@@ -115,7 +115,7 @@ func TestDomainStays(t *testing.T) {
 		t.Error("it is said to have ended as the driver was closed")
 	default:
 	}
-	if _, err := os.Stat(filepath.Join(g.Dir, numberFile)); err != nil {
+	if _, err := os.Stat(g.Dir); err != nil {
 		t.Errorf("the next driver does not find it: %v", err)
 	}
 }

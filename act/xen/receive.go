@@ -43,7 +43,7 @@ func (k *warden) receive() {
 	if err := t.takeIn(); err != nil {
 		t.say(wireError, []byte(err.Error()))
 		k.drops()
-		k.breaks(errors.Join(err, k.spec.Tools.destroy(k.spec.Domain, k.now().Number)))
+		k.breaks(errors.Join(err, k.spec.Tools.destroy(k.spec.Domain)))
 	}
 }
 

@@ -16,7 +16,6 @@ const (
 	specFile      = "warden.json"
 	configFile    = "domain.cfg"
 	endingFile    = "ending.json"
-	numberFile    = "number.json"
 	controlSocket = "control.sock"
 	linkSocket    = "link.sock"
 	saverSocket   = "saver.sock"
@@ -63,6 +62,7 @@ func (s spec) config(root string) string {
 	lines := []string{
 		`type = "pvh"`,
 		"name = " + quoted(s.Domain),
+		"uuid = " + quoted(uuidOf(s.Domain)),
 		"kernel = " + quoted(s.Kernel),
 		"ramdisk = " + quoted(s.Initrd),
 		"extra = " + quoted(kernelArgs),

@@ -210,7 +210,7 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 	}
 	defer store.Close()
 	if err = endThoseIn(dir); err == nil {
-		err = d.tools.destroy(d.domain(id), numberIn(dir))
+		err = d.tools.destroy(d.domain(id))
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", errStays, err)

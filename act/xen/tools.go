@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"pagurus/act/host"
 )
 
@@ -81,7 +83,8 @@ const mostSaid = 900
 
 // domain is what xl says of one.
 type domain struct {
-	Name    string // empty: xenstored has forgotten it, as when it was started again
+	Name    string // empty: xenstored has none, as when xl has just begun to make it, or xenstored was started again
+	UUID    string
 	Number  int
 	MiB     int64
 	State   string        // as "r-----": running, blocked, stopped for a while, shut down, crashed, dying
@@ -119,7 +122,7 @@ func parseList(text string) (all []domain, err error) {
 			}
 			return nil, fmt.Errorf("xl list says %q", line)
 		}
-		d := domain{Name: f[0], State: f[4], Reason: -1}
+		d := domain{Name: f[0], UUID: f[6], State: f[4], Reason: -1}
 		if d.Name == unnamed {
 			d.Name = ""
 		}
@@ -143,11 +146,17 @@ func parseList(text string) (all []domain, err error) {
 // unnamed is what xl list calls a domain whose name it cannot find.
 const unnamed = "(null)"
 
-// find finds a domain by its name, or by its number (0: not known) when it has no name any more. One that is dying counts for gone: it lasts
-// until nobody maps its memory, as its warden does.
-func find(all []domain, name string, number int) (domain, bool) {
+// uuidOf is the UUID of a domain of ours, made of its name (RFC 9562, version 5). Xen has it from the domain's first moment and without
+// xenstored, and a guest reads the same one wherever it is (/sys/hypervisor/uuid).
+func uuidOf(name string) string {
+	return uuid.NewSHA1(uuid.Nil, []byte("pagurus domain "+name)).String()
+}
+
+// find finds a domain by its name or its UUID. One that is dying counts for gone: it lasts until nobody maps its memory, as its warden does.
+func find(all []domain, name string) (domain, bool) {
+	id := uuidOf(name)
 	i := slices.IndexFunc(all, func(d domain) bool {
-		return !strings.Contains(d.State, "d") && (d.Name == name || d.Name == "" && number > 0 && d.Number == number)
+		return !strings.Contains(d.State, "d") && (d.Name == name || d.UUID == id)
 	})
 	if i < 0 {
 		return domain{}, false
@@ -155,14 +164,14 @@ func find(all []domain, name string, number int) (domain, bool) {
 	return all[i], true
 }
 
-// destroy ends a domain, if there is one of this name, or of this number (0: not known) that has no name any more.
-func (t tools) destroy(name string, number int) error {
+// destroy ends a domain, if there is one of this name or its UUID.
+func (t tools) destroy(name string) error {
 	for end := time.Now().Add(toolLimit); ; time.Sleep(lookSoon) {
 		all, err := t.list(context.Background())
 		if err != nil {
 			return err
 		}
-		d, is := find(all, name, number)
+		d, is := find(all, name)
 		if !is {
 			return nil
 		}

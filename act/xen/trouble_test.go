@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,44 @@ func TestSuspensionUnanswered(t *testing.T) {
 	}
 	if left := append(w.left(t, 0, k.Guest.ID), w.left(t, 1, k.Guest.ID)...); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestKilledAsItIsMade: whenever a warden is killed while xl makes its domain, nothing is left, not even a domain that has no name yet.
+func TestKilledAsItIsMade(t *testing.T) {
+	if os.Getenv(onXen) == "" {
+		return
+	}
+	w := newWorld(t)
+	w.sayMore(t)
+	d := w.open(t, 0)
+	defer d.Close()
+	before := running(xl(t, "list"))
+	for i := range 6 {
+		id := fleet.GuestID(fmt.Sprintf("k%dg0", i+1))
+		started := make(chan error, 1)
+		go func() { started <- d.Start(t.Context(), task(id)) }()
+		config := filepath.Join(w.runs[0], "domains", string(id), "domain.cfg")
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // xl begins when that is there
+			if _, err := os.Stat(config); err == nil {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("the warden does not begin")
+			}
+		}
+		time.Sleep(time.Duration(i) * 400 * time.Millisecond)
+		if err := unix.Kill(w.warden(t, 0, id), unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		err := <-started
+		t.Logf("killed %d ms after the warden began: %v; %s", 400*i, err, xl(t, "list", "-v"))
+		if left := w.left(t, 0, id); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+		if out := xl(t, "list", "-v"); running(out) > before {
+			t.Errorf("a domain is left:\n%s", out)
+		}
 	}
 }
 

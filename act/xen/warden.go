@@ -288,9 +288,6 @@ func (k *warden) haveConsoles() error {
 	if err == nil && number == 0 {
 		err = fmt.Errorf("xl made the domain %s, and it is gone", k.spec.Domain)
 	}
-	if err == nil { // for who destroys it after this process, when xenstored has forgotten its name
-		err = note.Replace(numberFile, number)
-	}
 	if err == nil {
 		err = bus.OfferConsole(s, number)
 	}
@@ -317,7 +314,7 @@ func (k *warden) watch() error {
 		}
 		if why := k.over(); why != "" {
 			fmt.Fprintln(os.Stderr, "the domain has ended:", why)
-			return errors.Join(note.Replace(endingFile, ending{why}), k.spec.Tools.destroy(k.spec.Domain, k.now().Number))
+			return errors.Join(note.Replace(endingFile, ending{why}), k.spec.Tools.destroy(k.spec.Domain))
 		}
 		select {
 		case <-changed:
@@ -336,7 +333,7 @@ func (k *warden) over() string {
 	if err != nil {
 		return ""
 	}
-	d, is := find(all, k.spec.Domain, k.now().Number)
+	d, is := find(all, k.spec.Domain)
 	switch {
 	case !is:
 		return destroyed
