@@ -104,11 +104,12 @@ func (w *world) open(t *testing.T, host int) *xen.Driver {
 	return d
 }
 
-// copied is a guest that runs at the first host and has been copied to the second, which are closed when the test ends. before is called before the copy.
-func (w *world) copied(t *testing.T, id fleet.GuestID, before func(source *xen.Driver)) (source, target *xen.Driver, k fleet.Task) {
+// copied is a guest of so many bytes that runs at the first host and has been copied to the second, which are closed when the test ends. before is called before the copy.
+func (w *world) copied(t *testing.T, id fleet.GuestID, bytes int64, before func(source *xen.Driver)) (source, target *xen.Driver, k fleet.Task) {
 	t.Helper()
 	w.sayMore(t)
 	source, target, k = w.open(t, 0), w.open(t, 1), task(id)
+	k.Guest.Need.MemoryBytes = bytes
 	t.Cleanup(func() { _ = errors.Join(source.Close(), target.Close()) })
 	if err := source.Start(t.Context(), k); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ func TestFramesWaitForAnArrivingGuest(t *testing.T) {
 		return
 	}
 	w := newWorld(t)
-	source, target, k := w.copied(t, "f1g0", func(source *xen.Driver) {
+	source, target, k := w.copied(t, "f1g0", memory, func(source *xen.Driver) {
 		if said, err := drivertest.Ask(t.Context(), source, "f1g0", "listen"); err != nil || said != "<nil>" {
 			t.Fatal(said, err)
 		}

@@ -339,3 +339,11 @@ func TestShares(t *testing.T) {
 		t.Error("a class that there is not has a share")
 	}
 }
+
+func TestKept(t *testing.T) {
+	for _, c := range []struct{ most, has, free, want int64 }{{800, 800, 400, 500}, {800, 500, 100, 500}, {800, 500, 0, 600}, {800, 800, 50, 800}, {800, 100, 400, 100}, {800, 790, 0, 800}} {
+		if got := kept(c.most, c.has, c.free); got != c.want {
+			t.Errorf("%+v keeps %d", c, got)
+		}
+	}
+}

@@ -87,11 +87,12 @@ func quoted(text string) string {
 
 // What a warden can be asked.
 const (
-	askStatus = "status"
-	askCopy   = "copy"
-	askCancel = "cancel"
-	askSwitch = "switch"
-	askRun    = "run"
+	askStatus  = "status"
+	askCopy    = "copy"
+	askCancel  = "cancel"
+	askSwitch  = "switch"
+	askRun     = "run"
+	askSuspend = "suspend"
 )
 
 // question is one line to a warden.
@@ -120,6 +121,7 @@ type stage string
 const (
 	making    stage = "making"    // xl makes it
 	running   stage = "running"   // here
+	yielding  stage = "yielding"  // suspended here for the host's owner
 	waiting   stage = "waiting"   // for its state
 	arriving  stage = "arriving"  // its state comes
 	whole     stage = "whole"     // all of it is here, and it was not let run yet

@@ -24,7 +24,7 @@ func TestSuspensionUnanswered(t *testing.T) {
 		return
 	}
 	w := newWorld(t)
-	source, target, k := w.copied(t, "s1g0", func(*xen.Driver) {})
+	source, target, k := w.copied(t, "s1g0", memory, func(*xen.Driver) {})
 	xl(t, "pause", "pgt0-s1g0")
 	begun := time.Now()
 	_, err := source.Switch(t.Context(), k, func(bool) {})

@@ -233,6 +233,8 @@ func (k *warden) does(q question) error {
 		return k.switches(q.Copy)
 	case askRun:
 		return k.runs()
+	case askSuspend:
+		return k.suspends()
 	}
 	return fmt.Errorf("%q is not known here: the agent is newer than this guest's warden", q.Ask)
 }
@@ -242,6 +244,12 @@ func (k *warden) runs() error {
 	switch s := k.now(); s.Stage {
 	case running, suspended:
 		return k.cancels()
+	case yielding:
+		if err := k.spec.Tools.run(k.life, "unpause", k.spec.Domain); err != nil {
+			return err
+		}
+		k.enters(running)
+		return nil
 	case whole:
 		if err := k.spec.Tools.run(k.life, "unpause", k.spec.Domain); err != nil {
 			return err

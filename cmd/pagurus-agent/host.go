@@ -64,6 +64,7 @@ var (
 	_ agent.Driver        = (*xen.Driver)(nil)
 	_ agent.Linker        = (*xen.Driver)(nil)
 	_ agent.Teller        = (*xen.Driver)(nil)
+	_ agent.Reclaimer     = (*xen.Driver)(nil)
 	_ agent.Overlay       = (*overlay.Overlay)(nil)
 	_ agent.Encryption    = (*encryption)(nil)
 	_ agent.Shares        = (*share.Shares)(nil)

@@ -81,6 +81,9 @@ func firstProcess() {
 	if warmed() {
 		warm(children)
 	}
+	if !contained {
+		go keepRoom("/")
+	}
 	m := newMember(children, "/")
 	if err := errors.Join(libpagurus.Place("/"), m.steering.listen(steerPath)); err != nil {
 		say("programs cannot steer their job: %v", err)

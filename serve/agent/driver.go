@@ -107,7 +107,7 @@ type PostCopier interface {
 type Reclaimer interface {
 	// ReclaimMemory takes freeBytes of unused memory from a guest, except a reserve, and
 	// returns how much of the guest's memory the host has then. It holds until ReturnMemory,
-	// also after a move. After an error the guest has what it had.
+	// also after a move, but of guests of Xen. After an error the guest has what it had.
 	ReclaimMemory(ctx context.Context, g fleet.GuestID, freeBytes int64) (int64, error)
 	// ReturnMemory ends ReclaimMemory; a guest that kept its memory is not an error. After an error call
 	// again.

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// xenMemory is what the kernel of a guest of Xen says of its balloon.
+const xenMemory = "sys/devices/system/xen_memory/xen_memory0/target_kb"
+
+const (
+	lookForTaken = time.Second           // while the guest has all of its memory
+	lookForRoom  = 20 * time.Millisecond // while its host has some of it
+	leastRoom    = 16                    // the share of its memory that is to be free: half of what the host leaves free
+)
+
+// keepRoom takes a guest's memory back from its host when little of the rest is free. virtio's balloon does so by itself; Xen's lets the kernel end
+// a process instead. It returns if the guest is none of Xen.
+func keepRoom(root string) {
+	path := filepath.Join(root, xenMemory)
+	all, err := number(path)
+	if err != nil {
+		return
+	}
+	for every := lookForTaken; ; time.Sleep(every) {
+		every = lookForTaken
+		has, err := number(path)
+		if err != nil || has >= all {
+			all = max(all, has)
+			continue
+		}
+		every = lookForRoom
+		text, err := os.ReadFile(filepath.Join(root, "proc/meminfo"))
+		if err != nil || available(string(text)) >= all/leastRoom {
+			continue
+		}
+		if err := os.WriteFile(path, []byte(strconv.FormatInt(all, 10)), 0); err != nil {
+			say("cannot take memory back from the host: %v", err)
+		}
+	}
+}
+
+// number reads a file that holds one.
+func number(path string) (int64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+}
+
+// available is how much memory programs can have without the kernel taking anything from others, in KiB.
+func available(meminfo string) (kib int64) {
+	for line := range strings.Lines(meminfo) {
+		if rest, is := strings.CutPrefix(line, "MemAvailable:"); is {
+			fmt.Sscan(rest, &kib)
+		}
+	}
+	return kib
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestKeepRoom: a guest takes its memory back when little of what it has is free, and not before. The kernel's files are made up; on a Xen host
+// the ring of machines tries it.
+func TestKeepRoom(t *testing.T) {
+	root := t.TempDir()
+	target, meminfo := filepath.Join(root, xenMemory), filepath.Join(root, "proc/meminfo")
+	write := func(path string, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next := path + ".next"
+		if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	free := func(kib int64) {
+		write(meminfo, "MemTotal: 262144 kB\nMemFree:  1 kB\nMemAvailable:   "+strconv.FormatInt(kib, 10)+" kB\n")
+	}
+	keepRoom(root) // of no guest of Xen: it returns
+	const all = 256 << 10
+	write(target, strconv.Itoa(all)+"\n")
+	free(all / leastRoom)
+	go keepRoom(root) // it goes on until the test's end
+	time.Sleep(100 * time.Millisecond)
+	write(target, strconv.Itoa(all/2)+"\n")
+	time.Sleep(lookForTaken + 10*lookForRoom)
+	if has, err := number(target); err != nil || has != all/2 {
+		t.Errorf("with enough room it aims at %d KiB: %v", has, err)
+	}
+	free(all/leastRoom - 1)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(lookForRoom) {
+		if text, err := os.ReadFile(target); err == nil && strings.TrimSpace(string(text)) == strconv.Itoa(all) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("it does not take its memory back")
+		}
+	}
+}
