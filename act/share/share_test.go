@@ -79,6 +79,7 @@ type testbed struct {
 	guest  *testkit.Host
 	run    string
 	state  string
+	shim   string
 	shares *Shares
 }
 
@@ -87,7 +88,7 @@ func stage(t *testing.T, n fleet.Network) *testbed {
 	testkit.Leftovers(t)
 	testkit.Root(t, "ganesha.nfsd", "nfs-cp", "nfs-ls", "nfs-cat")
 	hosts := testkit.Hosts(t, 2)
-	s := &testbed{t: t, host: hosts[0], guest: hosts[1], run: t.TempDir(), state: t.TempDir()}
+	s := &testbed{t: t, host: hosts[0], guest: hosts[1], run: t.TempDir(), state: t.TempDir(), shim: "/proc/self/exe"}
 	os.Chmod(s.run, 0o755)
 	s.host.Run("ip", "link", "add", n.Subnet.BridgeName(), "type", "bridge")
 	s.host.Run("ip", "link", "set", n.Subnet.BridgeName(), "up")
@@ -114,7 +115,7 @@ func (s *testbed) pair(n fleet.Network) {
 func (s *testbed) open() {
 	s.t.Helper()
 	var err error
-	if s.shares, err = Open(Config{Run: s.run, State: s.state, Shim: "/proc/self/exe"}); err != nil {
+	if s.shares, err = Open(Config{Run: s.run, State: s.state, Shim: s.shim}); err != nil {
 		s.t.Fatal(err)
 	}
 }
