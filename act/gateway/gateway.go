@@ -199,11 +199,10 @@ func (g *Gateways) start(job string, want orders) (err error) {
 		return err
 	}
 	// The program may be known by a descriptor of this process alone.
-	fd, err := unix.OpenTree(unix.AT_FDCWD, g.config.Program, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	tree, err := jail.HoldFile(g.config.Program, folder)
 	if err != nil {
-		return fmt.Errorf("holding on to %s: %w", g.config.Program, err)
+		return err
 	}
-	tree := os.NewFile(uintptr(fd), g.config.Program)
 	defer tree.Close()
 	files[0] = jail.File{Path: binaryPath, Tree: treeFile, Runs: true} // the others are a test's libraries
 	first, err := jail.Start(g.config.Program, jail.Jail{

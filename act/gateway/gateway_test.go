@@ -95,17 +95,8 @@ func newWorld(t *testing.T, guests int) *world {
 	if err := os.WriteFile(names, []byte("search lan\nnameserver "+server+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	held, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = held.Close() })
-	program := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), held.Fd()) // as agents know it
-	w.gates, err = Open(Config{Run: t.TempDir(), Program: program, UIDs: host.UIDs{First: 2_100_020_000, Last: 2_100_020_099}, Allowed: true, BytesPerSecond: 100 << 20, Resolvers: names})
+	var err error
+	w.gates, err = Open(Config{Run: t.TempDir(), Program: testkit.Unnamed(t), UIDs: host.UIDs{First: 2_100_020_000, Last: 2_100_020_099}, Allowed: true, BytesPerSecond: 100 << 20, Resolvers: names})
 	if err != nil {
 		t.Fatal(err)
 	}

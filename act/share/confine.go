@@ -5,15 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"pagurus/act/host/jail"
 	"pagurus/act/share/handle"
@@ -134,21 +131,17 @@ func (v *server) launch(ctx context.Context, trees []*os.File, log *os.File) (er
 	if err != nil {
 		return lasting{err}
 	}
-	guard, err := lasts(v.shim, v.folder)
+	guard, err := jail.HoldFile(v.shim, v.folder)
 	if err != nil {
-		return fmt.Errorf("keep the guard's program: %w", err)
+		return err
 	}
-	files := []*os.File{nil}
-	for _, path := range []string{guard, recordsPath(v.folder)} {
-		tree, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-		if err != nil {
-			return fmt.Errorf("holding on to %s: %w", path, err)
-		}
-		f := os.NewFile(uintptr(tree), path)
-		defer f.Close()
-		files = append(files, f)
+	defer guard.Close()
+	records, err := jail.HoldFile(recordsPath(v.folder), v.folder)
+	if err != nil {
+		return err
 	}
-	files = append(files, trees...)
+	defer records.Close()
+	files := append([]*os.File{nil, guard, records}, trees...)
 	key, ours, err := os.Pipe()
 	if err != nil {
 		return err
@@ -174,26 +167,6 @@ func (v *server) launch(ctx context.Context, trees []*os.File, log *os.File) (er
 		return errors.Join(err, first.Kill())
 	}
 	return nil
-}
-
-// lasts is a program's path, or that of a copy of it in folder, if the program has no name any more, as after an update that this agent has not
-// been started again for: Linux runs such a file, and mounts it nowhere.
-func lasts(program, folder string) (string, error) {
-	from, err := os.Open(program)
-	if err != nil {
-		return "", err
-	}
-	defer from.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(from.Fd()), &st); err != nil || st.Nlink > 0 {
-		return program, err
-	}
-	path := filepath.Join(folder, "guard")
-	text, err := io.ReadAll(from)
-	if err == nil {
-		err = note.Write(path, text, 0o755)
-	}
-	return path, err
 }
 
 // loadSecret reads the secret from which jobs' keys follow, or makes it. It lasts as long as
