@@ -117,6 +117,14 @@ func (c *clientGuest) start(s *testbed, n fleet.Network, more ...string) (kill f
 	if err := guest.Start(); err != nil {
 		s.t.Fatal(err)
 	}
+	s.t.Cleanup(func() {
+		if s.t.Failed() {
+			for _, path := range []string{c.console, filepath.Join(roomPath(s.file("")), logName)} {
+				text, _ := os.ReadFile(path)
+				s.t.Logf("%s:\n%s", filepath.Base(path), text[max(0, len(text)-4000):])
+			}
+		}
+	})
 	ended := make(chan error, 1)
 	go func() { ended <- guest.Wait() }()
 	var once sync.Once
