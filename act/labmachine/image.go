@@ -51,6 +51,9 @@ var always = []string{
 	"procps", "util-linux", "nfs-common",
 }
 
+// onMetal are those of a machine without Xen. The boot loader is not used: QEMU loads the kernel. But what makes its configuration can be tried.
+var onMetal = []string{"grub2-common"}
+
 // onXen are the packages of a Xen host beside them.
 var onXen = []string{"xen-system-amd64"}
 
@@ -74,6 +77,8 @@ func (r Recipe) packages() []string {
 	all := append(slices.Clone(always), r.Packages...)
 	if r.Xen {
 		all = append(all, onXen...)
+	} else {
+		all = append(all, onMetal...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

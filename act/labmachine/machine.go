@@ -41,7 +41,8 @@ type Machine struct {
 	MAC         string       // of LAN, and of Control with another first byte
 	Accelerator string       // "kvm"; otherwise it is emulated
 	Shares      []Share
-	Passing     bool // it has an IOMMU, and a network card with virtual functions, behind it and in no network
+	Words       []string // of its kernel's command line, beside those that it needs
+	Passing     bool     // it has an IOMMU, and a network card with virtual functions, behind it and in no network
 }
 
 // Share is a folder of this machine that a machine of the lab may read.
@@ -107,7 +108,7 @@ func (m Machine) commandLine(seed string) string {
 	if m.Passing {
 		words = append(words, "intel_iommu=on")
 	}
-	return strings.Join(words, " ")
+	return strings.Join(append(words, m.Words...), " ")
 }
 
 // hypervisor is Xen's command line. The first domain gets half of the memory, and the FPU is switched eagerly: what QEMU emulates

@@ -48,6 +48,10 @@ func TestCommand(t *testing.T) {
 	if share := after(command, "-fsdev"); !strings.Contains(share, "readonly=on") || !strings.HasSuffix(share, "path=/some/dist") {
 		t.Errorf("it shares %s", share)
 	}
+	m.Words = []string{"nohz_full=1", "quiet"}
+	if line := after(m.Command("seed"), "-append"); !strings.HasPrefix(line, kernel) || !strings.HasSuffix(line, " nohz_full=1 quiet") {
+		t.Errorf("with more words it boots %q", line)
+	}
 	m.Passing = true
 	if command := m.Command("seed"); after(command, "-device") != "intel-iommu,intremap=on,caching-mode=on" ||
 		!slices.Contains(command, "igb,bus=passing,netdev=card,mac=5a:54:00:12:00:02") || !strings.Contains(after(command, "-append"), "intel_iommu=on") {

@@ -19,5 +19,6 @@ const (
 	machineCPUsFlag    = "machine-cpus"
 	machineMemFlag     = "machine-mem"
 	machinePassingFlag = "machine-passthrough"
+	machineWordsFlag   = "machine-words"
 	controlFlag        = "control"
 )

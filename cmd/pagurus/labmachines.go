@@ -44,6 +44,7 @@ type machines struct {
 	CPUs        int               `json:"cpus"`
 	MemoryBytes int64             `json:"memory_bytes"`
 	Passing     bool              `json:"passing,omitempty"`
+	words       []string          // of a kernel's command line, for a machine that is switched on
 	Packages    string            `json:"packages"`      // the folder of the packages that are installed
 	Images      map[string]string `json:"images"`        // by suite, their folders
 	Xen         int               `json:"xen,omitempty"` // so many of them, the last ones, are Xen hosts
@@ -67,7 +68,7 @@ func (l lab) machine(n int) labmachine.Machine {
 		Name: name, Dir: filepath.Join(labState, name), Run: l.run(n), Accelerator: l.Accelerator,
 		Image: l.image(n), CPUs: l.Machines.CPUs, MemoryBytes: l.Machines.MemoryBytes,
 		LAN: labnet.Local(n), Gateway: labnet.IPv4.Controller(), Control: labnet.Control(n), MAC: fmt.Sprintf("54:00:12:%02x:%02x", n>>8, n&0xff),
-		Shares: []labmachine.Share{{Tag: packagesTag, Path: l.Machines.Packages}}, Passing: l.Machines.Passing,
+		Shares: []labmachine.Share{{Tag: packagesTag, Path: l.Machines.Packages}}, Passing: l.Machines.Passing, Words: l.Machines.words,
 	}
 	if n == head {
 		m.Shares = append(m.Shares, labmachine.Share{Tag: imagesTag, Path: roles.Images})

@@ -192,10 +192,11 @@ func machineCommands(std streams) []*cobra.Command {
 
 // powerVerb cuts the power, and switches it on.
 func powerVerb() machineVerb {
-	memory, passing := int64(0), false
+	memory, passing, words := int64(0), false, ""
 	onMemory := func(flags *pflag.FlagSet) {
 		flags.BoolVar(&passing, machinePassingFlag, false, "with on: with an emulated IOMMU and, as eth2 on the lab's network, a card with virtual functions (igb), until the machine is off again")
 		cli.Size(flags, &memory, machineMemFlag, "with on: the machine's memory until it is off again (default: what the lab's machines have)")
+		flags.StringVar(&words, machineWordsFlag, "", "with on: more words of the kernel's command line, until the machine is off again")
 	}
 	return machineVerb{use: "power HOST off|on", short: "Cut a host's power, or switch it on", args: 1, anywhere: true, flags: onMemory,
 		long: `A machine without power loses what it has not written to its disk. ` + "`lab power\nHOST on`" + ` starts it again, and returns when the machine can be asked.
@@ -209,9 +210,12 @@ what they have written.`,
 				return "", fmt.Errorf("--%s is for machines that are switched on, %s or more", machineMemFlag, view.Bytes(leastPower))
 			case passing && (args[0] != "on" || l.Machines == nil):
 				return "", fmt.Errorf("--%s is for machines that are switched on", machinePassingFlag)
-			case memory != 0 || passing:
+			case words != "" && (args[0] != "on" || l.Machines == nil):
+				return "", fmt.Errorf("--%s is for machines that are switched on", machineWordsFlag)
+			case memory != 0 || passing || words != "":
 				with := *l.Machines
 				with.MemoryBytes, with.Passing, l.Machines = cmp.Or(memory, with.MemoryBytes), passing || with.Passing, &with
+				with.words = strings.Fields(words)
 				return l.powerOn(ctx, n)
 			case args[0] == "off" && l.Machines == nil:
 				return fmt.Sprintf("%s is off", hostName(n)), l.dropHost(ctx, n)
