@@ -211,3 +211,16 @@ func TestLeaseOfAnEarlierBoot(t *testing.T) {
 		t.Errorf("%v, stopped %t", err, g.Gone())
 	}
 }
+
+// What the process rehearses ends no guest of the host, and leaves nothing behind.
+func TestRehearsal(t *testing.T) {
+	run := t.TempDir()
+	g := guestIn(t, run, "guests", "j1g0")
+	rehearse(run)
+	if g.Gone() {
+		t.Error("a guest was ended")
+	}
+	if _, err := os.Stat(filepath.Join(run, Folder)); err == nil {
+		t.Error("it has made a folder")
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/host"
+	"pagurus/act/host/lean"
 	"pagurus/fleet"
 	"pagurus/internal/note"
 )
@@ -44,12 +45,14 @@ func serve(args []string) error {
 	}
 	runtime.LockOSThread() // whose niceness it is
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, first)
+	_ = lean.Shed(0)                                                         // what only a start needs is not locked
 	_ = unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT) // without any of them it may be late
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(spared), 0)
 	clock, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("making a timer: %w", err)
 	}
+	rehearse(args[0])
 	k := process{run: args[0], clock: clock, noted: -1, ended: map[fleet.GuestID]host.Process{}}
 	for {
 		l, held, err := k.lease()
@@ -70,6 +73,17 @@ func serve(args []string) error {
 			return err
 		}
 	}
+}
+
+// rehearse stops the guests of a host that there is not, so that the code for it, and what is around that, is in memory and stays there: when the time
+// comes the disk may be slow, or gone.
+func rehearse(run string) {
+	nowhere := process{run: filepath.Join(run, Folder, "rehearsal")}
+	_, _, _ = nowhere.lease()
+	if self, err := host.Find(os.Getpid()); err == nil && !self.Gone() {
+		_ = slices.Concat(host.Family(self.PID), host.Beside(self.PID))
+	}
+	nowhere.stopGuests()
 }
 
 // process is what keeps a lease.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/act/host/lean"
 	"pagurus/act/machine"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
@@ -184,9 +185,9 @@ const (
 	leanFirst = 3 * time.Second
 	leanEvery = 15 * time.Second
 
-	// A small agent gives memory back more often, and collects garbage when its heap has
-	// grown by a quarter. The heap is a few MiB, so that this costs little. It keeps its code
-	// while it has less in all.
+	// A small agent looks more often, and collects garbage when its heap has grown by a
+	// quarter. The heap is a few MiB, so that this costs little. It gives nothing back while it
+	// has less in all.
 	smallEvery  = 5 * time.Second
 	smallGrowth = 25 // per cent
 	smallMost   = 18 << 20
@@ -205,7 +206,7 @@ func stayLean(ctx context.Context, small bool, log *slog.Logger) {
 			return
 		case <-time.After(next):
 		}
-		if err := machine.Shed(most); err != nil {
+		if err := lean.Shed(most); err != nil {
 			log.Warn("the agent has more memory than it needs", "cause", err)
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"pagurus/act/host/lean"
 	"pagurus/act/machine"
 	"pagurus/decide/quota"
 	"pagurus/fleet"
@@ -32,7 +33,7 @@ func (h *host) measureRoom(log *slog.Logger) {
 	if !h.flags.Small {
 		return
 	}
-	free, err := int64(0), machine.Shed(0)
+	free, err := int64(0), lean.Shed(0)
 	if err == nil {
 		free, err = machine.Room()
 	}

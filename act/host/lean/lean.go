@@ -1,4 +1,7 @@
-package machine
+// Package lean gives back memory that a program has and does not need.
+//
+// It must not know what the program is for. Its tests look at how much of their own program is in memory.
+package lean
 
 import (
 	"bufio"
@@ -13,10 +16,14 @@ import (
 
 // Shed releases memory that this program needed only before, for example at its start:
 // the free part of its heap, and its own code and tables, which the kernel reads again
-// from the file when used. If the program has no more than beyond bytes without that, it keeps its code: a kernel that lacks memory
+// from the file when used. If the program has no more than beyond bytes in memory, it does nothing: to look for what is free in the heap takes
+// back all of it from the swap space. If the heap was enough, the program keeps its code: a kernel that lacks memory
 // frees first what is mapped nowhere, and then has to read it from the disk. It takes some milliseconds, and may be called at any
 // time.
 func Shed(beyond int64) error {
+	if now, err := resident(); err != nil || now <= beyond {
+		return err
+	}
 	debug.FreeOSMemory()
 	if now, err := resident(); err != nil || now <= beyond {
 		return err
@@ -66,33 +73,4 @@ func unwritten(line, file string) (from, to uint64, ok bool) {
 	from, err1 := strconv.ParseUint(first, 16, 64)
 	to, err2 := strconv.ParseUint(last, 16, 64)
 	return from, to, err1 == nil && err2 == nil && from < to
-}
-
-// Room is how much memory, in bytes, programs can still get: what is free, what the kernel can free at once, and the swap space
-// that is not used.
-func Room() (int64, error) {
-	const file = "/proc/meminfo"
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0, fmt.Errorf("ask for the free memory: %w", err)
-	}
-	room, ok := room(string(text))
-	if !ok {
-		return 0, fmt.Errorf("ask for the free memory: %s is not as expected", file)
-	}
-	return room, nil
-}
-
-// room parses /proc/meminfo.
-func room(meminfo string) (bytes int64, ok bool) {
-	kib := map[string]int64{}
-	for l := range strings.Lines(meminfo) {
-		if words := strings.Fields(l); len(words) == 3 && words[2] == "kB" {
-			if n, err := strconv.ParseInt(words[1], 10, 64); err == nil {
-				kib[words[0]] = n
-			}
-		}
-	}
-	available, ok := kib["MemAvailable:"]
-	return (available + kib["SwapFree:"]) << 10, ok // a kernel without swap space does not name it
 }
