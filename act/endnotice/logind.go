@@ -21,7 +21,7 @@ const (
 
 	busLimit     = 2 * time.Second
 	busRetry     = 30 * time.Second
-	scheduleLook = 2 * time.Second        // logind does not signal that its schedule has changed
+	scheduleLook = 10 * time.Second       // logind does not signal that its schedule has changed
 	emptyLook    = 100 * time.Millisecond // while logind waits
 	defaultDelay = 5 * time.Second        // logind's own default
 )
@@ -83,10 +83,12 @@ func (l *logind) serve(ctx context.Context, tell Tell, empty func() bool) error 
 	}
 	look := time.NewTicker(scheduleLook)
 	defer look.Stop()
-	emptied := time.NewTicker(emptyLook)
-	defer emptied.Stop()
 	for {
 		tell(l.pending(), nil)
+		var emptied <-chan time.Time // never
+		if len(l.going) > 0 {
+			emptied = time.After(emptyLook)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -101,7 +103,7 @@ func (l *logind) serve(ctx context.Context, tell Tell, empty func() bool) error 
 			if err := l.schedule(ctx); err != nil {
 				return err
 			}
-		case <-emptied.C:
+		case <-emptied:
 		}
 		if len(l.going) > 0 && empty() {
 			l.release()
