@@ -14,10 +14,11 @@ import (
 	"github.com/coder/websocket"
 )
 
-// A silently lost peer is noticed within twice pingEvery, and pongLimit.
+// A silently lost peer is noticed within twice pingEvery, and pongLimit. A machine that is short of memory may take some seconds to read; to
+// connect again would take it longer.
 const (
 	pingEvery   = 3 * time.Second
-	pongLimit   = 6 * time.Second
+	pongLimit   = 10 * time.Second
 	writeLimit  = 6 * time.Second
 	closeLimit  = time.Second
 	reasonBytes = 120 // of a WebSocket close frame; 123 is the maximum
@@ -292,6 +293,9 @@ func (s *Session[Out, In]) pings() {
 		err := s.conn.Ping(ctx)
 		cancel()
 		if err != nil {
+			if s.ctx.Err() == nil && s.heard.Load() {
+				continue // it said something else meanwhile
+			}
 			if s.ctx.Err() == nil {
 				s.cancel(fmt.Errorf("%s has not answered for %v", s.peer, pongLimit))
 			}
