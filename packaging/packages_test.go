@@ -78,6 +78,7 @@ func TestPackages(t *testing.T) {
 	}
 	checkFiles(t, files)
 	checkUnits(t, files)
+	checkKept(t, files)
 	checkConfiguration(t)
 	for _, deb := range debs {
 		checkScripts(t, deb)
@@ -154,6 +155,26 @@ func checkUnits(t *testing.T, files map[string]string) {
 		if err := command.ParseFlags(words[1:]); err != nil || len(command.Flags().Args()) > 0 {
 			t.Errorf("%s.service: %q: %v, arguments %q", name, line, err, command.Flags().Args())
 		}
+	}
+}
+
+// checkKept: what the agent's unit keeps of its memory counts only as far as the slice keeps it.
+func checkKept(t *testing.T, files map[string]string) {
+	t.Helper()
+	if files["/usr/lib/systemd/system/system.slice.d/pagurus.conf"] == "" {
+		t.Error("no package has the slice's memory")
+	}
+	kept := regexp.MustCompile(`(?m)^MemoryMin=\d+M$`)
+	var lines []string
+	for _, name := range []string{"pagurus-agent.service", "system.slice.conf"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, kept.FindString(string(text)))
+	}
+	if lines[0] == "" || lines[0] != lines[1] {
+		t.Errorf("the agent's unit has %q, the slice %q", lines[0], lines[1])
 	}
 }
 
