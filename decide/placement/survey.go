@@ -255,6 +255,9 @@ func (v *Survey) score(e *entry, a Ask) float64 {
 	return v.index.policy.Score(e.host, e.host.Facts.Capacity.MemoryBytes-e.held.bytes-a.Need.MemoryBytes, e.held.cpus)
 }
 
+// notSeen is how long owners are away of whom nothing was ever seen (act/owner).
+const notSeen = 365 * 24 * time.Hour
+
 // reason says why a host was chosen, after why.
 func (v *Survey) reason(why string, e *entry) string {
 	f := &e.host.Facts
@@ -265,7 +268,11 @@ func (v *Survey) reason(why string, e *entry) string {
 	out = append(strconv.AppendInt(out, int64(f.Capacity.CPUs), 10), " CPUs busy, "...)
 	out = append(appendCount(out, e.held.guests, "guest"), " there"...)
 	if f.Owner != nil && f.Owner.State != "" {
-		out = append(append(out, ", its owner away for "...), f.Owner.IdleFor(v.At).Round(time.Minute).String()...)
+		if idle := f.Owner.IdleFor(v.At); idle < notSeen {
+			out = append(append(out, ", its owner away for "...), idle.Round(time.Minute).String()...)
+		} else {
+			out = append(out, ", no sign of its owner yet"...)
+		}
 	}
 	return string(out)
 }
