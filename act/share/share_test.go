@@ -88,8 +88,7 @@ func stage(t *testing.T, n fleet.Network) *testbed {
 	testkit.Leftovers(t)
 	testkit.Root(t, "ganesha.nfsd", "nfs-cp", "nfs-ls", "nfs-cat")
 	hosts := testkit.Hosts(t, 2)
-	s := &testbed{t: t, host: hosts[0], guest: hosts[1], run: t.TempDir(), state: t.TempDir(), shim: "/proc/self/exe"}
-	os.Chmod(s.run, 0o755)
+	s := &testbed{t: t, host: hosts[0], guest: hosts[1], run: testkit.NoExec(t), state: t.TempDir(), shim: "/proc/self/exe"}
 	s.host.Run("ip", "link", "add", n.Subnet.BridgeName(), "type", "bridge")
 	s.host.Run("ip", "link", "set", n.Subnet.BridgeName(), "up")
 	s.pair(n)

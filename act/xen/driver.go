@@ -1,5 +1,5 @@
 // Package xen runs guests as domains of a Xen host (PVH: a Linux kernel of their own, without a QEMU), and moves them while they run. Driver
-// implements agent.Driver, agent.Linker and agent.Teller.
+// implements agent.Driver, agent.Linker, agent.Teller and agent.Reclaimer.
 //
 // Each guest has a warden, a process in dom0 that makes its domain by xl and has its consoles (warden.go). The agent asks it over a
 // socket. A warden outlives the agent and ends with its domain, and the domain is destroyed when its warden has ended, so a domain

@@ -226,7 +226,7 @@ func (d *Driver) Resume(ctx context.Context, id fleet.GuestID) error {
 		err = fault.Point("xen.resume.before")
 	}
 	if err == nil {
-		_, err = g.ask(ctx, question{Ask: askRun})
+		_, err = g.ask(context.WithoutCancel(ctx), question{Ask: askRun}) // xl would go on behind the caller's back
 		if err != nil && strings.HasPrefix(err.Error(), notWhole) {
 			err = fmt.Errorf("%w: %w", fleet.ErrNotWhole, err)
 		}

@@ -162,6 +162,12 @@ func TestXenstoredStartedAgain(t *testing.T) {
 	if out := xl(t, "list"); running(out)-before != len(stay) {
 		t.Fatalf("one guest does not run beside the first domain:\n%s", out)
 	}
+	if err := d.Suspend(t.Context(), "x1g0"); err != nil || !strings.Contains(xl(t, "list"), "--p---") {
+		t.Errorf("it is not suspended: %v", err)
+	}
+	if err := d.Resume(t.Context(), "x1g0"); err != nil || strings.Contains(xl(t, "list"), "--p---") {
+		t.Errorf("it is not resumed: %v", err)
+	}
 	if err := d.Stop(t.Context(), "x1g0"); err != nil {
 		t.Error(err)
 	}

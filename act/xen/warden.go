@@ -41,6 +41,8 @@ type warden struct {
 	storing sync.Mutex
 	store   *bus.Store
 
+	acting sync.Mutex // held by what begins a copy, suspends or resumes
+
 	mu     sync.Mutex // guards what follows
 	status status
 	out    *outgoing // the last copy from here; nil: none
@@ -223,6 +225,11 @@ func (k *warden) control(conn net.Conn) {
 // does what is asked. After an error it was not done.
 func (k *warden) does(q question) error {
 	switch q.Ask {
+	case askCopy, askRun, askSuspend:
+		k.acting.Lock()
+		defer k.acting.Unlock()
+	}
+	switch q.Ask {
 	case askStatus:
 		return nil
 	case askCopy:
@@ -243,9 +250,12 @@ func (k *warden) does(q question) error {
 func (k *warden) runs() error {
 	switch s := k.now(); s.Stage {
 	case running, suspended:
-		return k.cancels()
+		if err := k.cancels(); err != nil {
+			return err
+		}
+		return k.spec.Tools.pause(k.life, k.spec.Domain, false) // it may be, after an error
 	case yielding:
-		if err := k.spec.Tools.run(k.life, "unpause", k.spec.Domain); err != nil {
+		if err := k.spec.Tools.pause(k.life, k.spec.Domain, false); err != nil {
 			return err
 		}
 		k.enters(running)

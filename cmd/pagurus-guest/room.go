@@ -24,6 +24,9 @@ func keepRoom(root string) {
 	path := filepath.Join(root, xenMemory)
 	all, err := number(path)
 	if err != nil {
+		if text, _ := os.ReadFile(filepath.Join(root, "sys/hypervisor/type")); strings.TrimSpace(string(text)) == "xen" {
+			say("memory that the host takes is not taken back when it is needed: %v", err)
+		}
 		return
 	}
 	for every := lookForTaken; ; time.Sleep(every) {

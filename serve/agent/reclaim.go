@@ -40,12 +40,12 @@ func (a *Agent) reclaimForOwner(now time.Time) {
 
 // reclaimMemory has a guest drop its page cache and give back its free memory.
 func (a *Agent) reclaimMemory(ctx context.Context, w *taskRun) (fleet.Report, error) {
-	ctx, cancel := context.WithTimeout(ctx, cacheLimit)
-	defer cancel()
 	err := error(nil)
 	has := fleet.Cache{}
 	if w.link != nil {
-		has, err = a.guestAgentOf(w.slot, w.link).Cache(ctx, true)
+		asks, cancel := context.WithTimeout(ctx, cacheLimit)
+		has, err = a.guestAgentOf(w.slot, w.link).Cache(asks, true)
+		cancel()
 	}
 	var reclaimed int64
 	if err == nil {
@@ -94,7 +94,10 @@ func (a *Agent) suspend(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	a.mu.Unlock()
 	err := w.driver.(Reclaimer).Suspend(ctx, w.slot.guest)
 	a.noteRun(w.slot.guest, fleet.Suspended, err)
-	a.Log.Info("guest suspended while the host's owner is present", "guest", w.slot.guest, "cause", err)
+	a.trouble("suspending guest "+string(w.slot.guest)+" for the host's owner", err)
+	if err == nil {
+		a.Log.Info("guest suspended while the host's owner is present", "guest", w.slot.guest)
+	}
 	return fleet.Report{}, err
 }
 

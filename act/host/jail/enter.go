@@ -269,7 +269,9 @@ func (f File) show(tree int) error {
 	if !f.Writable {
 		attributes.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
-	if !f.Runs {
+	if f.Runs { // also from where nothing can be executed, as /run of Debian
+		attributes.Attr_clr |= unix.MOUNT_ATTR_NOEXEC
+	} else {
 		attributes.Attr_set |= unix.MOUNT_ATTR_NOEXEC
 	}
 	flags := uint(unix.AT_EMPTY_PATH)
