@@ -12,6 +12,10 @@ import (
 // xenMemory is what the kernel of a guest of Xen says of its balloon.
 const xenMemory = "sys/devices/system/xen_memory/xen_memory0/target_kb"
 
+// overcommit has the kernel refuse no memory to a program, when it is 1. What Xen's balloon has it counts for memory that there is not, other than virtio's, so it
+// would refuse an array that is larger than the rest.
+const overcommit = "proc/sys/vm/overcommit_memory"
+
 const (
 	lookForTaken = time.Second           // while the guest has all of its memory
 	lookForRoom  = 20 * time.Millisecond // while its host has some of it
@@ -28,6 +32,9 @@ func keepRoom(root string) {
 			say("memory that the host takes is not taken back when it is needed: %v", err)
 		}
 		return
+	}
+	if err := os.WriteFile(filepath.Join(root, overcommit), []byte("1"), 0); err != nil {
+		say("programs cannot have memory that the host has: %v", err)
 	}
 	for every := lookForTaken; ; time.Sleep(every) {
 		every = lookForTaken

@@ -30,7 +30,11 @@ func TestKeepRoom(t *testing.T) {
 	free := func(kib int64) {
 		write(meminfo, "MemTotal: 262144 kB\nMemFree:  1 kB\nMemAvailable:   "+strconv.FormatInt(kib, 10)+" kB\n")
 	}
+	write(filepath.Join(root, overcommit), "0")
 	keepRoom(root) // of no guest of Xen: it returns
+	if text, _ := os.ReadFile(filepath.Join(root, overcommit)); string(text) != "0" {
+		t.Errorf("in no guest of Xen memory is refused by rule %q", text)
+	}
 	const all = 256 << 10
 	write(target, strconv.Itoa(all)+"\n")
 	free(all / leastRoom)
@@ -38,6 +42,9 @@ func TestKeepRoom(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	write(target, strconv.Itoa(all/2)+"\n")
 	time.Sleep(lookForTaken + 10*lookForRoom)
+	if text, _ := os.ReadFile(filepath.Join(root, overcommit)); string(text) != "1" {
+		t.Errorf("memory is refused by rule %q", text)
+	}
 	if has, err := number(target); err != nil || has != all/2 {
 		t.Errorf("with enough room it aims at %d KiB: %v", has, err)
 	}
