@@ -14,11 +14,11 @@ import (
 	"github.com/coder/websocket"
 )
 
-// A silently lost peer is noticed within twice pingEvery, and pongLimit. A machine that is short of memory may take some seconds to read; to
+// A silently lost peer is noticed within twice pingEvery, and pongLimit: sooner than a host counts as silent (15 s). A machine that is short of memory may take some seconds to read; to
 // connect again would take it longer.
 const (
 	pingEvery   = 3 * time.Second
-	pongLimit   = 10 * time.Second
+	pongLimit   = 8 * time.Second
 	writeLimit  = 6 * time.Second
 	closeLimit  = time.Second
 	reasonBytes = 120 // of a WebSocket close frame; 123 is the maximum
