@@ -132,7 +132,7 @@ func (t tools) pause(ctx context.Context, name string, on bool) error {
 			return err
 		}
 	}
-	return fmt.Errorf("Xen does not %s it", verb)
+	return fmt.Errorf("xl cannot %s it", verb)
 }
 
 // mostPauses is more often than a domain is told to pause.
