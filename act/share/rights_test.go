@@ -65,7 +65,7 @@ func TestTakenOverServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			program := filepath.Join(s.run, takenOver)
+			program := filepath.Join(t.TempDir(), takenOver)
 			write(t, program, string(self), 0, 0o755)
 			h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, filepath.Dir(folder), 0)
 			if err != nil {
