@@ -95,7 +95,7 @@ func TestMemoryIsReclaimed(t *testing.T) {
 	}
 }
 
-// TestSlices: the slice of Xen's scheduler is what the agent sets, also the adaptive one by what Xen says that guests use.
+// TestSlices: the slice of Xen's scheduler is what the driver is told.
 func TestSlices(t *testing.T) {
 	if os.Getenv(onXen) == "" {
 		return

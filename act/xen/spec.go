@@ -132,11 +132,10 @@ const (
 
 // status is what a warden knows.
 type status struct {
-	Stage  stage     `json:"stage"`
-	Why    string    `json:"why,omitempty"`
-	Number int       `json:"number,omitempty"` // the domain's; 0: there is none
-	Place  string    `json:"place,omitempty"`  // where the guest is received
-	Copy   *progress `json:"copy,omitempty"`   // of the last copy from here
+	Stage stage     `json:"stage"`
+	Why   string    `json:"why,omitempty"`
+	Place string    `json:"place,omitempty"` // where the guest is received
+	Copy  *progress `json:"copy,omitempty"`  // of the last copy from here
 }
 
 // progress is how far a copy is.

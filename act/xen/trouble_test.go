@@ -15,6 +15,7 @@ import (
 
 	"pagurus/act/xen"
 	"pagurus/fleet"
+	"pagurus/internal/testkit"
 	"pagurus/serve/agent/drivertest"
 )
 
@@ -64,14 +65,10 @@ func TestKilledAsItIsMade(t *testing.T) {
 		started := make(chan error, 1)
 		go func() { started <- d.Start(t.Context(), task(id)) }()
 		config := filepath.Join(w.runs[0], "domains", string(id), "domain.cfg")
-		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // xl begins when that is there
-			if _, err := os.Stat(config); err == nil {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatal("the warden does not begin")
-			}
-		}
+		testkit.Until(t, time.Minute, "xl may begin", func() bool {
+			_, err := os.Stat(config)
+			return err == nil
+		})
 		time.Sleep(time.Duration(i) * 400 * time.Millisecond)
 		if err := unix.Kill(w.warden(t, 0, id), unix.SIGKILL); err != nil {
 			t.Fatal(err)

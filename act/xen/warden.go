@@ -312,9 +312,6 @@ func (k *warden) haveConsoles() error {
 	if err != nil {
 		return err
 	}
-	k.mu.Lock()
-	k.status.Number = number
-	k.mu.Unlock()
 	go k.link.have(k.life, k.xenstore, number)
 	go keepConsole(k.life, s, number)
 	return nil

@@ -41,18 +41,24 @@ func (m *member) Topology(context.Context) (fleet.Topology, error) { return numa
 // readCache parses /proc/meminfo. Pages that programs have mapped are mostly among the
 // active ones.
 func readCache(meminfo string) fleet.Cache {
+	at := readMeminfo(meminfo)
+	clean := at["Active(file)"] + at["Inactive(file)"] - at["Mapped"] - at["Dirty"] - at["Writeback"]
+	c := fleet.Cache{UsedBytes: max(0, at["MemTotal"]-at["MemFree"]), FreeBytes: at["MemFree"], CleanBytes: max(0, clean)}
+	c.HotBytes = min(c.CleanBytes, max(0, at["Active(file)"]-at["Mapped"]))
+	return c
+}
+
+// readMeminfo parses /proc/meminfo, into bytes by their names.
+func readMeminfo(text string) map[string]int64 {
 	at := map[string]int64{}
-	for line := range strings.Lines(meminfo) {
+	for line := range strings.Lines(text) {
 		name, rest, _ := strings.Cut(line, ":")
 		if words := strings.Fields(rest); len(words) > 0 {
 			kib, _ := strconv.ParseInt(words[0], 10, 64)
 			at[name] = kib << 10
 		}
 	}
-	clean := at["Active(file)"] + at["Inactive(file)"] - at["Mapped"] - at["Dirty"] - at["Writeback"]
-	c := fleet.Cache{UsedBytes: max(0, at["MemTotal"]-at["MemFree"]), FreeBytes: at["MemFree"], CleanBytes: max(0, clean)}
-	c.HotBytes = min(c.CleanBytes, max(0, at["Active(file)"]-at["Mapped"]))
-	return c
+	return at
 }
 
 // hintFeature is the negotiated bit for free page hints (VIRTIO_BALLOON_F_FREE_PAGE_HINT).

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -28,7 +27,7 @@ func keepRoom(root string) {
 	path := filepath.Join(root, xenMemory)
 	all, err := number(path)
 	if err != nil {
-		if text, _ := os.ReadFile(filepath.Join(root, "sys/hypervisor/type")); strings.TrimSpace(string(text)) == "xen" {
+		if onXen() {
 			say("memory that the host takes is not taken back when it is needed: %v", err)
 		}
 		return
@@ -45,7 +44,7 @@ func keepRoom(root string) {
 		}
 		every = lookForRoom
 		text, err := os.ReadFile(filepath.Join(root, "proc/meminfo"))
-		if err != nil || available(string(text)) >= all/leastRoom {
+		if err != nil || readMeminfo(string(text))["MemAvailable"] >= all<<10/leastRoom {
 			continue
 		}
 		if err := os.WriteFile(path, []byte(strconv.FormatInt(all, 10)), 0); err != nil {
@@ -61,14 +60,4 @@ func number(path string) (int64, error) {
 		return 0, err
 	}
 	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-}
-
-// available is how much memory programs can have without the kernel taking anything from others, in KiB.
-func available(meminfo string) (kib int64) {
-	for line := range strings.Lines(meminfo) {
-		if rest, is := strings.CutPrefix(line, "MemAvailable:"); is {
-			fmt.Sscan(rest, &kib)
-		}
-	}
-	return kib
 }

@@ -4,9 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
+
+	"pagurus/internal/testkit"
 )
 
 // TestKeepRoom: a guest takes its memory back when little of what it has is free, and not before. The kernel's files are made up; on a Xen host
@@ -49,12 +50,8 @@ func TestKeepRoom(t *testing.T) {
 		t.Errorf("with enough room it aims at %d KiB: %v", has, err)
 	}
 	free(all/leastRoom - 1)
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(lookForRoom) {
-		if text, err := os.ReadFile(target); err == nil && strings.TrimSpace(string(text)) == strconv.Itoa(all) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("it does not take its memory back")
-		}
-	}
+	testkit.Until(t, 10*time.Second, "it takes its memory back", func() bool {
+		has, err := number(target)
+		return err == nil && has == all
+	})
 }
