@@ -33,6 +33,23 @@ const (
 	TCG = "tcg" // emulation
 )
 
+// What an agent may be told that virtual machines run with, besides KVM and TCG.
+const (
+	AnyAccelerator = "auto"      // what works
+	EmulationWord  = "emulation" // TCG
+)
+
+// AcceleratorOf is what such a word means: KVM, TCG, or empty for what works.
+func AcceleratorOf(word string) string {
+	switch word {
+	case AnyAccelerator:
+		return ""
+	case EmulationWord:
+		return TCG
+	}
+	return word
+}
+
 // Resources are what a guest needs and a host offers.
 type Resources struct {
 	CPUs        int   `json:"cpus"`         // virtual CPUs of a guest; cores of a host
@@ -150,7 +167,9 @@ type Abilities struct {
 	Accelerator  string `json:"accelerator,omitempty"`   // "kvm" or "tcg" (software emulation)
 	Emulated     string `json:"emulated,omitempty"`      // why guests are emulated, for people; empty: they are not
 	Version      string `json:"version,omitempty"`       // of QEMU or CRIU
-	CPU          string `json:"cpu,omitempty"`           // CPU model that guests see
+	CPU          string `json:"cpu,omitempty"`           // CPU model that guests see, if they see what the host has
+	Model        string `json:"model,omitempty"`         // the CPU that guests which start here get, if hardware runs them: HostCPU, a level, or a model of QEMU's; empty: its agent knows HostCPU alone
+	Lacks        string `json:"lacks,omitempty"`         // what the processor lacks of Model, for people; empty: nothing
 	Processor    string `json:"processor,omitempty"`     // if guests see the host's own: its features, words as in /proc/cpuinfo; a running guest may move only to hosts that have all of them
 	Trouble      string `json:"trouble,omitempty"`       // why the kind cannot run here at all; then no other field counts
 }

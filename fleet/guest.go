@@ -63,4 +63,5 @@ type Guest struct {
 	From      CheckpointID `json:"from,omitempty"`       // what it is made from; empty: it boots
 	Vault     HostID       `json:"vault,omitempty"`      // where that is
 	Shape     *Shape       `json:"shape,omitempty"`      // what it sees, for a tuned job; never changes
+	CPU       string       `json:"cpu,omitempty"`        // the CPU that it sees; empty: that of the shape, otherwise HostCPU; never changes
 }

@@ -304,10 +304,10 @@ func RefusedSite(name string) string {
 
 // RefusedAccelerator says what is wrong with what virtual machines are to run with; empty: nothing, as for none.
 func RefusedAccelerator(name string) string {
-	if name == "" || name == KVM || name == TCG {
+	if slices.Contains([]string{"", AnyAccelerator, KVM, EmulationWord, TCG}, name) {
 		return ""
 	}
-	return fmt.Sprintf("there is no %q: write %s or %s", name, KVM, TCG)
+	return fmt.Sprintf("there is no %q: write %s, %s or %s", name, AnyAccelerator, KVM, EmulationWord)
 }
 
 // Limits of a join token.

@@ -104,7 +104,10 @@ func (b *build) bootstrap(ctx context.Context) error {
 		"--aptopt=APT::Install-Recommends \"false\"", "--aptopt=Acquire::Languages \"none\"",
 		"--aptopt=Acquire::Retries \"3\"", "--aptopt=Acquire::http::Timeout \"30\"",
 		"--dpkgopt=force-unsafe-io", // the result is synced once, at the end
-		"--setup-hook=" + findPackages, "--customize-hook=" + fetchKernel,
+		"--setup-hook=" + findPackages,
+	}
+	if r.Own == nil {
+		args = append(args, "--customize-hook="+fetchKernel)
 	}
 	for _, o := range a.options {
 		args = append(args, "--aptopt="+o)

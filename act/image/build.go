@@ -30,6 +30,9 @@ type build struct {
 	recipe   Recipe
 	dir      string
 	progress Progress
+
+	lender fleet.Image // whose root it has; no digest: it makes its own
+	lends  string      // its folder
 }
 
 // Build makes the image of the recipe and gives it its name. It reuses an image of the
@@ -63,6 +66,9 @@ func (s *Store) Build(ctx context.Context, r Recipe, progress Progress) (fleet.I
 	img, ok, err := s.cached(r, progress) // built meanwhile
 	if !ok && err == nil {
 		b := &build{recipe: r, dir: w.dir, progress: monotonic(progress)}
+		if lender, has := s.borrowed(r); has {
+			b.lender, b.lends = lender, s.Folder(lender.Digest)
+		}
 		building, over := s.keepFree(ctx, r.Reserve)
 		img, err = b.run(building)
 		if full := context.Cause(building); err != nil && errors.Is(full, unix.ENOSPC) {
@@ -150,14 +156,20 @@ func (b *build) run(ctx context.Context) (fleet.Image, error) {
 			return fleet.Image{}, err
 		}
 	}
-	if err := b.bootstrap(ctx); err != nil {
-		return fleet.Image{}, err
-	}
 	img := fleet.Image{
 		Name: b.recipe.Name, Recipe: b.recipe.Digest(), Suite: b.recipe.Suite, Packages: b.recipe.Packages,
 		Built: time.Now().UTC().Truncate(time.Second), UID: b.recipe.UID,
 	}
-	var err error
+	if own := b.recipe.Own; own != nil {
+		img.OwnKernel, img.KernelWords = true, own.Words
+	}
+	if b.lender.Digest != "" {
+		return b.runBorrowing(img)
+	}
+	err := b.bootstrap(ctx)
+	if err != nil {
+		return fleet.Image{}, err
+	}
 	b.progress("unpacking the kernel", 0.75)
 	if img.Kernel, err = b.kernel(ctx); err != nil {
 		return fleet.Image{}, fmt.Errorf("kernel: %w", err)

@@ -17,6 +17,9 @@ import (
 // kernel extracts the kernel and the modules from the kernel's package and returns the
 // release.
 func (b *build) kernel(ctx context.Context) (release string, err error) {
+	if b.recipe.Own != nil {
+		return b.ownKernel()
+	}
 	debs, err := filepath.Glob(b.path("kernel", "*.deb"))
 	if err != nil || len(debs) != 1 {
 		return "", errors.Join(err, fmt.Errorf("expected one package, got %d", len(debs)))
@@ -48,7 +51,7 @@ func (b *build) kernel(ctx context.Context) (release string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return release, errors.Join(writeModules(f, ordered), f.Sync(), f.Close())
+	return release, errors.Join(writeModules(f, ordered, nil), f.Sync(), f.Close())
 }
 
 // writeKernel writes the kernel for QEMU. A kernel with a PVH entry is written as the

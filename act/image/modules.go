@@ -16,6 +16,7 @@ import (
 
 	"github.com/cavaliergopher/cpio"
 
+	"pagurus/act/host/initrd"
 	"pagurus/fleet"
 )
 
@@ -204,10 +205,13 @@ func moduleNeeds(code []byte) ([]string, error) {
 	return needs, nil
 }
 
-// writeModules writes ModulesFile reproducibly.
-func writeModules(w io.Writer, modules []module) error {
+// writeModules writes ModulesFile reproducibly, of a user's own kernel with its words.
+func writeModules(w io.Writer, modules []module, own *OwnKernel) error {
 	c := cpio.NewWriter(w)
 	files := map[string][]byte{}
+	if own != nil {
+		files["/"+initrd.WordsFile] = []byte(own.Words)
+	}
 	var list strings.Builder
 	for _, m := range modules {
 		files[m.path] = m.code

@@ -18,12 +18,13 @@ import (
 // Recipe is an image's inputs. Recipes with equal contents are the same, whatever their
 // names.
 type Recipe struct {
-	Name     string   `json:"-"`
-	Suite    string   `json:"suite"`             // of Debian
-	Packages []string `json:"packages"`          // with dependencies, without recommendations
-	Exclude  []string `json:"exclude,omitempty"` // dpkg path patterns that are not unpacked
-	Kernel   string   `json:"kernel,omitempty"`  // one of Kernels; empty: DefaultKernel
-	Fresh    bool     `json:"-"`                 // build even if an image of this recipe exists
+	Name     string     `json:"-"`
+	Suite    string     `json:"suite"`                // of Debian
+	Packages []string   `json:"packages"`             // with dependencies, without recommendations
+	Exclude  []string   `json:"exclude,omitempty"`    // dpkg path patterns that are not unpacked
+	Kernel   string     `json:"kernel,omitempty"`     // one of Kernels; empty: DefaultKernel
+	Own      *OwnKernel `json:"own_kernel,omitempty"` // instead of one of Kernels; nil: none
+	Fresh    bool       `json:"-"`                    // build even if an image of this recipe exists
 
 	UID     uint32 `json:"-"` // the user whom the image counts for; 0: the cluster
 	Room    Room   `json:"-"` // nil: whatever fits on the disk
@@ -116,20 +117,22 @@ func Predefined() []string {
 }
 
 // RecipeFor returns the predefined recipe of that name with the given suite, kernel and packages.
-// Other names require packages.
+// Other names require packages. A kernel that is a file is for ReadKernel, whose result goes into Own.
 func RecipeFor(name, suite, kernel string, packages []string) (Recipe, error) {
 	r := Recipe{Name: name, Suite: DefaultSuite}
 	i := slices.IndexFunc(predefined, func(p Recipe) bool { return p.Name == name })
 	if i >= 0 {
 		r = predefined[i]
 	} else if len(packages) == 0 {
-		return Recipe{}, fmt.Errorf("there is no recipe %q: take one of %s, or name the image's packages with --packages",
+		return Recipe{}, fmt.Errorf("there is no recipe %q: take one of %s, or name the image's packages with --packages or --like",
 			name, strings.Join(Predefined(), ", "))
 	}
 	if suite != "" {
 		r.Suite = suite
 	}
-	r.Kernel = kernel
+	if !IsKernelFile(kernel) {
+		r.Kernel = kernel
+	}
 	if len(packages) > 0 {
 		r.Packages, r.Exclude = packages, nil
 	}
@@ -151,7 +154,7 @@ func (r Recipe) check() error {
 		return fmt.Errorf("%q is not a Debian suite: use trixie or bookworm", r.Suite)
 	}
 	if kernels[r.kernel()] == "" {
-		return fmt.Errorf("%q is not a kernel that images may have: use %s", r.Kernel, strings.Join(Kernels(), " or "))
+		return fmt.Errorf("%q is not a kernel that images may have: use %s, or a file", r.Kernel, strings.Join(Kernels(), ", "))
 	}
 	for _, p := range r.Packages {
 		if !packageForm.MatchString(p) {

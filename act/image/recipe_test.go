@@ -75,7 +75,7 @@ func TestKernels(t *testing.T) {
 		}
 	}
 	_, err := RecipeFor("openmpi", "", "linux-image-rt-amd64", nil)
-	if err == nil || err.Error() != `"linux-image-rt-amd64" is not a kernel that images may have: use cloud or generic` {
+	if err == nil || err.Error() != `"linux-image-rt-amd64" is not a kernel that images may have: use cloud, generic, or a file` {
 		t.Error(err)
 	}
 }

@@ -226,7 +226,7 @@ func TestModulesComeAfterWhatTheyNeed(t *testing.T) {
 			t.Errorf("with drivers there are %d modules, %v", len(more), err)
 		}
 		var archive bytes.Buffer
-		if err := writeModules(&archive, more); err != nil || !strings.Contains(archive.String(), "\ndevice /lib/modules/6.1/kernel/other.ko\n") {
+		if err := writeModules(&archive, more, nil); err != nil || !strings.Contains(archive.String(), "\ndevice /lib/modules/6.1/kernel/other.ko\n") {
 			t.Errorf("a driver is not listed as one: %v", err)
 		}
 	}
@@ -239,10 +239,10 @@ func TestModulesComeAfterWhatTheyNeed(t *testing.T) {
 func checkArchive(t *testing.T, modules []module) {
 	t.Helper()
 	var one, two bytes.Buffer
-	if err := writeModules(&one, modules); err != nil {
+	if err := writeModules(&one, modules, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeModules(&two, modules); err != nil || !bytes.Equal(one.Bytes(), two.Bytes()) {
+	if err := writeModules(&two, modules, nil); err != nil || !bytes.Equal(one.Bytes(), two.Bytes()) {
 		t.Error("the same modules give different archives")
 	}
 	if one.Len()%4 != 0 {

@@ -15,8 +15,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
+
+	"pagurus/fleet"
 )
 
 // The accelerators.
@@ -72,6 +75,7 @@ type acceleratorTrial struct {
 	Limits     []time.Duration                             // of hardware virtualization, in turn
 	User       string                                      // the account's name
 	Sure       bool                                        // emulation works: it is not tried
+	Trusted    bool                                        // hardware virtualization is used wherever its device opens
 }
 
 // findAccelerator finds the accelerator that works; an error says that none does.
@@ -86,7 +90,14 @@ func findAccelerator(ctx context.Context, t acceleratorTrial) (acceleration, err
 	}
 	defer os.Remove(kernel)
 	tries, trouble := 0, errNoAnswer
+	if t.Trusted {
+		_, model := t.CPU(Hardware)
+		tries, trouble = 1, t.opens(ctx, Hardware, model, coldLimit)
+	}
 	for _, limit := range t.Limits {
+		if t.Trusted {
+			break
+		}
 		if errors.Is(trouble, errNoAnswer) {
 			trouble = t.boot(ctx, kernel, Hardware, limit)
 			tries++
@@ -125,12 +136,75 @@ func versionOf(ctx context.Context, binary string) (string, error) {
 	return string(m[1]), nil
 }
 
+// opens makes a virtual machine, which runs nothing, with an accelerator and a CPU.
+func (t acceleratorTrial) opens(ctx context.Context, name, model string, limit time.Duration) error {
+	if err := t.there(name); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, t.Binary, "-machine", t.Machine, "-accel", acceleratorArgument(name), "-cpu", model,
+		"-m", "16", "-no-user-config", "-nodefaults", "-display", "none", "-S", "-qmp", "stdio")
+	cmd.SysProcAttr = t.Attributes()
+	cmd.Dir = "/" // where the account cannot write a core file
+	cmd.Stdin = strings.NewReader(`{"execute":"qmp_capabilities"}{"execute":"quit"}`)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	err := cmd.Run()
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w within %s", name, errNoAnswer, limit)
+	}
+	return t.refused(name, said.Bytes(), err)
+}
+
+// gives says why guests cannot have a CPU here; nil: they can, or it is the host's own. Of a model the processor may lack
+// something, which guests lack then; of a level not. Emulated guests have another CPU, but a model that QEMU does not know is none.
+func (t acceleratorTrial) gives(ctx context.Context, name, cpu string) (lacks string, err error) {
+	if cpu == "" || name == Emulation && (fleet.IsCPULevel(cpu) || fleet.OwnProcessor(cpu)) || cpu == fleet.HostCPU {
+		return "", nil
+	}
+	if name == Hardware {
+		err = t.opens(ctx, name, modelOf(cpu)+enforce, coldLimit)
+		if err != nil && !fleet.IsCPULevel(cpu) {
+			lacks = err.Error()
+			err = t.opens(ctx, name, cpu, coldLimit)
+		}
+	} else {
+		err = t.opens(ctx, name, cpu, coldLimit)
+	}
+	if err != nil {
+		return "", fmt.Errorf("guests cannot have the CPU %s here; choose another with --cpu: %w", cpu, err)
+	}
+	return lacks, nil
+}
+
+// enforce has QEMU refuse a CPU of which the processor lacks something, instead of leaving that out.
+const enforce = ",enforce"
+
+// there says that the accelerator's device is missing; nil: it is not, or needs none.
+func (t acceleratorTrial) there(name string) error {
+	if _, err := os.Stat(t.Device); name == Hardware && err != nil {
+		return fmt.Errorf("this machine has no %s: switch virtualization on in its firmware, and load the module kvm_intel or kvm_amd", t.Device)
+	}
+	return nil
+}
+
+// refused says why QEMU did not run, by what it printed.
+func (t acceleratorTrial) refused(name string, said []byte, err error) error {
+	if name == Hardware && bytes.Contains(said, []byte("Permission denied")) {
+		return fmt.Errorf("user %s may not open %s: give it to a group that may, as with `chgrp kvm %[2]s && chmod 660 %[2]s`, and restart the agent", t.User, t.Device)
+	}
+	line, _, _ := bytes.Cut(bytes.TrimSpace(said), []byte("\n"))
+	return fmt.Errorf("%s: a tiny guest did not run: %w: %s", name, err, line)
+}
+
 // boot boots a tiny guest. errNoAnswer: it did not come to its end within limit.
 func (t acceleratorTrial) boot(ctx context.Context, kernel, name string, limit time.Duration) error {
-	if name == Hardware {
-		if _, err := os.Stat(t.Device); err != nil {
-			return fmt.Errorf("this machine has no %s: switch virtualization on in its firmware, and load the module kvm_intel or kvm_amd", t.Device)
-		}
+	if err := t.there(name); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -149,9 +223,5 @@ func (t acceleratorTrial) boot(ctx context.Context, kernel, name string, limit t
 	case err == nil:
 		return fmt.Errorf("%s: a tiny guest ended too early", name)
 	}
-	if name == Hardware && bytes.Contains(out, []byte("Permission denied")) {
-		return fmt.Errorf("user %s may not open %s: give it to a group that may, as with `chgrp kvm %[2]s && chmod 660 %[2]s`, and restart the agent", t.User, t.Device)
-	}
-	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
-	return fmt.Errorf("%s: a tiny guest did not run: %w: %s", name, err, lines[0])
+	return t.refused(name, out, err)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 
 	"pagurus/fleet"
 )
@@ -14,10 +15,12 @@ type machine struct {
 	guest       fleet.GuestID
 	uid         uint32 // of its QEMU
 	accelerator string // "kvm" or "tcg"
+	cpu         string // fleet.Guest's
 	cpus        int
 	memoryBytes int64
 	uneven      bool // see Loses
 	kernel      string
+	words       string // of the image, for its kernel's command line
 	initrd      string
 	root        string // image file, opened read-only
 	mac         string
@@ -73,15 +76,19 @@ const kernelArgs = "console=ttyS0 quiet panic=-1 mitigations=off init_on_alloc=0
 	"bpf_dummy_struct_ops_init,trace_eval_init,init_encrypted,crypto_kdf108_init,bert_init"
 
 // appended is the kernel's command line. A word tells the guest agent to prepare what
-// every job needs, or to load drivers of devices.
+// every job needs, or to load drivers of devices. An image with a kernel of its own may have words for it.
 func appended(m machine) string {
+	all := []string{kernelArgs}
+	if m.words != "" {
+		all = append(all, m.words)
+	}
 	switch {
 	case m.warm:
-		return kernelArgs + " pagurus.warm"
+		all = append(all, "pagurus.warm")
 	case m.device != nil || m.pair != nil:
-		return kernelArgs + " " + fleet.GuestDeviceWord
+		all = append(all, fleet.GuestDeviceWord)
 	}
-	return kernelArgs
+	return strings.Join(all, " ")
 }
 
 // sandbox is QEMU's seccomp policy.
@@ -169,6 +176,12 @@ func odd(m machine) int64 {
 
 // cpuModel is the guest's CPU model.
 func cpuModel(m machine) string {
+	if m.accelerator == Hardware && m.cpu != "" {
+		if fleet.IsCPULevel(m.cpu) {
+			return modelOf(m.cpu) + enforce
+		}
+		return m.cpu
+	}
 	if m.accelerator == Hardware && m.tuned != nil && m.tuned.Shape.CPU != "" {
 		return tunedModel(m.tuned.Shape.CPU) // the level that all hosts it may visit have
 	}

@@ -10,6 +10,7 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,8 @@ type Config struct {
 	GuestAgent   string                                              // the guest agent's binary, static
 	Shim         string                                              // path of pagurus-shim, which jails QEMU
 	Address      netip.Addr                                          // where state is received
-	Accelerator  string                                              // "kvm" or "tcg"; empty: the probe decides
+	Accelerator  string                                              // "kvm": without a trial boot; "tcg"; empty: the probe decides
+	CPU          string                                              // the CPU that guests which start here get, as Abilities.Model says; empty: fleet.HostCPU
 	Binary       string                                              // QEMU; empty: qemu-system-x86_64 from the path
 	Kept         fleet.CPUSet                                        // tuned guests keep these CPUs also while they are idle: see tunedGuest.keeps
 	Snapshots    int                                                 // number of snapshots kept with each image to start guests from; 0: all boot
@@ -72,8 +74,9 @@ type Driver struct {
 	config  Config
 	binary  string
 	account host.Account
-	packs   bool // see packs
-	vhost   bool // vhost-net works here
+	packs   bool   // see packs
+	vhost   bool   // vhost-net works here
+	lacks   string // what the processor lacks of the CPU that guests get, for people
 	initrds *initrd.Store
 	needs   needs
 	devices atomic.Pointer[Devices] // of this host; nil: guests have none
@@ -166,16 +169,17 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if err := jail.Supported(); err != nil {
 		return err
 	}
-	if d.config.Accelerator != "" {
-		if d.ability.Accelerator = d.config.Accelerator; d.ability.Accelerator == Emulation {
-			d.ability.Trouble = "it is told to be, by `--accelerator " + Emulation + "`"
-		}
+	if d.config.Accelerator == Emulation {
+		d.ability.Accelerator, d.ability.Trouble = Emulation, "it is told to be, by `--accelerator emulation`"
 		if d.ability.Version, err = versionOf(ctx, d.binary); err != nil {
 			return err
 		}
 		d.ability.NoPostCopy, d.ability.NoSaving = d.tryPostCopy(ctx), d.trySaving(ctx, d.ability.Version)
 		d.ability.Saves = d.ability.NoSaving == ""
 	} else if d.ability, err = d.probe(ctx); err != nil {
+		return err
+	}
+	if d.lacks, err = d.trial(nil).gives(ctx, d.ability.Accelerator, d.config.CPU); err != nil {
 		return err
 	}
 	d.guests.Kept.Dir = filepath.Join(d.config.Run, host.RemainsFolder)
@@ -206,7 +210,13 @@ func (d *Driver) Close() error {
 }
 
 // Abilities returns what the driver can do on this host.
-func (d *Driver) Abilities() fleet.Abilities { return abilities(d.able(), d.packs, d.vhost) }
+func (d *Driver) Abilities() fleet.Abilities {
+	can := abilities(d.able(), d.packs, d.vhost)
+	if can.Accelerator == Hardware {
+		can.Model, can.Lacks = cmp.Or(d.config.CPU, fleet.HostCPU), d.lacks
+	}
+	return can
+}
 
 // AtBest returns what the driver can do with an accelerator on a host that has everything.
 func AtBest(accelerator string) fleet.Abilities {

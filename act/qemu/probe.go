@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/fleet"
 	"pagurus/internal/note"
 )
 
@@ -32,8 +34,9 @@ type remembered struct {
 	Modified time.Time `json:"modified"`
 	Kernel   string    `json:"kernel"`
 	CPU      string    `json:"cpu"`
-	Device   string    `json:"device"` // of hardware virtualization: who may open it
-	Access   string    `json:"access"` // to userfaultfd
+	Device   string    `json:"device"`         // of hardware virtualization: who may open it
+	Access   string    `json:"access"`         // to userfaultfd
+	Told     string    `json:"told,omitempty"` // the accelerator that is to be used, and the CPU of guests
 	Ability  Ability   `json:"ability"`
 }
 
@@ -54,7 +57,7 @@ func deviceAccess(path string) string {
 
 // conditions are what a probe's result holds for.
 func (d *Driver) conditions() (remembered, error) {
-	now := remembered{Binary: d.binary, Access: UserfaultAccess(), CPU: cpuSeen(Hardware) + virtualization(), Device: deviceAccess(kvmDevice)}
+	now := remembered{Binary: d.binary, Access: UserfaultAccess(), CPU: cpuSeen(Hardware) + virtualization(), Device: deviceAccess(kvmDevice), Told: d.config.Accelerator + strings.TrimPrefix(" "+d.config.CPU, " "+fleet.HostCPU)}
 	info, err := os.Stat(d.binary)
 	if err != nil {
 		return now, fmt.Errorf("probe qemu: %w", err)
@@ -99,9 +102,17 @@ func (d *Driver) probeFile() string { return filepath.Join(d.config.Run, "accele
 func (d *Driver) trial(limits []time.Duration) acceleratorTrial {
 	return acceleratorTrial{
 		Binary: d.binary, Folder: d.config.Run, Machine: machineType, Attributes: d.account.Attributes, User: d.config.User,
-		CPU:    func(name string) (string, string) { return acceleratorArgument(name), acceleratorCPU(name) },
-		Device: kvmDevice, Limits: limits,
+		CPU:    func(name string) (string, string) { return acceleratorArgument(name), d.triedCPU(name) },
+		Device: kvmDevice, Limits: limits, Trusted: d.config.Accelerator == Hardware,
 	}
+}
+
+// triedCPU is QEMU's CPU model in a trial: that of guests.
+func (d *Driver) triedCPU(accelerator string) string {
+	if accelerator == Hardware && d.config.CPU != "" {
+		return modelOf(d.config.CPU)
+	}
+	return acceleratorCPU(accelerator)
 }
 
 // keepAbility completes an ability by what was found, and keeps it if that was an answer.

@@ -43,6 +43,13 @@ func (d *Driver) makesOf(t fleet.Task, m machine) *makes {
 		Image: t.Guest.Image, CPUs: m.cpus, MemoryBytes: wholeMemory(m) + odd(m), Accelerator: m.accelerator,
 		CPU: seenCPU(d.able()), Machine: machineType,
 	}
+	switch {
+	case m.accelerator != Hardware || m.cpu == "":
+	case fleet.OwnProcessor(m.cpu):
+		out.CPU += " as " + m.cpu
+	default:
+		out.CPU = m.cpu
+	}
 	if m.tuned != nil {
 		text, err := json.Marshal(m.tuned.Shape)
 		if err != nil {

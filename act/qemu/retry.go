@@ -37,7 +37,7 @@ func (d *Driver) setAbility(a Ability) {
 func (d *Driver) agree() error {
 	found := d.able()
 	all, err := d.guests.All()
-	if err != nil || d.config.Accelerator != "" {
+	if err != nil || d.config.Accelerator == Emulation {
 		return err
 	}
 	var better *Ability

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/host"
+	"pagurus/act/host/initrd"
 	"pagurus/act/host/jail"
 	"pagurus/act/host/passage"
 	"pagurus/act/qemu/qmp"
@@ -180,6 +181,9 @@ func (d *Driver) greet(ctx context.Context, g *guest, t *tunedGuest) error {
 // machine returns what determines a guest's command line, and its image's folder.
 func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder string, err error) {
 	need := t.Guest.Need
+	if reason := fleet.RefusedCPU(t.Guest.CPU); reason != "" {
+		return m, "", errors.New(reason)
+	}
 	if need.CPUs < 1 || need.MemoryBytes < mebi {
 		return m, "", fmt.Errorf("a guest needs at least one CPU and some memory, not %d and %d bytes", need.CPUs, need.MemoryBytes)
 	}
@@ -194,11 +198,15 @@ func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder s
 	if err != nil {
 		return m, "", err
 	}
+	words, _, err := initrd.Words(folder)
+	if err != nil {
+		return m, "", err
+	}
 	can := d.able()
 	m = machine{
-		guest: t.Guest.ID, byHand: d.config.ByHand, accelerator: can.Accelerator, cpus: need.CPUs, memoryBytes: need.MemoryBytes,
+		guest: t.Guest.ID, byHand: d.config.ByHand, accelerator: can.Accelerator, cpu: t.Guest.CPU, cpus: need.CPUs, memoryBytes: need.MemoryBytes,
 		uneven: Loses(can.Accelerator == Emulation, can.Version, t.Guest.Shape),
-		kernel: filepath.Join(folder, "vmlinuz"), initrd: loaded, root: filepath.Join(folder, "root.img"),
+		kernel: filepath.Join(folder, "vmlinuz"), words: words, initrd: loaded, root: filepath.Join(folder, "root.img"),
 		mac: t.Job.Subnet.GuestMAC(t.Guest.Index), tap: firstFile,
 	}
 	if need.Device == fleet.NetFunction {

@@ -6,6 +6,7 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -211,6 +212,9 @@ var models = map[string]string{
 	"x86-64-v4": "qemu64,+cx16,+lahf-lm,+popcnt,+pni,+sse4.1,+sse4.2,+ssse3,+abm,+avx,+avx2,+bmi1,+bmi2,+f16c,+fma,+movbe,+xsave," +
 		"+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",
 }
+
+// modelOf is QEMU's CPU model for a level, or for what is QEMU's already.
+func modelOf(cpu string) string { return cmp.Or(models[cpu], cpu) }
 
 // tunedModel is QEMU's CPU model for a level; empty: none.
 func tunedModel(level string) string { return models[level] }

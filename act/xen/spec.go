@@ -29,6 +29,7 @@ type spec struct {
 	CPUs        int       `json:"cpus"`
 	MemoryBytes int64     `json:"memory_bytes"`
 	Kernel      string    `json:"kernel"`
+	Words       string    `json:"words,omitempty"` // of the image, for its command line
 	Initrd      string    `json:"initrd"`
 	Root        string    `json:"root"` // the image's file
 	Share       share     `json:"share"`
@@ -65,7 +66,7 @@ func (s spec) config(root string) string {
 		"uuid = " + quoted(uuidOf(s.Domain)),
 		"kernel = " + quoted(s.Kernel),
 		"ramdisk = " + quoted(s.Initrd),
-		"extra = " + quoted(kernelArgs),
+		"extra = " + quoted(strings.TrimSpace(kernelArgs+" "+s.Words)),
 		fmt.Sprintf("memory = %d", (s.MemoryBytes+mebi-1)/mebi),
 		fmt.Sprintf("vcpus = %d", s.CPUs),
 		fmt.Sprintf("cpu_weight = %d", s.Share.Weight),

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pagurus/act/host"
+	"pagurus/act/host/initrd"
 	"pagurus/act/host/passage"
 	"pagurus/act/xen/bus"
 	"pagurus/fleet"
@@ -100,7 +101,11 @@ func (d *Driver) spec(ctx context.Context, t fleet.Task) (s spec, err error) {
 	if folder, err = filepath.Abs(folder); err != nil {
 		return s, err
 	}
-	if err := boots(folder); err != nil {
+	words, own, err := initrd.Words(folder)
+	if err == nil && !own { // a kernel of a user's own has what it needs built in
+		err = boots(folder)
+	}
+	if err != nil {
 		return s, err
 	}
 	loaded, err := d.initrds.Make(folder, d.config.GuestAgent)
@@ -111,7 +116,7 @@ func (d *Driver) spec(ctx context.Context, t fleet.Task) (s spec, err error) {
 	s = spec{
 		Domain: d.domain(t.Guest.ID), CPUs: need.CPUs, MemoryBytes: need.MemoryBytes, Tools: d.tools,
 		LinkScript: filepath.Join(dir, linkName), DiskScript: filepath.Join(dir, diskName),
-		Kernel: filepath.Join(folder, "vmlinuz"), Initrd: loaded, Root: filepath.Join(folder, "root.img"),
+		Kernel: filepath.Join(folder, "vmlinuz"), Words: words, Initrd: loaded, Root: filepath.Join(folder, "root.img"),
 	}
 	s.Port = d.config.Port(t.Job.Subnet, t.Guest.Index)
 	s.Share, err = d.shares.beginGuest(t)

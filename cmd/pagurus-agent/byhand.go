@@ -268,7 +268,7 @@ func (h *byHand) obey(ctx context.Context, line []byte) (a roles.HandAnswer, err
 func (h *byHand) task(index int) fleet.Task {
 	s := h.setting
 	return fleet.Task{
-		Guest: fleet.Guest{ID: handGuest(index), Job: handJob, Index: index, Kind: fleet.VM, Gen: 1, Need: s.Need, Image: s.Image.Digest},
+		Guest: fleet.Guest{ID: handGuest(index), Job: handJob, Index: index, Kind: fleet.VM, Gen: 1, Need: s.Need, Image: s.Image.Digest, CPU: s.CPU},
 		Job:   fleet.Job{ID: handJob, Subnet: handSubnet, MPI: s.Image.MPI},
 	}
 }

@@ -195,7 +195,7 @@ func (h *host) openMachines(ctx context.Context, guest string, address netip.Add
 		return
 	}
 	vm, err := qemu.Open(ctx, qemu.Config{
-		Run: f.RunDir, UIDs: f.UIDs, Shim: shim.Program(), GuestAgent: guest, Address: address, Accelerator: f.Accelerator, Cgroups: h.groups, OOMKills: h.groups.OOMKills,
+		Run: f.RunDir, UIDs: f.UIDs, Shim: shim.Program(), GuestAgent: guest, Address: address, Accelerator: fleet.AcceleratorOf(f.Accelerator), CPU: f.CPU, Cgroups: h.groups, OOMKills: h.groups.OOMKills,
 		Snapshots: f.Snapshots, MaxBandwidth: f.Bandwidth, Kept: h.kept(log),
 		ImageFolder: h.images.Ensure, Converged: agent.Converged, Log: log,
 	})

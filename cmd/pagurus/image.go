@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,25 +45,26 @@ func imageNoun(std streams) cli.Noun {
 }
 
 func imageBuildCommand(std streams, folder *string) *cobra.Command {
-	var suite, kernel, user string
+	var suite, user string
 	var packages []string
 	fresh := false
 	cmd := &cobra.Command{
 		Use:   "build NAME",
 		Short: "Build an image, unless it exists",
 		Long: "Build makes an image out of Debian packages. Predefined are: " + strings.Join(image.Predefined(), ", ") +
-			".\nAny other name needs --packages. The same packages give the same image." + `
+			".\nAny other name needs --packages or --like. The same packages give the same image." + `
 
 An image counts for the user who called sudo, or for --user, within --images-per-user of
 ` + "`pagurus controller`" + `; what root builds is the cluster's, and counts within --images-in-all alone.`,
 		Example: `  sudo pagurus image build openmpi
   sudo pagurus image build mine --packages openmpi-bin,libopenmpi-dev,gcc,libc6-dev,python3-mpi4py
   sudo pagurus image build openmpi-net --packages openmpi-bin,libopenmpi-dev,gcc,libc6-dev --kernel generic   # for run --device
+  sudo pagurus image build openmpi-own --like openmpi --kernel ./vmlinux --kernel-words "nosmt=force"
   pagurus image build mine --packages mpich,gcc,libc6-dev --user ada   # as root`,
 		Args:      cli.Exactly(1, "an image: one of "+strings.Join(image.Predefined(), ", ")+", or your own with --"+packagesFlag),
 		ValidArgs: image.Predefined(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			recipe, err := image.RecipeFor(args[0], suite, kernel, packages)
+			recipe, err := imageRecipe(cmd, args[0], suite, packages)
 			if err != nil {
 				return err
 			}
@@ -91,15 +93,43 @@ An image counts for the user who called sudo, or for --user, within --images-per
 				std.say("the image is built, but the one it replaces could not be removed: " + err.Error())
 			}
 			return printed(cmd, std, built, fmt.Sprintf("image %s: %s, kernel %s, %s, in %s",
-				built.Name, orNone(built.MPI+" "+built.Version), built.Kernel, view.Bytes(built.Bytes), view.Took(time.Since(begun))))
+				built.Name, orNone(built.MPI+" "+built.Version), kernelOf(built), view.Bytes(built.Bytes), view.Took(time.Since(begun))))
 		},
 	}
 	cmd.Flags().StringVar(&suite, "suite", "", "Debian suite (default: the recipe's, otherwise "+image.DefaultSuite+")")
-	cmd.Flags().StringVar(&kernel, "kernel", image.DefaultKernel, "Debian's kernel: cloud, which starts soonest, or generic, which has drivers of more devices for run --device")
+	cmd.Flags().String(kernelFlag, image.DefaultKernel, "Debian's kernel: cloud, which starts soonest, or generic, which has drivers of more devices for run --device; or a file with a kernel of your own, which has built in what guests need (ELF with a PVH entry, or bzImage; also packed)")
+	cmd.Flags().String(kernelWordsFlag, "", "words for the command line of a kernel of your own, besides Pagurus's")
+	cmd.Flags().String(likeFlag, "", "a predefined image whose packages it has: "+strings.Join(image.Predefined(), ", "))
 	cmd.Flags().StringSliceVar(&packages, packagesFlag, nil, "packages, instead of the recipe's")
 	cmd.Flags().BoolVar(&fresh, "fresh", false, "build again even if an image of the same recipe exists")
 	cmd.Flags().StringVar(&user, "user", "", "whom the image counts for: a user of this machine, or a uid (default: who called sudo; root: the cluster)")
 	return cmd
+}
+
+// imageRecipe is what to build.
+func imageRecipe(cmd *cobra.Command, name, suite string, packages []string) (image.Recipe, error) {
+	kernel, _ := cmd.Flags().GetString(kernelFlag)
+	words, _ := cmd.Flags().GetString(kernelWordsFlag)
+	like, _ := cmd.Flags().GetString(likeFlag)
+	recipe, err := image.RecipeFor(cmp.Or(like, name), suite, kernel, packages)
+	if err != nil {
+		return recipe, err
+	}
+	recipe.Name = name
+	if image.IsKernelFile(kernel) {
+		recipe.Own, err = image.ReadKernel(cmd.Context(), kernel, words)
+	} else if words != "" {
+		err = fmt.Errorf("--%s is for a kernel of your own: name its file with --%s", kernelWordsFlag, kernelFlag)
+	}
+	return recipe, err
+}
+
+// kernelOf names an image's kernel.
+func kernelOf(i fleet.Image) string {
+	if i.OwnKernel {
+		return i.Kernel + " (own)"
+	}
+	return i.Kernel
 }
 
 func imageListCommand(std streams, folder *string) *cobra.Command {
@@ -123,7 +153,7 @@ func imageListCommand(std streams, folder *string) *cobra.Command {
 				Empty:   "no images: build one with `pagurus image build openmpi`",
 			}
 			for _, i := range images {
-				t.Rows = append(t.Rows, []string{i.Name, i.Suite, orNone(i.MPI + " " + i.Version), i.Kernel, view.Bytes(i.Bytes),
+				t.Rows = append(t.Rows, []string{i.Name, i.Suite, orNone(i.MPI + " " + i.Version), kernelOf(i), view.Bytes(i.Bytes),
 					view.Ago(time.Now(), i.Built), short(i.Digest)})
 			}
 			if images == nil {
@@ -154,8 +184,12 @@ func imageShowCommand(std streams, folder *string) *cobra.Command {
 			if i.UID != 0 {
 				of = fmt.Sprintf("uid %d", i.UID)
 			}
+			kernel := kernelOf(i)
+			if i.KernelWords != "" {
+				kernel += "\nwords:  " + i.KernelWords
+			}
 			return printed(cmd, std, i, fmt.Sprintf("image:  %s\nsuite:  %s\nMPI:    %s\nkernel: %s\nsize:   %s\nof:     %s\nbuilt:  %s\ndigest: %s\nfolder: %s",
-				i.Name, i.Suite, orNone(i.MPI+" "+i.Version), i.Kernel, view.Bytes(i.Bytes), of, i.Built.Local().Format(time.RFC1123), i.Digest, store.Folder(i.Digest)))
+				i.Name, i.Suite, orNone(i.MPI+" "+i.Version), kernel, view.Bytes(i.Bytes), of, i.Built.Local().Format(time.RFC1123), i.Digest, store.Folder(i.Digest)))
 		},
 	}
 }

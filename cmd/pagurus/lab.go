@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,6 +54,8 @@ type lab struct {
 	Sites          *labSites                     `json:"sites,omitempty"`       // nil: one network
 	IPv6           bool                          `json:"ipv6,omitempty"`        // hosts have no address of IPv4
 	Accelerator    string                        `json:"accelerator,omitempty"` // of the guests, or of the machines; empty: each agent finds out
+	Told           string                        `json:"told,omitempty"`        // what guests are to run with; empty: Accelerator
+	CPU            string                        `json:"cpu,omitempty"`         // that guests get with KVM; empty: their host's
 	Encryption     fleet.Encryption              `json:"encryption,omitempty"`  // between the hosts
 	Lease          time.Duration                 `json:"lease_ns,omitempty"`    // of each host; 0: none
 	Machines       *machines                     `json:"machines,omitempty"`    // what the hosts are; nil: network namespaces
@@ -127,6 +130,10 @@ func labUpCommand(std streams) *cobra.Command {
 	cmd.Flags().Float64Var(&l.CPUsPerHost, cpusPerHostFlag, 0, "CPUs that all guests of a host together may use (default: no limit)")
 	cmd.Flags().Float64Var(&l.CPUsAltogether, cpusAltogetherFlag, 0, "CPUs that a host has for guests and for what its owner runs there with lab exec (default: no limit)")
 	cmd.Flags().StringArrayVar(&lists, cpuListFlag, nil, "HOST=CPUS: the only CPUs of this machine that a host's agent and guests may use, like host2=0-3; once for each such host (default: all)")
+	cmd.Flags().StringVar(&l.Told, acceleratorFlag, "", "what guests run with, as for pagurus agent: kvm or emulation (default: what a trial finds)")
+	cli.Judge(cmd.Flags(), acceleratorFlag, judged(fleet.RefusedAccelerator))
+	cmd.Flags().StringVar(&l.CPU, cpuFlag, "", "the CPU of guests that KVM runs, as for pagurus agent (default: host)")
+	cli.Judge(cmd.Flags(), cpuFlag, judged(fleet.RefusedCPU))
 	cli.Size(cmd.Flags(), &l.MemoryPerHost, memPerHostFlag, "memory that each host has for guests")
 	cmd.Flags().BoolVar(&l.IPv6, ipv6Flag, false, "give the hosts addresses of IPv6 alone")
 	sites.addFlags(cmd.Flags(), &nats)
@@ -406,6 +413,16 @@ func completeLab(most int, words ...string) func(*cobra.Command, []string, strin
 	}
 }
 
+// judged is what a flag's value is judged by, given what says what is wrong with it.
+func judged(refused func(string) string) func(string) error {
+	return func(s string) error {
+		if reason := refused(s); reason != "" {
+			return errors.New(reason)
+		}
+		return nil
+	}
+}
+
 // beside is the path of a program beside this one. If it is missing, the plain name is
 // returned, and starting it reports the error.
 func beside(program string) string {
@@ -436,7 +453,7 @@ func (l lab) agent(n int) daemon.Daemon {
 	run := l.run(n)
 	args := []string{beside(roles.AgentProgram), roles.NoConfig, "--host", string(l.member(n)), "--controller", l.endpoint(),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", roles.Images, "--address", l.addr(n).String(),
-		"--group", l.group(n), "--owner-cpu", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator,
+		"--group", l.group(n), "--owner-cpu", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", cmp.Or(l.Told, l.Accelerator),
 		"--first-core", strconv.Itoa(l.firstCore(n)), "--" + fleet.UIDsFlag, guestUIDs(n).String(),
 		"--" + fleet.LeaseFlag, roles.LeaseWord(l.Lease)}
 	if l.Sites != nil {
@@ -449,6 +466,9 @@ func (l lab) agent(n int) daemon.Daemon {
 		args = append(args, notices, endnotice.Off)
 	}
 	args = append(args, more...)
+	if l.CPU != "" {
+		args = append(args, "--cpu", l.CPU)
+	}
 	if l.CPUsPerHost > 0 {
 		args = append(args, "--cpus", strconv.FormatFloat(l.CPUsPerHost, 'g', -1, 64))
 	}

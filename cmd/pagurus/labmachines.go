@@ -428,7 +428,7 @@ func (l lab) startHere(ctx context.Context) error {
 
 // checkMachines says what is wrong with what is asked for.
 func (l lab) checkMachines(asked func(flag string) bool) error {
-	for _, flag := range []string{hostsFlag, cpusPerHostFlag, cpusAltogetherFlag, cpuListFlag, sitesFlag, ipv6Flag, natFlag, siteDelayFlag, siteLossFlag, siteBandwidthFlag, memPerHostFlag, fleet.EncryptionFlag} {
+	for _, flag := range []string{hostsFlag, cpusPerHostFlag, cpusAltogetherFlag, cpuListFlag, sitesFlag, ipv6Flag, natFlag, siteDelayFlag, siteLossFlag, siteBandwidthFlag, memPerHostFlag, acceleratorFlag, cpuFlag, fleet.EncryptionFlag} {
 		if asked(flag) {
 			return errors.New("--" + flag + " is for hosts that are not machines; with --" + machinesFlag + " there are --" + suiteFlag + ", --" + machineCPUsFlag + " and --" + machineMemFlag)
 		}

@@ -68,8 +68,10 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 	} else if err := free(); err != nil {
 		return err
 	}
-	std.say("checking how guests can run here")
-	l.Accelerator, err = accelerator(ctx)
+	if err = nil; l.Told == "" || l.Machines != nil {
+		std.say("checking how guests can run here")
+		l.Accelerator, err = accelerator(ctx)
+	}
 	if l.Accelerator != fleet.KVM { // each agent finds out why, and tries again what did not answer
 		l.Accelerator = ""
 	}
@@ -120,6 +122,7 @@ func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
 		(asked(sitesFlag) || slices.ContainsFunc(siteFlags, asked)) && !reflect.DeepEqual(had.Sites, l.Sites) ||
 		asked(ipv6Flag) && had.IPv6 != l.IPv6 ||
 		asked(fleet.EncryptionFlag) && had.Encryption != l.Encryption ||
+		asked(acceleratorFlag) && had.Told != l.Told || asked(cpuFlag) && had.CPU != l.CPU ||
 		asked("mem-per-host") && had.MemoryPerHost != l.MemoryPerHost
 }
 

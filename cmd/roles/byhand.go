@@ -18,6 +18,7 @@ type HandSetting struct {
 	Others      []netip.Addr    `json:"others"`           // those of the other ends
 	Guests      []int           `json:"guests,omitempty"` // which of the two guests begin here
 	Accelerator string          `json:"accelerator,omitempty"`
+	CPU         string          `json:"cpu,omitempty"` // as fleet.Guest has it
 	Image       fleet.Image     `json:"image"`
 	Need        fleet.Resources `json:"need"`    // of each of the two guests
 	Command     []string        `json:"command"` // that two ranks run, one in each guest

@@ -31,6 +31,7 @@ const (
 	ownerCPUFlag    = "owner-cpu"
 	addressFlag     = "address"
 	acceleratorFlag = "accelerator"
+	cpuFlag         = "cpu"
 	sharedFlag      = "shared"
 )
 
@@ -58,6 +59,7 @@ type Agent struct {
 	Address     string
 	Site        string
 	Accelerator string
+	CPU         string   // of virtual machines that start here
 	Snapshots   int      // of booted guests, for each image
 	FirstCore   int      // the first core to which guests are pinned
 	Group       string   // of all guests' processes
@@ -121,8 +123,10 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	flags.Var(&f.Slice, "slice", "time slice of guests with a class or a ceiling, 30 percent longer for gold and shorter for bronze; 30ms suits those that mostly wait for messages; adaptive: of each guest by what it does, as far as it measures better (0: the scheduler's own)")
 	flags.BoolVar(&f.Exitless, "exitless", false, "tuned guests on tickless CPUs (see pagurus isolate --boot) keep these while they are idle, so that the kernel hands them their timers without stopping them; the CPUs count as busy then")
 	cli.Rate(flags, &f.Bandwidth, fleet.BandwidthFlag, "send at most this many bytes a second for each guest that leaves this host, like 200M (default: no limit)")
-	flags.StringVar(&f.Accelerator, acceleratorFlag, "", "kvm or tcg (default: what a probe finds)")
+	flags.StringVar(&f.Accelerator, acceleratorFlag, fleet.AnyAccelerator, "what virtual machines run with: auto, KVM where a trial finds that it works; kvm, wherever /dev/kvm opens, without the trial; or emulation")
 	refusing(flags, acceleratorFlag, fleet.RefusedAccelerator)
+	flags.StringVar(&f.CPU, cpuFlag, fleet.HostCPU, "the CPU of virtual machines that start here with KVM: host, with which they move between equal processors; x86-64-v2, x86-64-v3 or x86-64-v4, between all that have that level; or a model of QEMU's with features, like qemu64,-x2apic")
+	refusing(flags, cpuFlag, fleet.RefusedCPU)
 	flags.IntVar(&f.Snapshots, snapshotsFlag, 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
 	flags.StringVar(&f.Group, GroupFlag, "", "")
 	flags.IntVar(&f.FirstCore, firstCoreFlag, 0, "")
@@ -152,7 +156,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	addMetrics(flags, &f.Metrics)
 	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
-	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, acceleratorFlag, GroupFlag)
+	cli.MayBeEmpty(flags, addressFlag, fleet.SiteFlag, acceleratorFlag, cpuFlag, GroupFlag)
 }
 
 // AddLease defines the flag with a host's lease; to has the one that is usual.

@@ -41,6 +41,7 @@ type Ask struct {
 func Leaving(s fleet.Snapshot, g fleet.Guest) Ask {
 	f := s.Hosts[g.Home].Facts
 	needs, known := f.Abilities[g.Kind]
+	needs.Model = g.CPU // its own, whatever guests get that start there now
 	return Ask{
 		Need: g.Need, Kind: g.Kind, Site: SiteOf(g.Need, f), Files: s.Jobs[g.Job].Spec.Machine, Directories: s.Jobs[g.Job].Spec.Directories(),
 		Alive: &Source{Host: g.Home, Needs: needs, Known: known, Shape: g.Shape, Protocol: f.Protocol},
@@ -50,7 +51,7 @@ func Leaving(s fleet.Snapshot, g fleet.Guest) Ask {
 // Source is the state of a running guest that limits where it can move.
 type Source struct {
 	Host     fleet.HostID
-	Needs    fleet.Abilities // the source's abilities for the guest's kind
+	Needs    fleet.Abilities // the source's abilities for the guest's kind; its Model is the guest's
 	Known    bool            // Needs is the last report of the source's agent
 	PostCopy bool            // it moves in post-copy
 	Protocol int             // what the source's agent speaks
@@ -270,7 +271,7 @@ func unfitRestored(able fleet.Abilities, a Ask) string {
 	case !a.Restores.Known:
 		return ""
 	}
-	return unlike(able, a.Restores.Needs, false)
+	return unlike(able, a.Restores.Needs, sees(able, a) != "")
 }
 
 // unlike says why programs that ran on a host with other abilities could not run on here. level: the guest sees a level
@@ -282,18 +283,36 @@ func unlike(able, from fleet.Abilities, level bool) string {
 	if lacks := lacking(able.Processor, from.Processor); lacks != "" {
 		return fmt.Sprintf("has a processor without %s, which the guest's programs may use", lacks)
 	}
-	if !level && from.CPU != "" && able.CPU != "" && from.CPU != able.CPU {
+	if from.Model != "" && able.Model == "" {
+		return fmt.Sprintf("has an agent that shows guests its own CPU alone, the guest sees %s", from.Model)
+	}
+	if same := from.CPU == "" || able.CPU == "" || from.CPU == able.CPU; level || same {
+		return ""
+	}
+	switch {
+	case from.Model == "":
 		return fmt.Sprintf("shows guests the CPU %s, the guest sees %s", able.CPU, from.CPU)
+	case fleet.OwnProcessor(from.Model):
+		return fmt.Sprintf("has the CPU %s, the guest sees %s as %s", able.CPU, from.CPU, from.Model)
+	case from.Model != able.Model:
+		return fmt.Sprintf("has another processor and starts guests with the CPU %s, the guest sees %s", able.Model, from.Model)
+	case from.Lacks != "" || able.Lacks != "":
+		return fmt.Sprintf("has another processor, and not both have all of %s, which the guest sees: %s", from.Model, cmp.Or(able.Lacks, from.Lacks))
 	}
 	return ""
 }
 
-// sees is the CPU level given to a running guest, if hardware runs it; empty: none.
+// sees is the CPU level that a guest was given, if hardware runs it; empty: none.
 func sees(able fleet.Abilities, a Ask) string {
-	if a.Alive == nil || !a.Alive.Known || a.Alive.Shape == nil || able.Accelerator != fleet.KVM {
-		return ""
+	from := cmp.Or(a.Alive, a.Restores)
+	switch {
+	case from == nil || !from.Known || able.Accelerator != fleet.KVM:
+	case fleet.IsCPULevel(from.Needs.Model):
+		return from.Needs.Model
+	case from.Needs.Model == "" && from.Shape != nil:
+		return from.Shape.CPU
 	}
-	return a.Alive.Shape.CPU
+	return ""
 }
 
 // lacking names, for people, the features of one processor that another lacks; empty:

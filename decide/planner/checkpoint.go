@@ -416,7 +416,7 @@ func (d *draft) needs(c fleet.Checkpoint) (all []fleet.Abilities) {
 	for i := range c.Guests {
 		p := &c.Guests[i]
 		is := d.base.Hosts[p.Host].Facts.Abilities[p.Kind]
-		is = fleet.Abilities{Live: is.Live, Checkpoint: is.Checkpoint, Accelerator: is.Accelerator, CPU: is.CPU, Processor: is.Processor}
+		is = fleet.Abilities{Live: is.Live, Checkpoint: is.Checkpoint, Accelerator: is.Accelerator, CPU: is.CPU, Processor: is.Processor, Model: d.Guests.At(p.Guest).CPU, Lacks: is.Lacks}
 		if p.Needs = 1 + slices.Index(all, is); p.Needs == 0 {
 			all = append(all, is)
 			p.Needs = len(all)

@@ -122,6 +122,9 @@ func begun(g fleet.Guest, c fleet.Checkpoint, i int) fleet.Guest {
 	if c.ID == "" {
 		return lifecycle.GuestOf(g, "", "")
 	}
-	g.Shape = c.Guests[i].Shape
+	g.Shape, g.CPU = c.Guests[i].Shape, ""
+	if n := c.Guests[i].Needs; n > 0 && n <= len(c.Needs) {
+		g.CPU = c.Needs[n-1].Model
+	}
 	return lifecycle.GuestOf(g, c.ID, c.Guests[i].Vault)
 }

@@ -299,7 +299,7 @@ func (f *fitting) rest() []int {
 }
 
 // levels are the CPU levels for guests, lowest first.
-var levels = []string{"x86-64-v1", "x86-64-v2", "x86-64-v3", "x86-64-v4"}
+var levels = fleet.CPULevels
 
 // Common is the highest level that all hosts have; empty: one does not report its CPUs.
 func Common(hosts []fleet.Topology) string {

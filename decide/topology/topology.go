@@ -59,7 +59,7 @@ func Shape(host fleet.Topology, need fleet.Resources, tune fleet.Tune, taken []i
 
 // For returns the shape of a job's guest that starts on a host; nil: the job is not
 // tuned, or the kind has no shape. Its CPU level is one that all hosts have, so that no
-// move fails because of it.
+// move fails because of it, unless the host's agent is told which CPU guests get.
 func For(hosts map[fleet.HostID]fleet.Host, at fleet.HostID, kind fleet.Kind, spec fleet.JobSpec) *fleet.Shape {
 	if !spec.Tune.On() || !kind.Traits().Tunable {
 		return nil
@@ -75,8 +75,12 @@ func For(hosts map[fleet.HostID]fleet.Host, at fleet.HostID, kind fleet.Kind, sp
 		host = *t
 	}
 	s := Shape(host, spec.Need, spec.Tune, nil)
-	if hosts[at].Facts.Abilities[kind].Accelerator == fleet.KVM {
-		s.CPU = Common(all) // emulated CPUs are the same everywhere
+	switch can := hosts[at].Facts.Abilities[kind]; {
+	case can.Accelerator != fleet.KVM: // emulated CPUs are the same everywhere
+	case can.Model == "" || can.Model == fleet.HostCPU:
+		s.CPU = Common(all)
+	case fleet.IsCPULevel(can.Model): // as its owner wants
+		s.CPU = can.Model
 	}
 	return &s
 }

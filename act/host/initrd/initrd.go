@@ -16,6 +16,8 @@ import (
 
 	"github.com/cavaliergopher/cpio"
 	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
 )
 
 // kept is the number of initrds kept on a host, about the number of images in use. One is
@@ -72,6 +74,33 @@ func (f *Store) Make(image, guestAgent string) (path string, err error) {
 		return "", fmt.Errorf("make an initrd: %w", errors.Join(err, ignoreAbsent(os.Remove(out.Name()))))
 	}
 	return path, nil
+}
+
+// WordsFile is what a kernel of a user's own gets on its command line, which may be nothing. Modules begin with it, so that it counts for
+// the image's digest and comes with them.
+const WordsFile = "kernel.words.pagurus"
+
+// Words reports whether an image, given by its folder, has a kernel of a user's own, and its words. They are checked again, since
+// the image may come from elsewhere.
+func Words(image string) (words string, own bool, err error) {
+	f, err := os.Open(filepath.Join(image, "modules.cpio"))
+	if err != nil {
+		return "", false, fmt.Errorf("read the image: %w", err)
+	}
+	defer f.Close()
+	modules := cpio.NewReader(f)
+	first, err := modules.Next()
+	if err != nil || first.Name != WordsFile {
+		return "", false, nil // whoever loads modules says what is wrong with them
+	}
+	text, err := io.ReadAll(io.LimitReader(modules, 64<<10))
+	if err != nil {
+		return "", true, fmt.Errorf("read the image's words for its kernel: %w", err)
+	}
+	if reason := fleet.RefusedKernelWords(string(text)); reason != "" {
+		return "", true, fmt.Errorf("read the image: %s", reason)
+	}
+	return string(text), true, nil
 }
 
 // nameOf is a digest of the guest agent, and of the identity of the modules file. The

@@ -119,6 +119,9 @@ func (c *contest) reach(ctx context.Context, at fleet.Host, guests []int, comman
 		Image: c.image, Guests: guests, Need: fleet.Resources{CPUs: 1, MemoryBytes: c.memory}, Command: command,
 		Accelerator: at.Facts.Abilities[fleet.VM].Accelerator,
 	}
+	if cpu := at.Facts.Abilities[fleet.VM].Model; cpu != fleet.HostCPU {
+		s.CPU = cpu
+	}
 	for _, h := range c.hosts() {
 		address, err := netip.ParseAddr(h.Facts.Address)
 		switch {

@@ -1,0 +1,44 @@
+package fleet
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// HostCPU is the CPU of guests that see their host's processor.
+const HostCPU = "host"
+
+// CPULevels are the levels of CPUs, lowest first, as compilers name them.
+var CPULevels = []string{"x86-64-v1", "x86-64-v2", "x86-64-v3", "x86-64-v4"}
+
+// IsCPULevel reports whether a CPU is a level, which any host gives whose processor has it.
+func IsCPULevel(cpu string) bool { return slices.Contains(CPULevels, cpu) }
+
+// OwnProcessor reports whether guests with a CPU see more or less of their host's processor, and so move only between equal ones.
+func OwnProcessor(cpu string) bool {
+	base, _, _ := strings.Cut(cpu, ",")
+	return base == "" || base == HostCPU || base == "max"
+}
+
+var cpuForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}(,[+-][a-z0-9._-]{1,62}|,[a-z0-9._-]{1,62}=(on|off))*$`)
+
+// mostCPU is the most that a CPU's name may be.
+const mostCPU = 1024
+
+// RefusedCPU says what is wrong with the CPU that guests are to see; empty: nothing, as for none. Which models there are only QEMU knows.
+func RefusedCPU(cpu string) string {
+	base, features, _ := strings.Cut(cpu, ",")
+	switch {
+	case cpu == "":
+		return ""
+	case len(cpu) > mostCPU || !cpuForm.MatchString(cpu):
+		return fmt.Sprintf("%.80q is no CPU: write %s, %s, or a model of QEMU's with features, like EPYC-Rome or qemu64,-x2apic", cpu, HostCPU, strings.Join(CPULevels[1:], ", "))
+	case strings.HasPrefix(base, "x86-64-") && !IsCPULevel(base):
+		return fmt.Sprintf("there is no level %s: write one of %s", base, strings.Join(CPULevels, ", "))
+	case IsCPULevel(base) && features != "":
+		return fmt.Sprintf("%s is what all hosts of that level give, without %s: write a model of QEMU's, like qemu64,%s", base, features, features)
+	}
+	return ""
+}
