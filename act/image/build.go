@@ -31,8 +31,8 @@ type build struct {
 	dir      string
 	progress Progress
 
-	lender fleet.Image // whose root it has; no digest: it makes its own
-	lends  string      // its folder
+	base       fleet.Image // whose root it has; no digest: it makes its own
+	baseFolder string      // its folder
 }
 
 // Build makes the image of the recipe and gives it its name. It reuses an image of the
@@ -48,6 +48,13 @@ func (s *Store) Build(ctx context.Context, r Recipe, progress Progress) (fleet.I
 	}
 	if err := r.check(); err != nil {
 		return fleet.Image{}, err
+	}
+	if r.Own != nil {
+		own, err := s.withModules(*r.Own)
+		if err != nil {
+			return fleet.Image{}, fmt.Errorf("build image %q: %w", r.Name, err)
+		}
+		r.Own = &own
 	}
 	if img, ok, err := s.cached(r, progress); ok || err != nil {
 		return img, err
@@ -66,8 +73,8 @@ func (s *Store) Build(ctx context.Context, r Recipe, progress Progress) (fleet.I
 	img, ok, err := s.cached(r, progress) // built meanwhile
 	if !ok && err == nil {
 		b := &build{recipe: r, dir: w.dir, progress: monotonic(progress)}
-		if lender, has := s.borrowed(r); has {
-			b.lender, b.lends = lender, s.Folder(lender.Digest)
+		if base, has := s.borrowed(r); has {
+			b.base, b.baseFolder = base, s.Folder(base.Digest)
 		}
 		building, over := s.keepFree(ctx, r.Reserve)
 		img, err = b.run(building)
@@ -163,7 +170,7 @@ func (b *build) run(ctx context.Context) (fleet.Image, error) {
 	if own := b.recipe.Own; own != nil {
 		img.OwnKernel, img.KernelWords = true, own.Words
 	}
-	if b.lender.Digest != "" {
+	if b.base.Digest != "" {
 		return b.runBorrowing(img)
 	}
 	err := b.bootstrap(ctx)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/cavaliergopher/cpio"
 
-	"pagurus/act/host/initrd"
 	"pagurus/fleet"
 )
 
@@ -210,7 +209,9 @@ func writeModules(w io.Writer, modules []module, own *OwnKernel) error {
 	c := cpio.NewWriter(w)
 	files := map[string][]byte{}
 	if own != nil {
-		files["/"+initrd.WordsFile] = []byte(own.Words)
+		if err := writeWords(c, own.Words); err != nil {
+			return err
+		}
 	}
 	var list strings.Builder
 	for _, m := range modules {

@@ -14,16 +14,22 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/cavaliergopher/cpio"
+
+	"pagurus/act/host/initrd"
 	"pagurus/fleet"
 )
 
-// OwnKernel is a kernel of a user's own, instead of Debian's. It has built in what guests need: there are no modules.
+// OwnKernel is a kernel of a user's own, instead of Debian's. It has built in what guests need, unless an image here has the same
+// kernel, whose modules it has then.
 type OwnKernel struct {
-	Sum     string `json:"sum"`             // SHA-256 of what QEMU starts
-	Words   string `json:"words,omitempty"` // of its own, for its command line
-	Release string `json:"-"`               // as uname -r says
+	Sum     string       `json:"sum"`               // SHA-256 of what QEMU starts
+	Words   string       `json:"words,omitempty"`   // of its own, for its command line
+	Modules fleet.Digest `json:"modules,omitempty"` // of these; empty: it has none. Build finds them
+	Release string       `json:"-"`                 // as uname -r says
 
-	code []byte // what QEMU starts
+	code    []byte // what QEMU starts
+	modules string // a file with the modules
 }
 
 // largestKernel bounds a kernel's file: Debian's largest is 100 MiB without its packing.
@@ -150,7 +156,7 @@ func (b *build) ownKernel() (release string, err error) {
 	if err != nil {
 		return "", err
 	}
-	err = errors.Join(writeModules(f, nil, own), f.Sync(), f.Close())
+	err = errors.Join(writeOwnModules(f, own), f.Sync(), f.Close())
 	if err != nil {
 		return "", err
 	}
@@ -159,6 +165,69 @@ func (b *build) ownKernel() (release string, err error) {
 	}
 	_, err = f.Write(own.code)
 	return own.Release, errors.Join(err, f.Sync(), f.Close())
+}
+
+// withModules is a kernel with the modules of an image that has the same kernel, if one is here.
+func (s *Store) withModules(own OwnKernel) (OwnKernel, error) {
+	all, err := s.List()
+	if err != nil {
+		return own, err
+	}
+	for _, img := range all {
+		kernel := filepath.Join(s.Folder(img.Digest), KernelFile)
+		if info, err := os.Stat(kernel); err != nil || info.Size() != int64(len(own.code)) || img.OwnKernel {
+			continue
+		}
+		if sum, _, err := hashFile(kernel); err != nil || hex.EncodeToString(sum) != own.Sum {
+			continue
+		}
+		modules := filepath.Join(s.Folder(img.Digest), ModulesFile)
+		sum, _, err := hashFile(modules)
+		if err == nil {
+			own.Modules, own.modules = fleet.Digest(fmt.Sprintf("sha256-%x", sum)), modules
+		}
+		return own, err
+	}
+	return own, nil
+}
+
+// writeOwnModules writes ModulesFile for a user's own kernel.
+func writeOwnModules(to io.Writer, own *OwnKernel) error {
+	if own.modules == "" {
+		return writeModules(to, nil, own)
+	}
+	f, err := os.Open(own.modules)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	from, c := cpio.NewReader(f), cpio.NewWriter(to)
+	if err := writeWords(c, own.Words); err != nil {
+		return err
+	}
+	for {
+		h, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			return c.Close()
+		}
+		if err == nil {
+			err = c.WriteHeader(h)
+		}
+		if err == nil {
+			_, err = io.Copy(c, from)
+		}
+		if err != nil {
+			return fmt.Errorf("copy the kernel's modules: %w", err)
+		}
+	}
+}
+
+func writeWords(c *cpio.Writer, words string) error {
+	err := c.WriteHeader(&cpio.Header{Name: initrd.WordsFile, Mode: cpio.TypeReg | 0o644, Size: int64(len(words)), Links: 1})
+	if err == nil {
+		_, err = io.WriteString(c, words)
+	}
+	return err
 }
 
 // borrowed is the image of another kernel that is otherwise of the same recipe, and so has the same root.
@@ -180,15 +249,15 @@ func (s *Store) borrowed(r Recipe) (fleet.Image, bool) {
 
 // runBorrowing is run with the root of another image, whose file it is, too.
 func (b *build) runBorrowing(img fleet.Image) (fleet.Image, error) {
-	b.progress("taking the root of image "+b.lender.Name, 0.5)
-	err := os.Link(filepath.Join(b.lends, RootFile), b.path("files", RootFile))
+	b.progress("taking the root of image "+b.base.Name, 0.5)
+	err := os.Link(filepath.Join(b.baseFolder, RootFile), b.path("files", RootFile))
 	if err == nil {
 		img.Kernel, err = b.ownKernel()
 	}
 	if err != nil {
 		return fleet.Image{}, err
 	}
-	img.MPI, img.Version = b.lender.MPI, b.lender.Version
+	img.MPI, img.Version = b.base.MPI, b.base.Version
 	b.progress("hashing", 0.97)
 	img.Digest, img.Bytes, err = digestFolder(b.path("files"))
 	return img, err

@@ -67,6 +67,35 @@ func TestArgs(t *testing.T) {
 	}
 }
 
+// Words of an image come after Pagurus's, none of which an image may have.
+func TestArgsOfKernelAndCPU(t *testing.T) {
+	m := machine{guest: "j7g2", accelerator: Hardware, cpu: "x86-64-v2", words: "nosmt nox2apic", cpus: 1, memoryBytes: 1, tap: 3}
+	for cpu, want := range map[string]string{"": "host", "x86-64-v2": models["x86-64-v2"] + ",enforce", "qemu64,-x2apic": "qemu64,-x2apic", "host,-avx": "host,-avx"} {
+		if m.cpu = cpu; cpuModel(m) != want {
+			t.Errorf("%q is QEMU's %s", cpu, cpuModel(m))
+		}
+	}
+	m.cpu, m.tuned = "host,-avx", &tunedGuest{Shape: fleet.Shape{CPU: "x86-64-v3"}}
+	if cpuModel(m) != "host,-avx" {
+		t.Errorf("a shape comes before the guest's own CPU: %s", cpuModel(m))
+	}
+	m.accelerator, m.tuned = Emulation, nil
+	if got := cpuModel(m); got != acceleratorCPU(Emulation) {
+		t.Errorf("an emulated guest has %s", got)
+	}
+	if got := appended(m); got != kernelArgs+" nosmt nox2apic" {
+		t.Error(got)
+	}
+	if m.warm = true; appended(m) != kernelArgs+" nosmt nox2apic pagurus.warm" {
+		t.Error(appended(m))
+	}
+	for word := range strings.FieldsSeq(kernelArgs + " pagurus.warm " + fleet.GuestDeviceWord) {
+		if fleet.RefusedKernelWords(word) == "" {
+			t.Errorf("an image may have Pagurus's own word %s", word)
+		}
+	}
+}
+
 // A guest that has a device of its host finds it on a port of its own, and is told to load its driver. Its jail has the device and
 // may pin the guest's memory; nothing else differs.
 func TestArgsOfDevice(t *testing.T) {

@@ -134,6 +134,7 @@ func labUpCommand(std streams) *cobra.Command {
 	cli.Judge(cmd.Flags(), acceleratorFlag, judged(fleet.RefusedAccelerator))
 	cmd.Flags().StringVar(&l.CPU, cpuFlag, "", "the CPU of guests that KVM runs, as for pagurus agent (default: host)")
 	cli.Judge(cmd.Flags(), cpuFlag, judged(fleet.RefusedCPU))
+	cli.MayBeEmpty(cmd.Flags(), acceleratorFlag, cpuFlag)
 	cli.Size(cmd.Flags(), &l.MemoryPerHost, memPerHostFlag, "memory that each host has for guests")
 	cmd.Flags().BoolVar(&l.IPv6, ipv6Flag, false, "give the hosts addresses of IPv6 alone")
 	sites.addFlags(cmd.Flags(), &nats)

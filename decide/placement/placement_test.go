@@ -107,6 +107,50 @@ func TestFiltersSayWhy(t *testing.T) {
 	}
 }
 
+// TestCPUForLife: a guest moves only where it sees the CPU that it was started with, whatever guests get that start there, or at its home by
+// now. One that begins at a checkpoint likewise.
+func TestCPUForLife(t *testing.T) {
+	can := func(cpu, model, level string) fleet.Host {
+		h := host("host1", 4<<30)
+		h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Checkpoint: true, Accelerator: fleet.KVM, CPU: cpu, Model: model}}
+		h.Facts.Topology = &fleet.Topology{Level: level}
+		return h
+	}
+	lacking := can("Old", "qemu64,-x2apic", "x86-64-v3")
+	lacking.Facts.Abilities[fleet.VM] = fleet.Abilities{Live: true, Checkpoint: true, Accelerator: fleet.KVM, CPU: "Old", Model: "qemu64,-x2apic", Lacks: "pni"}
+	for _, c := range []struct {
+		model string // of the guest, on a host with the processor "New"
+		host  fleet.Host
+		want  string
+	}{
+		{"", can("New", "host", "x86-64-v4"), ""},
+		{"", can("New", "", "x86-64-v4"), ""},
+		{"", can("New", "x86-64-v2", "x86-64-v4"), ""},
+		{"", can("Old", "host", "x86-64-v3"), "shows guests the CPU Old, the guest sees New"},
+		{"x86-64-v3", can("Old", "host", "x86-64-v3"), ""},
+		{"x86-64-v3", can("Old", "x86-64-v2", "x86-64-v4"), ""},
+		{"x86-64-v4", can("Old", "host", "x86-64-v3"), "has no CPU of level x86-64-v4, which the guest sees"},
+		{"x86-64-v2", can("New", "", "x86-64-v4"), "has an agent that shows guests its own CPU alone, the guest sees x86-64-v2"},
+		{"qemu64,-x2apic", can("New", "host", "x86-64-v4"), ""},
+		{"qemu64,-x2apic", can("Old", "qemu64,-x2apic", "x86-64-v3"), ""},
+		{"qemu64,-x2apic", can("Old", "host", "x86-64-v3"), "has another processor and starts guests with the CPU host, the guest sees qemu64,-x2apic"},
+		{"qemu64,-x2apic", lacking, "has another processor, and not both have all of qemu64,-x2apic, which the guest sees: pni"},
+		{"host,-avx", can("Old", "host,-avx", "x86-64-v3"), "has the CPU Old, the guest sees New as host,-avx"},
+	} {
+		source := Source{Host: "host0", Known: true, Needs: fleet.Abilities{Live: true, Accelerator: fleet.KVM, CPU: "New", Model: c.model}}
+		asks := []Ask{{Need: fleet.Resources{CPUs: 1, MemoryBytes: 1 << 20}, Kind: fleet.VM, Alive: &source}, {Need: fleet.Resources{CPUs: 1, MemoryBytes: 1 << 20}, Kind: fleet.VM, Restores: &source}}
+		for _, ask := range asks {
+			v := NewSurvey(snapshot(c.host), nil)
+			if got := Unfit(v, &c.host, ask); got != c.want {
+				t.Errorf("a guest with %q (alive: %v): got %q, want %q", c.model, ask.Alive != nil, got, c.want)
+			}
+			if _, fits := v.Best(ask); fits != (c.want == "") {
+				t.Errorf("%q: Best and Explain disagree", c.want)
+			}
+		}
+	}
+}
+
 func TestSpreadPrefersRoomThenProcessorsThenName(t *testing.T) {
 	big, busy, small := host("a-small", 2<<30), host("b-busy", 8<<30), host("c-big", 8<<30)
 	big, small = small, big

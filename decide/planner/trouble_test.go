@@ -80,6 +80,36 @@ func TestRestoreWaitsForRoom(t *testing.T) {
 	w.phase(id, fleet.Kept)
 }
 
+// A guest is given the CPU that its host's agent names, keeps it when it moves and in its checkpoints, whatever is said later.
+func TestGuestKeepsItsCPU(t *testing.T) {
+	w := newWorld(t, "host1", "host2")
+	set := func(model string) {
+		for id, h := range w.s.Hosts {
+			h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Checkpoint: true, Accelerator: fleet.KVM, CPU: "one", Model: model}}
+			h.Facts.Topology = &fleet.Topology{Level: "x86-64-v3"}
+			w.s.Hosts[id] = h
+		}
+	}
+	for model, want := range map[string]string{"": "", fleet.HostCPU: "", "x86-64-v2": "x86-64-v2", "qemu64,-x2apic": "qemu64,-x2apic"} {
+		set(model)
+		j := w.running(1, func(s *fleet.JobSpec) { s.Restarts = 1 })
+		if got := w.s.Guests[desired.GuestID(j, 0)].CPU; got != want {
+			t.Errorf("where guests get %q one has %q", model, got)
+		}
+		id := w.must(fleet.Request{Verb: fleet.MakeCheckpoint, Job: j}).Checkpoint
+		w.answerAll()
+		set("x86-64-v1")
+		home := w.phase(id, fleet.Kept).Guests[0].Host
+		w.loseHost(home)
+		w.tick(10 * time.Minute)
+		w.answerAll()
+		if g := w.s.Guests[desired.GuestID(j, 0)]; g.CPU != want || g.From != id {
+			t.Errorf("from its checkpoint %s, of a guest with %q, one begins with %q (%q)", id, want, g.CPU, g.From)
+		}
+		w = newWorld(t, "host1", "host2")
+	}
+}
+
 // A job is not made from a checkpoint where a processor lacks what its programs may use, or guests run by something else: it waits
 // for a host that has it.
 func TestRestoreNeedsItsProcessor(t *testing.T) {

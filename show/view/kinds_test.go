@@ -9,7 +9,7 @@ import (
 )
 
 // described are fields that say how a kind is run, and why something is not, but not what it can do.
-var described = map[string]bool{"Accelerator": true, "Emulated": true, "Version": true, "CPU": true, "Processor": true, "Trouble": true}
+var described = map[string]bool{"Accelerator": true, "Emulated": true, "Version": true, "CPU": true, "Model": true, "Lacks": true, "Processor": true, "Trouble": true}
 
 // What drivers can say of a kind changes the table.
 func TestEveryAbilityHasARow(t *testing.T) {
