@@ -6,6 +6,7 @@ package qemu
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -16,9 +17,14 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 	"pagurus/fleet"
 )
 
@@ -34,15 +40,29 @@ const (
 var probeGuest []byte
 
 // Where the probe's kernel reports success, the value it writes, and QEMU's exit status
-// for that value.
+// for that value. Before that it writes a byte for each step of its work.
 const (
 	exitPort   = "isa-debug-exit,iobase=0x501,iosize=1"
 	exitByte   = 0x10
 	exitStatus = exitByte<<1 | 1
+	stepPort   = "isa-debugcon,iobase=0xe9,chardev=steps"
+
+	stepInstructions = 2_000_000
 )
 
+// A KVM that interprets a guest's kernel, as some do that are made of software, boots the probe and no kernel in any time worth it.
+// Such a one does a million instructions a second; a KVM in a machine that is emulated itself does tens of millions. What counts is
+// processor time, since a machine may be busy.
+const (
+	slowAfter = 5 * time.Second // of processor time
+	leastRate = 4_000_000       // instructions a second of it
+)
+
+// errSlow is wrapped by the error of a probe that worked, but too slowly.
+var errSlow = errors.New("KVM runs kernel code too slowly here")
+
 // hardwareLimits are how long hardware virtualization may take, in turn. The probe takes
-// 0.2 s even under emulation, but a busy machine, or one inside another, may need longer.
+// 0.4 s even under emulation, but a busy machine, or one inside another, may need longer.
 // coldLimit is for emulation, the last resort, when QEMU may be read from a slow disk.
 var hardwareLimits = []time.Duration{5 * time.Second, coldLimit}
 
@@ -76,6 +96,7 @@ type acceleratorTrial struct {
 	User       string                                      // the account's name
 	Sure       bool                                        // emulation works: it is not tried
 	Trusted    bool                                        // hardware virtualization is used wherever its device opens
+	SlowAfter  time.Duration                               // 0: slowAfter
 }
 
 // findAccelerator finds the accelerator that works; an error says that none does.
@@ -102,6 +123,10 @@ func findAccelerator(ctx context.Context, t acceleratorTrial) (acceleration, err
 			trouble = t.boot(ctx, kernel, Hardware, limit)
 			tries++
 		}
+	}
+	if errors.Is(trouble, errDenied) {
+		trouble = t.advised(ctx, kernel, trouble)
+		tries++
 	}
 	if trouble == nil {
 		return acceleration{Accelerator: Hardware, Version: version, Tries: tries}, nil
@@ -192,10 +217,32 @@ func (t acceleratorTrial) there(name string) error {
 	return nil
 }
 
+// errDenied is wrapped by the error of a trial whose account may not open the device.
+var errDenied = errors.New("may not open")
+
+// advised adds to denied what helps, if hardware virtualization works for who may open the device.
+func (t acceleratorTrial) advised(ctx context.Context, kernel string, denied error) error {
+	attributes := t.Attributes
+	t.Attributes = func() *syscall.SysProcAttr {
+		as := attributes()
+		as.AmbientCaps = append(as.AmbientCaps, unix.CAP_DAC_OVERRIDE)
+		return as
+	}
+	if t.Trusted {
+		_, model := t.CPU(Hardware)
+		if err := t.opens(ctx, Hardware, model, coldLimit); err != nil {
+			return fmt.Errorf("%w, which would not help: %w", denied, err)
+		}
+	} else if err := t.boot(ctx, kernel, Hardware, coldLimit); err != nil {
+		return fmt.Errorf("%w, which would not help: %w", denied, err)
+	}
+	return fmt.Errorf("%w: give it to a group that may, as with `chgrp kvm %[2]s && chmod 660 %[2]s`, and restart the agent", denied, t.Device)
+}
+
 // refused says why QEMU did not run, by what it printed.
 func (t acceleratorTrial) refused(name string, said []byte, err error) error {
 	if name == Hardware && bytes.Contains(said, []byte("Permission denied")) {
-		return fmt.Errorf("user %s may not open %s: give it to a group that may, as with `chgrp kvm %[2]s && chmod 660 %[2]s`, and restart the agent", t.User, t.Device)
+		return fmt.Errorf("user %s %w %s", t.User, errDenied, t.Device)
 	}
 	line, _, _ := bytes.Cut(bytes.TrimSpace(said), []byte("\n"))
 	return fmt.Errorf("%s: a tiny guest did not run: %w: %s", name, err, line)
@@ -210,12 +257,27 @@ func (t acceleratorTrial) boot(ctx context.Context, kernel, name string, limit t
 	defer cancel()
 	full, model := t.CPU(name)
 	cmd := exec.CommandContext(ctx, t.Binary, "-machine", t.Machine, "-accel", full, "-cpu", model,
-		"-m", "16", "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot", "-kernel", kernel, "-device", exitPort)
+		"-m", "16", "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot", "-kernel", kernel, "-device", exitPort,
+		"-chardev", "stdio,id=steps", "-device", stepPort)
 	cmd.SysProcAttr = t.Attributes()
 	cmd.Dir = "/" // where the account cannot write a core file
-	out, err := cmd.CombinedOutput()
+	var out bytes.Buffer
+	var steps stepCount
+	cmd.Stdout, cmd.Stderr = &steps, &out
+	err := cmd.Start()
+	slow := error(nil)
+	if err == nil {
+		end := func() { err = cmd.Wait() }
+		if name == Hardware {
+			slow = steps.watch(cmd.Process, cmp.Or(t.SlowAfter, slowAfter), end)
+		} else {
+			end()
+		}
+	}
 	var exit *exec.ExitError
 	switch {
+	case slow != nil:
+		return slow
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w within %s", name, errNoAnswer, limit)
 	case errors.As(err, &exit) && exit.ExitCode() == exitStatus:
@@ -223,5 +285,43 @@ func (t acceleratorTrial) boot(ctx context.Context, kernel, name string, limit t
 	case err == nil:
 		return fmt.Errorf("%s: a tiny guest ended too early", name)
 	}
-	return t.refused(name, out, err)
+	return t.refused(name, out.Bytes(), err)
+}
+
+// stepCount counts the steps of the probe's guest.
+type stepCount struct{ n atomic.Int64 }
+
+// Write takes what the guest wrote.
+func (s *stepCount) Write(b []byte) (int, error) {
+	s.n.Add(int64(len(b)))
+	return len(b), nil
+}
+
+// watch waits for the end of QEMU, and ends it when it is too slow, which is its error.
+func (s *stepCount) watch(p *os.Process, after time.Duration, wait func()) (slow error) {
+	over := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		every := time.NewTicker(after / 50)
+		defer every.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-every.C:
+			}
+			used, err := host.ReadStat(p.Pid)
+			done := max(s.n.Load()-1, 0) * stepInstructions // the first byte is before the first step
+			if err != nil || used.CPU < after || float64(done) >= leastRate*used.CPU.Seconds() {
+				continue
+			}
+			slow = fmt.Errorf("%w (%.1f million instructions in %.1f s): emulation is used; accelerator = %q overrides it", errSlow, float64(done)/1e6, used.CPU.Seconds(), Hardware)
+			_ = p.Kill()
+			return
+		}
+	})
+	wait()
+	close(over)
+	watching.Wait()
+	return slow
 }

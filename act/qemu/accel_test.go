@@ -16,7 +16,7 @@ import (
 )
 
 func TestProbeIsBuiltFromItsSource(t *testing.T) {
-	testkit.Built(t, "probe.bin", "probe.asm", "22f2720215ac4f830b48f61ad272f40b32b3427d505b25fcc6555769ec18c380")
+	testkit.Built(t, "probe.bin", "probe.asm", "91d31364b4a742fbbc29832f3e219a2657a850c5c08d47ee848b05e511537750")
 }
 
 // Hardware virtualization that does not answer is tried again with more time. If it never
@@ -28,6 +28,10 @@ func TestSlowHardwareIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	slow := "exec sleep 60"
+	denied := "echo 'Could not access KVM kernel module: Permission denied' >&2"
+	burns := "while :; do :; done;"
+	tcg := `set -- $(echo "$*" | sed 's/-accel kvm[^ ]*/-accel tcg/; s/-cpu host[^ ]*/-cpu max/');`
+	rooted := "if grep -q '^CapAmb:.*2$' /proc/self/status; then "
 	late := `[ $(wc -l <tries) -gt 1 ] || exec sleep 60; set -- $(echo "$*" | sed 's/-accel kvm[^ ]*/-accel tcg/; s/-cpu host[^ ]*/-cpu max/')`
 	for _, c := range []struct {
 		hardware string // what stands in QEMU's place does when it is told to use KVM
@@ -37,7 +41,10 @@ func TestSlowHardwareIsTriedAgain(t *testing.T) {
 		{slow, acceleration{Accelerator: Emulation, Unsure: true}, 2},
 		{late, acceleration{Accelerator: Hardware}, 2},
 		{"echo refused >&2; exit 1", acceleration{Accelerator: Emulation, Trouble: "kvm: a tiny guest did not run: exit status 1: refused"}, 1},
-		{"echo 'Could not access KVM kernel module: Permission denied' >&2; exit 1", acceleration{Accelerator: Emulation, Trouble: "user ada may not open"}, 1},
+		{denied + "; exit 1", acceleration{Accelerator: Emulation, Trouble: ", which would not help: user ada may not open"}, 2},
+		{rooted + tcg + "else " + denied + "; exit 1; fi", acceleration{Accelerator: Emulation, Trouble: ": give it to a group that may, as with `chgrp kvm "}, 2},
+		{rooted + burns + "else " + denied + "; exit 1; fi", acceleration{Accelerator: Emulation, Trouble: "which would not help: KVM runs kernel code too slowly here"}, 2},
+		{"printf ..; " + burns, acceleration{Accelerator: Emulation, Trouble: `KVM runs kernel code too slowly here (2.0 million instructions in `}, 1},
 	} {
 		dir := t.TempDir()
 		binary := filepath.Join(dir, "qemu")
@@ -45,8 +52,12 @@ func TestSlowHardwareIsTriedAgain(t *testing.T) {
 		if err := os.WriteFile(binary, []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
+		after := time.Hour
+		if strings.Contains(c.hardware, burns) {
+			after = 100 * time.Millisecond
+		}
 		got, err := findAccelerator(context.Background(), acceleratorTrial{
-			Binary: binary, Folder: dir, Machine: machineType, Device: dir, User: "ada", Limits: []time.Duration{time.Second, 5 * time.Second},
+			Binary: binary, Folder: dir, Machine: machineType, Device: dir, User: "ada", Limits: []time.Duration{time.Second, 5 * time.Second}, SlowAfter: after,
 			CPU:        func(name string) (string, string) { return acceleratorArgument(name), acceleratorCPU(name) },
 			Attributes: func() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} },
 		})

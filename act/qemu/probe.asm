@@ -1,14 +1,14 @@
-# The guest that Probe boots: entered in 32-bit protected mode by the multiboot
-# protocol, it makes page tables, enters long mode, works on memory for a while
-# and writes one byte to the debug exit port. probe.bin is made from it by
-#   as --32 probe.asm -o probe.o && ld -m elf_i386 -Ttext 0x100000 --oformat binary probe.o -o probe.bin
+# The guest that Probe boots, entered in 32-bit protected mode as guests' kernels are (PVH): it makes page tables,
+# enters long mode and works on memory for a while. Then it writes a byte to the debug console, works on in 32 steps
+# of two million instructions, each with a byte, and writes one to the debug exit port. probe.bin is made from it by
+#   as --32 probe.asm -o probe.o && ld -m elf_i386 -n -s -Ttext 0x100000 --section-start=.note.Xen=0x101000 probe.o -o probe.bin
 .code32
 .globl _start
-.set MAGIC, 0x1BADB002
-.set FLAGS, 0x00010000
-mb:
-  .long MAGIC, FLAGS, -(MAGIC+FLAGS)
-  .long mb, mb, edata, edata, _start   # header, load, load end, bss end, entry
+.section .note.Xen, "a", @note
+  .long 4, 4, 18 # the entry
+  .ascii "Xen\0"
+  .long _start
+.text
 _start:
   # page tables at 0x200000: identity map of the first GiB with 2 MiB pages
   cld
@@ -45,7 +45,18 @@ long:
 2: mov $0x300000, %rdi
   mov %rcx, (%rdi)
   loop 2b
-  mov $0x10, %al
+  mov $33, %ebx
+4: mov $'.', %al
+  mov $0xe9, %dx
+  outb %al, %dx
+  dec %ebx
+  jz 5f
+  mov $1000000, %ecx
+6: mov %rcx, (%rdi)
+  dec %rcx
+  jnz 6b
+  jmp 4b
+5: mov $0x10, %al
   mov $0x501, %dx
   outb %al, %dx
 3: hlt
@@ -54,4 +65,3 @@ long:
 gdt: .quad 0, 0x00209A0000000000
 gdtr: .word 15
   .long gdt
-edata:

@@ -48,7 +48,7 @@ func commands() []*cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
-			can, _, err := tryGuest(ctx)
+			can, _, err := tryGuest(ctx, roles.Agent{})
 			if err == nil {
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), can.Accelerator)
 			}
@@ -191,12 +191,7 @@ const bucketLimit = 20 * time.Second
 
 // tryVault asks the server of the bucket in which this machine's agent is configured to have its vault; nothing: it is not in one.
 func tryVault(ctx context.Context, c roles.Config) []machine.Finding {
-	var of roles.Agent
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	of.Add(flags)
-	if err := c.Apply("agent", flags); err != nil {
-		return nil // `config check` says it
-	}
+	of := configured(c)
 	b := of.Bucket(of.Name)
 	if b == nil {
 		return nil
@@ -212,6 +207,16 @@ func tryVault(ctx context.Context, c roles.Config) []machine.Finding {
 		f.OK, f.Detail = false, "no checkpoints are kept here until this is well: "+err.Error()
 	}
 	return []machine.Finding{f}
+}
+
+// configured is how this machine's agent is configured. What is wrong with that `config check` says.
+func configured(c roles.Config) (of roles.Agent) {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	of.Add(flags)
+	if c.Apply("agent", flags) != nil {
+		return roles.Agent{}
+	}
+	return of
 }
 
 // tried gives the finding of a trial.
@@ -298,7 +303,7 @@ func tryGuests(ctx context.Context) []machine.Finding {
 	if os.Geteuid() != 0 {
 		return untried(f.Name)
 	}
-	can, slow, err := tryGuest(ctx)
+	can, slow, err := tryGuest(ctx, configured(roles.ReadConfig(pflag.NewFlagSet("", pflag.ContinueOnError))))
 	switch {
 	case err != nil:
 		f.Detail = err.Error()
@@ -307,7 +312,7 @@ func tryGuests(ctx context.Context) []machine.Finding {
 		f.Detail = "KVM does not run guests here; software emulation will be used (slower): " + slow
 		f.Needed = false
 	default:
-		f.OK, f.Detail = true, fmt.Sprintf("QEMU %s runs guests with %s", can.Version, can.Accelerator)
+		f.OK, f.Detail = true, fmt.Sprintf("QEMU %s runs guests with %s%s", can.Version, can.Accelerator, ofCPU(can))
 	}
 	late := machine.Finding{Name: "post-copy", OK: can.PostCopy, Detail: "guests can run here before their memory has come"}
 	if !can.PostCopy {
@@ -320,14 +325,25 @@ func tryGuests(ctx context.Context) []machine.Finding {
 	return []machine.Finding{f, late, saves}
 }
 
-// tryGuest asks the driver what it can do here now.
-func tryGuest(ctx context.Context) (can fleet.Abilities, slow string, err error) {
+// ofCPU says which CPU guests see.
+func ofCPU(can fleet.Abilities) string {
+	switch {
+	case can.Model == "":
+		return ""
+	case can.Lacks != "":
+		return fmt.Sprintf(", as %s, of which the processor lacks something: %s", can.Model, can.Lacks)
+	}
+	return ", as " + can.Model
+}
+
+// tryGuest asks the driver what it can do here now, as an agent would be told.
+func tryGuest(ctx context.Context, f roles.Agent) (can fleet.Abilities, slow string, err error) {
 	agent, err := roles.Beside(roles.GuestProgram)
 	if err != nil {
 		return can, "", err
 	}
 	err = inFolder(func(dir string) error {
-		d, err := qemu.Open(ctx, qemu.Config{Run: dir, Shim: shim.Program(), GuestAgent: agent, Log: slog.New(slog.DiscardHandler)})
+		d, err := qemu.Open(ctx, qemu.Config{Run: dir, Shim: shim.Program(), GuestAgent: agent, Accelerator: fleet.AcceleratorOf(f.Accelerator), CPU: f.CPU, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return err
 		}
