@@ -82,6 +82,10 @@ bin/promtool:
 test-debian13:
 	scripts/test-debian13 $(RINGS)
 
+## test-kvm: virtual machines on KVM with a kernel, KERNEL=FILE; also WORDS="…" for its command line, CPU=… that guests see
+test-kvm: build
+	WORDS="$(WORDS)" CPU="$(CPU)" scripts/test-kvm "$(KERNEL)"
+
 ## test-machines: emulated machines install the packages, become a cluster, and fail in all ways
 # It takes all of this machine for up to 30 minutes; the result is in docs/figures/machines.txt.
 # The shortest of it, on two: make test-machines RING=two
@@ -149,4 +153,4 @@ install: build docs
 clean:
 	rm -rf bin dist
 
-.PHONY: all build help check pure quick race test test-long test-debian13 test-machines setup demo bench bench-owner fuzz chaos docs packages install clean
+.PHONY: all build help check pure quick race test test-long test-debian13 test-machines test-kvm setup demo bench bench-owner fuzz chaos docs packages install clean

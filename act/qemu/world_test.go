@@ -205,7 +205,9 @@ func up(t *testing.T) {
 }
 
 func (w *world) config(log io.Writer, host int) qemu.Config {
+	accelerator, cpu := testkit.Virtual()
 	return qemu.Config{
+		Accelerator: accelerator, CPU: cpu,
 		Run: w.hosts[host].Run, User: testUser, UIDs: uidsOf(host), Shim: "/proc/self/exe", GuestAgent: w.agent, Address: netip.MustParseAddr("127.0.0.1"),
 		ImageFolder: func(context.Context, fleet.Digest) (string, error) { return w.image, nil },
 		Log:         slog.New(slog.NewTextHandler(log, nil)),
@@ -254,8 +256,9 @@ func (w *world) open(t *testing.T, host int) *qemu.Driver {
 const memory = 192 << 20
 
 func task(id fleet.GuestID) fleet.Task {
+	_, cpu := testkit.Virtual()
 	return fleet.Task{
-		Guest: fleet.Guest{ID: id, Kind: fleet.VM, Gen: 3, Need: fleet.Resources{CPUs: 1, MemoryBytes: memory}},
+		Guest: fleet.Guest{ID: id, Kind: fleet.VM, Gen: 3, CPU: strings.TrimPrefix(cpu, fleet.HostCPU), Need: fleet.Resources{CPUs: 1, MemoryBytes: memory}},
 		Job:   fleet.Job{Subnet: 1},
 	}
 }
