@@ -11,6 +11,7 @@ import (
 
 	"pagurus/act/qemu"
 	"pagurus/fleet"
+	"pagurus/internal/testkit"
 	"pagurus/serve/agent/drivertest"
 )
 
@@ -137,6 +138,7 @@ func mustFind(t *testing.T, d *qemu.Driver, stage, want string) {
 
 // paired are two hosts with a card each, and a guest on the first that is to have one of two halves.
 func paired(t *testing.T) (*world, *[2]*qemu.Driver, [2]*slots, fleet.Task) {
+	testkit.Emulated(t, "an emulated card needs a driver, which is a module")
 	w := newWorld(t)
 	qemu.EmulateFunctions()
 	var hosts [2]*qemu.Driver
