@@ -129,16 +129,17 @@ func discard(path string) error {
 	return nil
 }
 
-// urgent is the scheduling of wireguard-go. Ranks wait for messages without sleeping, on all CPUs; with their
-// priority each packet would wait for a time slice of theirs to end.
-var urgent = unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Nice: -19, Runtime: uint64(100 * time.Microsecond)}
+// prompt is the scheduling of wireguard-go. Ranks wait for messages without sleeping, on all CPUs; who asks for short time slices
+// gets a CPU soon after a packet came (from Linux 6.12 on), and with the usual nice value no more of it than a guest's thread has.
+// A higher priority would be for packets of a guest's copy, too, which would run before all guests for as long as it takes.
+var prompt = unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Runtime: uint64(100 * time.Microsecond)}
 
-// beginUrgent begins this process again, with the same number, so that all its threads are urgent: they have what
+// beginPrompt begins this process again, with the same number, so that all its threads are prompt: they have what
 // made them. It keeps the capabilities to make the link, to have large buffers, and to have a port below 1024.
-func beginUrgent(args []string) error {
+func beginPrompt(args []string) error {
 	runtime.LockOSThread()               // BecomeWith goes on with this thread
-	_ = unix.SchedSetAttr(0, &urgent, 0) // who may not do that is as fast as others
-	return host.BecomeWith(slices.Concat([]string{processName}, args, []string{"urgent"}), unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE)
+	_ = unix.SchedSetAttr(0, &prompt, 0) // who may not do that waits as others do
+	return host.BecomeWith(slices.Concat([]string{processName}, args, []string{"prompt"}), unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE)
 }
 
 // serve is wireguard-go: a TUN link, and a socket by which it is configured. It goes on until the
@@ -146,7 +147,7 @@ func beginUrgent(args []string) error {
 func serve(args []string) error {
 	switch {
 	case len(args) == 2:
-		return beginUrgent(args)
+		return beginPrompt(args)
 	case len(args) != 3:
 		return errors.New("the process needs a link's name and MTU")
 	}
