@@ -49,9 +49,10 @@ const WireGuardPort = 7462
 
 // The sizes of packets, in bytes. An Ethernet carries 1500; WireGuard adds at most 80 to a packet (by
 // IPv6), and VXLAN 70 to a guest's frame, as the addresses inside are of IPv6. All hosts of a
-// cluster have the same sizes, so that a guest never has to change its own.
+// cluster have the same sizes for guests, so that a guest never has to change its own.
 const (
-	WireGuardMTU        = 1500 - 80
+	WireGuardAdds       = 80
+	WireGuardMTU        = 1500 - WireGuardAdds
 	EncryptedNetworkMTU = WireGuardMTU - 70
 )
 
@@ -98,8 +99,8 @@ type WireGuardFacts struct {
 
 // WireGuard is what a host's WireGuard device should be.
 type WireGuard struct {
-	Address    netip.Addr      `json:"address"` // of this host inside
-	MTU        int             `json:"mtu"`
+	Address    netip.Addr      `json:"address"`               // of this host inside
+	MTU        int             `json:"mtu"`                   // the least; more where links to all peers carry more
 	KernelOnly bool            `json:"kernel_only,omitempty"` // wireguard-go is not good enough
 	Peers      []WireGuardPeer `json:"peers,omitempty"`       // hosts to exchange packets with, sorted by Host
 	Relays     []RelayPair     `json:"relays,omitempty"`      // for whom this host relays

@@ -87,7 +87,10 @@ func Want(w fleet.WireGuard, end fleet.WireGuardEnd) (State, error) {
 	return s, nil
 }
 
-func (d *Device) want(w fleet.WireGuard) (State, error) { return Want(w, d.End()) }
+func (d *Device) want(w fleet.WireGuard) (State, error) {
+	w.MTU = d.mtu(w)
+	return Want(w, d.End())
+}
 
 // Diff returns the changes from have to want, in the order to apply them. It is pure. Peers
 // that may no longer send go first.

@@ -141,7 +141,7 @@ func (l lab) bringUpSites(std streams) error {
 // ensureUplink joins host n to its network.
 func (l lab) ensureUplink(n int) error {
 	if l.Sites == nil {
-		return labnet.EnsureUplink(n, l.namespace(n), l.family())
+		return errors.Join(labnet.EnsureUplink(n, l.namespace(n), l.family()), labnet.Widen(n, l.namespace(n)))
 	}
 	s, i := l.site(n)
 	return labnet.EnsureSiteUplink(n, l.namespace(n), s, i)

@@ -109,6 +109,25 @@ func EnsureUplink(n int, namespace daemon.Namespace, f Family) error {
 	})
 }
 
+// wide is how large packets may be between hosts of a lab that are namespaces. They are copied in memory, so small ones would be slow for
+// no reason; the slowest links of tests let a little more pass at once.
+const wide = 32000
+
+// Widen has host n's link carry large packets. After an error call again.
+func Widen(n int, namespace daemon.Namespace) error {
+	widen := func(name string) error {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetMTU(link, wide)
+	}
+	if err := errors.Join(widen(Port(n)), namespace.Do(func() error { return widen(uplink) })); err != nil {
+		return fmt.Errorf("having the link of %s carry large packets: %w", namespace, err)
+	}
+	return nil
+}
+
 const manyNumbers = 4
 
 // skipNumbers has the next link get another number than on other hosts, as on machines: what one host calls a link by its number another
