@@ -129,17 +129,16 @@ func discard(path string) error {
 	return nil
 }
 
-// prompt is the scheduling of wireguard-go. Ranks wait for messages without sleeping, on all CPUs; who asks for short time slices
-// gets a CPU soon after a packet came (from Linux 6.12 on), and with the usual nice value no more of it than a guest's thread has.
-// A higher priority would be for packets of a guest's copy, too, which would run before all guests for as long as it takes.
-var prompt = unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Runtime: uint64(100 * time.Microsecond)}
+// prompt is the scheduling with which wireguard-go begins. Who has short time slices gets a CPU soon after there is work (from Linux 6.12 on).
+var prompt = unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Nice: before, Runtime: uint64(100 * time.Microsecond)}
 
 // beginPrompt begins this process again, with the same number, so that all its threads are prompt: they have what
-// made them. It keeps the capabilities to make the link, to have large buffers, and to have a port below 1024.
+// made them. It keeps the capabilities to make the link, to have large buffers, to have a port below 1024, and to have its
+// priority back after a stream.
 func beginPrompt(args []string) error {
 	runtime.LockOSThread()               // BecomeWith goes on with this thread
 	_ = unix.SchedSetAttr(0, &prompt, 0) // who may not do that waits as others do
-	return host.BecomeWith(slices.Concat([]string{processName}, args, []string{"prompt"}), unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE)
+	return host.BecomeWith(slices.Concat([]string{processName}, args, []string{"prompt"}), unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_NICE)
 }
 
 // serve is wireguard-go: a TUN link, and a socket by which it is configured. It goes on until the
@@ -160,7 +159,11 @@ func serve(args []string) error {
 	if err != nil {
 		return fmt.Errorf("making the TUN link %s: %w", name, err)
 	}
-	d := device.NewDevice(byNetwork{link}, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, ""))
+	read, err := readTogether(link)
+	if err != nil {
+		return fmt.Errorf("opening the TUN link %s: %w", name, err)
+	}
+	d := device.NewDevice(byNetwork{withBudget(read)}, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, ""))
 	defer d.Close()
 	file, err := ipc.UAPIOpen(name)
 	if err != nil {
