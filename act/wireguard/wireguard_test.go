@@ -446,7 +446,7 @@ func TestDeviceOfAnOldProgramIsReplaced(t *testing.T) {
 	a.apply(b.peer())
 	a.soon(b)
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", now.PID))
-	if err != nil || !strings.Contains(string(status), "CapEff:\t0000000000001400") { // CAP_NET_BIND_SERVICE and CAP_NET_ADMIN
+	if err != nil || !strings.Contains(string(status), "CapEff:\t0000000000801400") { // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_SYS_NICE
 		t.Errorf("it has other capabilities than it needs (%v):\n%s", err, status)
 	}
 }
