@@ -42,6 +42,7 @@ var Catalogue = []Measurable{
 	{"encryption", ByMake, "messages, moves and stalls with WireGuard between hosts, beside without"},
 	{"jail", ByMake, "start and moves of a virtual machine whose QEMU is in its jail, beside one without"},
 	{"marks", ByMake, "moves that a program asks for itself, at a moment that it marks as cheap, beside at any moment"},
+	{"simulate", ByMake, "a simulated day of 2,000 hosts, which is time of the planner"},
 	{"join", ByMake, "from join on a fresh machine of a lab of machines to MPI_Init in its first guest"},
 }
 

@@ -29,9 +29,11 @@ type Promise struct {
 
 // Sitting says when something was measured, and with which commit and kernel.
 type Sitting struct {
-	Begun  time.Time `json:"begun"`
-	Commit string    `json:"commit"`
-	Kernel string    `json:"kernel"`
+	Begun       time.Time `json:"begun"`
+	Commit      string    `json:"commit"`
+	Against     string    `json:"against,omitempty"` // the commit that this one was held against
+	Kernel      string    `json:"kernel"`
+	Accelerator string    `json:"accelerator,omitempty"` // of virtual machines; empty: not known, as in old records
 }
 
 // Promises is one run that measures promises: the measured Pagurus, and the results.
@@ -42,6 +44,10 @@ type Promises struct {
 	Missed []string // figures that are not as promised
 	Trial  string   // that is under way
 	File   string   // where the record is kept; empty: nowhere
+	// Arms are the only ones to measure; empty: all.
+	Arms []string
+	// Unjudged is a run that only samples: another one says what came of it.
+	Unjudged bool
 }
 
 // Trial is one of the things that are measured for what is promised of them.
@@ -49,20 +55,21 @@ type Trial struct {
 	Name, Says string
 	Measure    func(context.Context) error
 	Lab        []string // flags of the lab that it needs; nil: the usual ones
+	Bare       bool     // it needs no lab
 }
 
 // Carry carries trials out in a lab, or more where they need other labs: those that follow each
 // other and need the same share one. After the first that fails there are no more.
 func (r *Promises) Carry(ctx context.Context, trials []Trial, usual []string) error {
 	for n := 0; len(trials) > 0; trials = trials[n:] {
-		flags := trials[0].Lab
-		if n = slices.IndexFunc(trials, func(t Trial) bool { return !slices.Equal(t.Lab, flags) }); n < 0 {
+		flags, bare := trials[0].Lab, trials[0].Bare
+		if n = slices.IndexFunc(trials, func(t Trial) bool { return !slices.Equal(t.Lab, flags) || t.Bare != bare }); n < 0 {
 			n = len(trials)
 		}
 		if flags == nil {
 			flags = usual
 		}
-		err := r.In(ctx, drive.Lab{Flags: flags}, func(fleet.Snapshot, bool) error {
+		measure := func(fleet.Snapshot, bool) error {
 			for _, t := range trials[:n] {
 				r.Trial = t.Name
 				if err := errors.Join(t.Measure(ctx), r.Save()); err != nil {
@@ -70,7 +77,13 @@ func (r *Promises) Carry(ctx context.Context, trials []Trial, usual []string) er
 				}
 			}
 			return nil
-		})
+		}
+		var err error
+		if bare {
+			err = measure(fleet.Snapshot{}, false)
+		} else {
+			err = r.In(ctx, drive.Lab{Flags: flags}, measure)
+		}
 		if err != nil {
 			return err
 		}
@@ -236,6 +249,16 @@ func (r *Promises) Within(ctx context.Context, limit time.Duration, sides ...Arm
 // twice: once has no interval. Only whole rounds are kept, so that arms stay in step. After
 // each of them what is to be done then is done, and the record is kept.
 func (r *Promises) Rounds(ctx context.Context, times int, then func(), sides ...Arm) error {
+	if len(r.Arms) > 0 {
+		all := len(sides)
+		sides = slices.DeleteFunc(slices.Clone(sides), func(a Arm) bool { return !slices.Contains(r.Arms, a.Name) })
+		if len(sides) == 0 {
+			return nil
+		}
+		if len(sides) < all {
+			then = nil // it looks at all
+		}
+	}
 	before := 0
 	for _, run := range r.Record.Runs {
 		if run.Program == r.Trial {
@@ -293,6 +316,9 @@ func (r *Promises) AtLeast(name string, v stats.Interval, limit float64) {
 }
 
 func (r *Promises) promise(name string, p Promise, limit, sign float64) {
+	if r.Unjudged {
+		return
+	}
 	r.Record.Promised[name] = p
 	text, missed := verdict(p.Interval, limit, sign)
 	fmt.Printf("%-52s %s, %s\n", name, p.Interval, text)
@@ -322,6 +348,9 @@ func verdict(v stats.Interval, limit, sign float64) (text string, missed bool) {
 
 // Mean prints the mean of a sample, with an upper limit as its promise.
 func (r *Promises) Mean(name, sample string, limit float64) error {
+	if r.Unjudged {
+		return nil
+	}
 	m, err := stats.Mean(r.Samples(sample), Confidence)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -332,6 +361,9 @@ func (r *Promises) Mean(name, sample string, limit float64) error {
 
 // Ratio prints the ratio of two samples taken in turn, with an upper limit as its promise.
 func (r *Promises) Ratio(name, ours, theirs string, limit float64) error {
+	if r.Unjudged {
+		return nil
+	}
 	v, err := r.compare(name, ours, theirs)
 	if err == nil {
 		r.AtMost(name, v, limit)
@@ -341,6 +373,9 @@ func (r *Promises) Ratio(name, ours, theirs string, limit float64) error {
 
 // Beside prints a ratio without a promise.
 func (r *Promises) Beside(name, one, other string) error {
+	if r.Unjudged {
+		return nil
+	}
 	v, err := r.compare(name, one, other)
 	if err != nil {
 		return err

@@ -82,6 +82,7 @@ func (s Setting) Emulated() bool { return s.Accelerator == "tcg" }
 // Run is one run of one program on one target.
 type Run struct {
 	Round   int                `json:"round"`
+	Turn    int                `json:"turn,omitempty"` // of those that commits take with a lab of their own each, from 1; 0: there are none
 	Program string             `json:"program"`
 	Target  string             `json:"target"`
 	Begun   time.Time          `json:"begun"`

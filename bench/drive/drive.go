@@ -5,6 +5,7 @@ package drive
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -19,6 +20,7 @@ import (
 type Pagurus struct {
 	Program string
 	Dir     string
+	Images  string // the binary that is told of images, where another than Program makes those that it uses; empty: Program
 	Meter   *Meter // counts what the commands cost; nil: nothing is counted
 }
 
@@ -54,7 +56,11 @@ func (p Pagurus) Both(ctx context.Context, args ...string) (printed, notes strin
 // its own: a Ctrl-C at the terminal is the caller's to pass on, and two at once would
 // have it leave without ending what it began.
 func (p Pagurus) command(ctx context.Context, args ...string) *exec.Cmd {
-	c := exec.CommandContext(ctx, p.Program, args...)
+	program := p.Program
+	if len(args) > 0 && args[0] == "image" {
+		program = cmp.Or(p.Images, program)
+	}
+	c := exec.CommandContext(ctx, program, args...)
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	c.WaitDelay = leaveTime
 	c.Dir = p.Dir

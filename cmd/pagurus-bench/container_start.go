@@ -60,9 +60,11 @@ func (b *experiments) moveContainer(ctx context.Context, job, to string) (m move
 	if err := drive.Pause(ctx, quietTime); err != nil {
 		return m, err
 	}
-	if _, err := b.noted(ctx); err != nil {
+	moved, err := b.noted(ctx)
+	if err != nil {
 		return m, err
 	}
+	m.down = moved.Cost.Downtime
 	said, err := b.Type(ctx, "logs", job)
 	if err != nil {
 		return m, err
@@ -75,6 +77,7 @@ type movement struct {
 	begun   time.Time
 	took    time.Duration // the command
 	longest drive.Gap     // of the program's since
+	down    time.Duration // by the host; 0: nobody says
 }
 
 // noticed takes from what the program said what it noticed.
@@ -85,7 +88,11 @@ func (m *movement) noticed(said string) (err error) {
 
 // figures are what is compared.
 func (m movement) figures() map[string]float64 {
-	return map[string]float64{"running_s": m.running().Seconds(), "command_s": m.took.Seconds(), "stall_s": m.longest.Took.Seconds()}
+	got := map[string]float64{"running_s": m.running().Seconds(), "command_s": m.took.Seconds(), "stall_s": m.longest.Took.Seconds()}
+	if m.down > 0 {
+		got["suspended_s"] = m.down.Seconds()
+	}
+	return got
 }
 
 // running is how long after the command the program ran again.

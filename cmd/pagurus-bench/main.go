@@ -80,6 +80,7 @@ func (b *experiments) measures() map[string]func(context.Context) error {
 		"encryption":         b.encryption,
 		"jail":               b.jail,
 		"marks":              b.marks,
+		"simulate":           b.simulate,
 	}
 }
 
@@ -88,19 +89,33 @@ func (b *experiments) trials() (all []bench.Trial) {
 	measures, labs := b.measures(), map[string][]string{"owner": ownerLab(), "crowd": crowdLab(), "page": crowdLab(), "encryption": encryptionLab(), "jail": jailLab(), "join": joinLab()}
 	for _, m := range bench.Catalogue {
 		if m.By == bench.ByMake {
-			all = append(all, bench.Trial{Name: m.Name, Says: m.Says, Measure: measures[m.Name], Lab: labs[m.Name]})
+			all = append(all, bench.Trial{Name: m.Name, Says: m.Says, Measure: measures[m.Name], Lab: labs[m.Name], Bare: m.Name == "simulate"})
 		}
 	}
 	return all
 }
 
-func main() {
-	b := newExperiments()
-	all := b.trials()
-	flag.IntVar(&b.Repeat, "repeat", 20, "how often each comparison is repeated")
-	out := flag.String("o", "dist/bench.json", "where the record goes")
-	only := flag.String("only", "", "the one part to measure (default: all)")
-	add := flag.Bool("add", false, "add to the record of earlier runs, since some parts take hours; predictions are judged by those of each run alone")
+// asked is what the command line asks for.
+type asked struct {
+	out, only, against string
+	add, build, guard  bool
+	tolerance          float64
+}
+
+// defaultTurns is how many turns each of two commits takes, if nothing else is said.
+const defaultTurns = 6
+
+// flags reads the command line.
+func (b *experiments) flags(all []bench.Trial) (a asked) {
+	flag.IntVar(&b.Repeat, "repeat", 20, fmt.Sprintf("how often each comparison is repeated; with -against how many turns each commit takes (default then: %d)", defaultTurns))
+	flag.StringVar(&a.out, "o", "", "where the record goes (default: dist/bench.json; of -guard dist/bench-guard.json)")
+	flag.StringVar(&a.only, "only", "", "the one part to measure (default: all)")
+	arms := flag.String("arms", "", "only these of what a part compares, joined by commas (default: all)")
+	flag.StringVar(&a.against, "against", "", "a commit: measure the part with it and this one in turn, and say how figures have changed")
+	flag.BoolVar(&a.guard, "guard", false, "measure the figures that matter against the commits of their records; -only: one part of these")
+	flag.BoolVar(&a.build, "build", false, "of -against and -guard: only build the commits, into "+builtBefore+", and measure nothing")
+	flag.Float64Var(&a.tolerance, "tolerance", bench.Tolerance, "of -against and -guard: how many times what it was a figure may be")
+	flag.BoolVar(&a.add, "add", false, "add to the record of earlier runs, since some parts take hours; predictions are judged by those of each run alone")
 	programs := flag.String("programs", "", "of predict: only these, joined by commas")
 	flag.IntVar(&b.viewedHosts, "hosts", 10_000, "of page: so many hosts")
 	flag.IntVar(&b.viewers, "watchers", 1000, "of page: so many watchers")
@@ -113,31 +128,84 @@ func main() {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	if *only != "" {
-		all = slices.DeleteFunc(all, func(p bench.Trial) bool { return p.Name != *only })
-		if len(all) == 0 {
-			fmt.Fprintf(os.Stderr, "pagurus-bench: %q is none of the parts: see -help\n", *only)
-			os.Exit(2)
+	list := func(text string) []string { return strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) }
+	b.chosen, b.Arms = list(*programs), list(*arms)
+	repeats := false
+	flag.Visit(func(f *flag.Flag) { repeats = repeats || f.Name == "repeat" })
+	if a.against != "" && !repeats {
+		b.Repeat = defaultTurns
+	}
+	if a.guard && !repeats {
+		b.Repeat = 0 // each figure has its own
+	}
+	if a.out == "" {
+		if a.out = "dist/bench.json"; a.guard {
+			a.out = guardRecord
 		}
 	}
-	if *add {
-		if err := b.Continue(*out); err != nil {
+	return a
+}
+
+// refused says what is wrong with what is asked for.
+func (a asked) refused(known []bench.Trial) error {
+	switch {
+	case a.only != "" && !slices.ContainsFunc(known, func(t bench.Trial) bool { return t.Name == a.only }):
+		return fmt.Errorf("%q is none of the parts: see -help", a.only)
+	case a.against != "" && a.guard:
+		return errors.New("-guard knows the commits itself: leave -against out")
+	case a.against != "" && a.only == "":
+		return errors.New("-against takes one part at a time: name it with -only")
+	case a.build && a.against == "" && !a.guard:
+		return errors.New("-build builds other commits: name one with -against, or those of -guard")
+	case !(a.tolerance >= 1):
+		return fmt.Errorf("a tolerance of %g × is none: write 1.1 for a tenth more", a.tolerance)
+	}
+	return nil
+}
+
+func main() {
+	b := newExperiments()
+	all := b.trials()
+	a := b.flags(all)
+	if err := a.refused(all); err != nil {
+		fmt.Fprintln(os.Stderr, "pagurus-bench:", err)
+		os.Exit(2)
+	}
+	if a.only != "" {
+		all = slices.DeleteFunc(all, func(p bench.Trial) bool { return p.Name != a.only })
+	}
+	if a.add {
+		if err := b.Continue(a.out); err != nil {
 			fmt.Fprintln(os.Stderr, "pagurus-bench:", err)
 			os.Exit(2)
 		}
 	}
-	b.chosen = strings.FieldsFunc(*programs, func(r rune) bool { return r == ',' })
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := b.run(ctx, all, *out); err != nil {
+	if err := b.run(ctx, all, a); err != nil {
 		fmt.Fprintln(os.Stderr, "pagurus-bench:", err)
 		os.Exit(1)
 	}
 }
 
-func (b *experiments) run(ctx context.Context, trials []bench.Trial, out string) (err error) {
+func (b *experiments) run(ctx context.Context, trials []bench.Trial, a asked) (err error) {
 	if b.Program, err = drive.Beside(); err != nil {
 		return err
+	}
+	measure := func() error { return b.Carry(ctx, trials, usualLab()) }
+	if a.against != "" {
+		o, err := b.builds(ctx, a.against)
+		if a.build || err != nil {
+			return err
+		}
+		measure = func() error { return b.held(ctx, a, o) }
+	}
+	if a.guard {
+		guards, err := b.guards(ctx, a)
+		if a.build || err != nil {
+			return err
+		}
+		measure = func() error { return b.guard(ctx, a, guards) }
 	}
 	if err := demo.NoLab(ctx, b.Program); err != nil {
 		return err
@@ -147,9 +215,9 @@ func (b *experiments) run(ctx context.Context, trials []bench.Trial, out string)
 		return err
 	}
 	defer os.RemoveAll(b.Dir)
-	b.File = out
+	b.File = a.out
 	defer func() {
-		b.Record.Complete = err == nil
+		b.Record.Complete = err == nil || errors.Is(err, errWorse)
 		err = errors.Join(err, b.Save())
 	}()
 	if err := b.Witness(ctx); err != nil {
@@ -158,5 +226,5 @@ func (b *experiments) run(ctx context.Context, trials []bench.Trial, out string)
 	if err := demo.NoLab(ctx, b.Program); err != nil {
 		return err // it came while the image was built
 	}
-	return b.Carry(ctx, trials, usualLab())
+	return measure()
 }
