@@ -48,6 +48,8 @@ type Promises struct {
 	Arms []string
 	// Unjudged is a run that only samples: another one says what came of it.
 	Unjudged bool
+	// Accelerator is what runs virtual machines in the labs so far; empty: not known.
+	Accelerator string
 }
 
 // Trial is one of the things that are measured for what is promised of them.
@@ -69,7 +71,8 @@ func (r *Promises) Carry(ctx context.Context, trials []Trial, usual []string) er
 		if flags == nil {
 			flags = usual
 		}
-		measure := func(fleet.Snapshot, bool) error {
+		measure := func(s fleet.Snapshot, _ bool) error {
+			r.RunBy(acceleratorOf(s, hardwareVirtualization()))
 			for _, t := range trials[:n] {
 				r.Trial = t.Name
 				if err := errors.Join(t.Measure(ctx), r.Save()); err != nil {
@@ -92,6 +95,38 @@ func (r *Promises) Carry(ctx context.Context, trials []Trial, usual []string) er
 		return fmt.Errorf("not as promised: %s", strings.Join(r.Missed, "; "))
 	}
 	return nil
+}
+
+// RunBy notes what runs virtual machines; empty: not known.
+func (r *Promises) RunBy(accelerator string) {
+	if accelerator == "" {
+		return
+	}
+	r.Accelerator = accelerator
+	if n := len(r.Record.Sittings); n > 0 {
+		r.Record.Sittings[n-1].Accelerator = accelerator
+	}
+}
+
+// bareKVM is an accelerator whose figures are not those of usual machines: what guests' kernels do
+// is interpreted there.
+const bareKVM = "KVM without hardware virtualization"
+
+// acceleratorOf says what runs virtual machines in a cluster.
+func acceleratorOf(s fleet.Snapshot, hardware bool) (accelerator string) {
+	for _, h := range s.Hosts {
+		accelerator = max(accelerator, h.Facts.Abilities[fleet.VM].Accelerator) // "tcg" of one is said of all
+	}
+	if accelerator == fleet.KVM && !hardware {
+		return bareKVM
+	}
+	return accelerator
+}
+
+// hardwareVirtualization reports whether this machine's processors have it.
+func hardwareVirtualization() bool {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	return slices.ContainsFunc(strings.Fields(string(text)), func(word string) bool { return word == "vmx" || word == "svm" })
 }
 
 // NewPromises returns a run without measurements.

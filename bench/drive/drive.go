@@ -20,7 +20,8 @@ import (
 type Pagurus struct {
 	Program string
 	Dir     string
-	Images  string // the binary that is told of images, where another than Program makes those that it uses; empty: Program
+	Imager  string // the binary that is told of images, where another than Program makes those that it uses; empty: Program
+	Own     Own
 	Meter   *Meter // counts what the commands cost; nil: nothing is counted
 }
 
@@ -58,9 +59,9 @@ func (p Pagurus) Both(ctx context.Context, args ...string) (printed, notes strin
 func (p Pagurus) command(ctx context.Context, args ...string) *exec.Cmd {
 	program := p.Program
 	if len(args) > 0 && args[0] == "image" {
-		program = cmp.Or(p.Images, program)
+		program = cmp.Or(p.Imager, program)
 	}
-	c := exec.CommandContext(ctx, program, args...)
+	c := exec.CommandContext(ctx, program, p.Own.words(args)...)
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	c.WaitDelay = leaveTime
 	c.Dir = p.Dir

@@ -49,7 +49,7 @@ func (b *experiments) against(ctx context.Context, trial string, turns int, o ol
 // turn carries a trial out once with a binary, in a lab that this brings up.
 func (b *experiments) turn(ctx context.Context, trial, program string, lab func([]string) []string) (*bench.Record, error) {
 	e := newExperiments()
-	e.Promises = bench.NewPromises(drive.Pagurus{Program: program, Images: b.Program, Dir: b.Dir}, 1)
+	e.Promises = bench.NewPromises(drive.Pagurus{Program: program, Imager: b.Program, Own: b.Own, Dir: b.Dir}, 1)
 	e.Unjudged, e.Arms = true, b.Arms
 	e.chosen, e.viewedHosts, e.viewers = b.chosen, b.viewedHosts, b.viewers
 	all := slices.DeleteFunc(e.trials(), func(t bench.Trial) bool { return t.Name != trial })
@@ -59,6 +59,7 @@ func (b *experiments) turn(ctx context.Context, trial, program string, lab func(
 		}
 	}
 	err := e.Carry(ctx, all, lab(usualLab()))
+	b.RunBy(e.Accelerator)
 	if err == nil && len(e.Record.Runs) == 0 {
 		err = fmt.Errorf("it has none of the arms %s", strings.Join(b.Arms, ", "))
 	}

@@ -48,13 +48,13 @@ func TestACommitThatIsTooOld(t *testing.T) {
 }
 
 func TestWhatIsAsked(t *testing.T) {
-	known := []bench.Trial{{Name: "stall"}}
-	for _, good := range []asked{{tolerance: 1.1}, {only: "stall", tolerance: 1}, {only: "stall", against: "0d52e18", build: true, tolerance: 2}, {guard: true, only: "stall", tolerance: 1.1}} {
+	known := []bench.Trial{{Name: "stall"}, {Name: "jail"}}
+	for _, good := range []asked{{tolerance: 1.1}, {only: "stall", tolerance: 1}, {only: "stall", against: "0d52e18", build: true, tolerance: 2}, {guard: true, only: "stall", tolerance: 1.1}, {kernel: "vmlinux", words: "quiet", tolerance: 1.1}} {
 		if err := good.refused(known); err != nil {
 			t.Errorf("%+v: %v", good, err)
 		}
 	}
-	for _, bad := range []asked{{only: "x", tolerance: 1.1}, {against: "0d52e18", tolerance: 1.1}, {only: "stall", against: "0d52e18", guard: true, tolerance: 1.1}, {build: true, tolerance: 1.1}, {tolerance: 0.9}} {
+	for _, bad := range []asked{{only: "x", tolerance: 1.1}, {against: "0d52e18", tolerance: 1.1}, {only: "stall", against: "0d52e18", guard: true, tolerance: 1.1}, {build: true, tolerance: 1.1}, {tolerance: 0.9}, {words: "quiet", tolerance: 1.1}, {kernel: "vmlinux", only: "jail", tolerance: 1.1}} {
 		if err := bad.refused(known); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}

@@ -36,7 +36,7 @@ int main(void) {
 // bareGuest gives the folder of the image that jobs run and an initrd with the
 // same modules and, in place of the guest agent, the first process.
 func (b *experiments) bareGuest() (folder, initrd string, err error) {
-	if folder, err = folderOf("openmpi"); err != nil {
+	if folder, err = folderOf(b.Own.Image("openmpi")); err != nil {
 		return "", "", err
 	}
 	initrd = filepath.Join(b.Dir, "bare.cpio")

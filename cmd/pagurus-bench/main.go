@@ -100,6 +100,7 @@ type asked struct {
 	out, only, against string
 	add, build, guard  bool
 	tolerance          float64
+	kernel, words, cpu string
 }
 
 // defaultTurns is how many turns each of two commits takes, if nothing else is said.
@@ -116,6 +117,9 @@ func (b *experiments) flags(all []bench.Trial) (a asked) {
 	flag.BoolVar(&a.build, "build", false, "of -against and -guard: only build the commits, into "+builtBefore+", and measure nothing")
 	flag.Float64Var(&a.tolerance, "tolerance", bench.Tolerance, "of -against and -guard: how many times what it was a figure may be")
 	flag.BoolVar(&a.add, "add", false, "add to the record of earlier runs, since some parts take hours; predictions are judged by those of each run alone")
+	flag.StringVar(&a.kernel, "kernel", "", "a file with a kernel of virtual machines, which run on KVM then, also where it has no hardware virtualization")
+	flag.StringVar(&a.words, "kernel-words", "", "words for the command line of -kernel")
+	flag.StringVar(&a.cpu, "cpu", "", "the CPU of virtual machines with -kernel (default: the host's)")
 	programs := flag.String("programs", "", "of predict: only these, joined by commas")
 	flag.IntVar(&b.viewedHosts, "hosts", 10_000, "of page: so many hosts")
 	flag.IntVar(&b.viewers, "watchers", 1000, "of page: so many watchers")
@@ -157,6 +161,10 @@ func (a asked) refused(known []bench.Trial) error {
 		return errors.New("-against takes one part at a time: name it with -only")
 	case a.build && a.against == "" && !a.guard:
 		return errors.New("-build builds other commits: name one with -against, or those of -guard")
+	case a.kernel == "" && a.words+a.cpu != "":
+		return errors.New("-kernel-words and -cpu are for virtual machines with a kernel of one's own: name it with -kernel")
+	case a.kernel != "" && slices.Contains(ownMachines, a.only):
+		return fmt.Errorf("%s makes its machines itself: measure it without -kernel", a.only)
 	case !(a.tolerance >= 1):
 		return fmt.Errorf("a tolerance of %g × is none: write 1.1 for a tenth more", a.tolerance)
 	}
@@ -221,6 +229,9 @@ func (b *experiments) run(ctx context.Context, trials []bench.Trial, a asked) (e
 		err = errors.Join(err, b.Save())
 	}()
 	if err := b.Witness(ctx); err != nil {
+		return err
+	}
+	if err := b.ownKernel(ctx, a); err != nil {
 		return err
 	}
 	if err := demo.NoLab(ctx, b.Program); err != nil {
