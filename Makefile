@@ -114,6 +114,12 @@ bench: setup packages
 bench-owner: setup build
 	scripts/bench -only owner -repeat 10 -o dist/bench-owner.json
 
+## bench-guard: figures that matter, each in turn with the commit of its record: has one got worse?
+# Half an hour on two CPUs; the table is in dist/bench-guard.txt. A part, added to what dist has of others:
+# make bench-guard GUARD="-only stall -add"
+bench-guard: build
+	scripts/bench -guard $(GUARD)
+
 ## fuzz: every parser of what others wrote, five minutes each: make fuzz FUZZ=30s
 fuzz:
 	scripts/fuzz $(FUZZ)
@@ -153,4 +159,4 @@ install: build docs
 clean:
 	rm -rf bin dist
 
-.PHONY: all build help check pure quick race test test-long test-debian13 test-machines test-kvm setup demo bench bench-owner fuzz chaos docs packages install clean
+.PHONY: all build help check pure quick race test test-long test-debian13 test-machines test-kvm setup demo bench bench-owner bench-guard fuzz chaos docs packages install clean
