@@ -309,8 +309,12 @@ func ReleaseFiles(dir string) error {
 	return nil
 }
 
-// bare unmounts everything at and below a folder.
+// bare unmounts everything at and below a folder. Nothing is mounted where there is no folder, and
+// listing all mounts of a host takes some milliseconds: too long before each guest that arrives.
 func bare(dir string) error {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	all, err := Mounted(dir)
 	if err != nil {
 		return err
