@@ -149,7 +149,7 @@ func (d *Driver) beginSaving(ctx context.Context, g *guest, folder string) (s *s
 	if s.tape, err = transfer.NewRecording(file); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	s.out = transfer.NewSender(ctx, s.tape.Conn(), filepath.Join(g.Dir, storeDir), r.Process.PID, nil)
+	s.out = transfer.NewSender(s.tape.Conn(), filepath.Join(g.Dir, storeDir), transfer.BeginTracking(ctx, r.Process.PID), nil)
 	stop := context.AfterFunc(ctx, s.out.Close)
 	defer stop()
 	if r.Agent != "" {

@@ -172,19 +172,23 @@ func (d *Driver) greet(ctx context.Context, r record, c copying, h transfer.Hell
 // open starts a copy.
 func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (*transfer.Sender, error) {
 	r := g.Remembered()
+	tracking := transfer.BeginTracking(ctx, r.Process.PID)
 	conn, a, err := d.reach(ctx, r, c, transfer.Hello{})
+	if err == nil {
+		if err = g.Remember(func(now *record) {
+			if now.Copy != nil {
+				now.Copy.Crosses, now.Copy.Hides = r.crosses(a.Folders), a.Hides
+			}
+		}); err != nil {
+			conn.Close()
+		}
+	}
 	if err != nil {
+		tracking.Drop()
 		return nil, err
 	}
-	if err := g.Remember(func(now *record) {
-		if now.Copy != nil {
-			now.Copy.Crosses, now.Copy.Hides = r.crosses(a.Folders), a.Hides
-		}
-	}); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
 	conn.Limit(d.bandwidth(c.Limits))
-	s := transfer.NewSender(ctx, conn, filepath.Join(g.Dir, storeDir), r.Process.PID, tell)
+	s := transfer.NewSender(conn, filepath.Join(g.Dir, storeDir), tracking, tell)
 	s.Progress.TotalBytes, s.PostCopy = r.Need.MemoryBytes, c.Limits.Mode == fleet.PostCopy
 	if a.Lacks {
 		stop := context.AfterFunc(ctx, s.Close) // ends a send that hangs

@@ -57,20 +57,40 @@ type Sender struct {
 	done   chan struct{} // closed when they have ended
 }
 
-// NewSender starts a copy of a guest to a target that has answered a hello. store is the
-// folder of the guest's files, and first its first process. tell, if not nil, is called
-// with the progress now and then. The Sender owns the connection. The context must last
-// until Sync has returned, or Free.
-func NewSender(ctx context.Context, conn *framing.Conn, store string, first int, tell func(fleet.Progress)) *Sender {
-	o := &Sender{
-		conn: conn, store: store, first: first, begun: time.Now(), tell: tell,
-		files: NewSource(store, sandbox.Carried...), begins: make(chan began, 1),
-	}
-	go func() { // files can be sent meanwhile
-		tracker, err := memory.Track(ctx, o.processes())
-		o.begins <- began{tracker, err}
+// Tracking is the beginning of tracking a guest's writes to memory.
+type Tracking struct {
+	first int // PID of the guest's first process
+	begun time.Time
+	done  chan began
+}
+
+// BeginTracking starts to track the writes of a guest, given by its first process, in the
+// background: that takes as long as to reach a target. The caller must give the Tracking to
+// NewSender, or Drop it. The context must last until the Sender's Sync has returned, or Free.
+func BeginTracking(ctx context.Context, first int) *Tracking {
+	t := &Tracking{first, time.Now(), make(chan began, 1)}
+	go func() {
+		tracker, err := memory.Track(ctx, host.Family(first))
+		t.done <- began{tracker, err}
 	}()
-	return o
+	return t
+}
+
+// Drop ends the tracking. It waits until it has begun.
+func (t *Tracking) Drop() {
+	if b := <-t.done; b.memory != nil {
+		b.memory.Close()
+	}
+}
+
+// NewSender starts a copy of a guest to a target that has answered a hello. store is the
+// folder of the guest's files. tell, if not nil, is called with the progress now and then.
+// The Sender owns the connection and the tracking.
+func NewSender(conn *framing.Conn, store string, t *Tracking, tell func(fleet.Progress)) *Sender {
+	return &Sender{
+		conn: conn, store: store, first: t.first, begun: t.begun, tell: tell,
+		files: NewSource(store, sandbox.Carried...), begins: t.done,
+	}
 }
 
 // began is the result of starting to track.
@@ -267,7 +287,7 @@ func (o *Sender) tellOn(now time.Time) {
 }
 
 // Sync waits until the target has received everything that was sent and is ready for
-// frames, and until what NewSender started has ended.
+// frames, and until what BeginTracking started has ended.
 func (o *Sender) Sync() error {
 	if err := o.conn.Send(saySync); err != nil {
 		return err
