@@ -33,7 +33,7 @@ import (
 type saving struct {
 	out   *transfer.Sender
 	tape  *transfer.Recording
-	queue *port.FrameQueue // holds the frames for a suspended guest; nil: none
+	queue *port.FrameQueue // holds the frames for a suspended guest, or is about to; nil: none
 	about about
 	limit *time.Timer   // lets the guest run if it is not told to continue; nil: it was not cut
 	guard *thaw.Guard   // likewise, if this process cannot; nil: nothing is suspended, or this process lets it run
@@ -348,7 +348,7 @@ func (d *Driver) cutNow(ctx context.Context, g *guest, s *saving) error {
 	if err := sandbox.NewMemory(images); err != nil {
 		return err
 	}
-	if err := d.guardCut(g, s); err != nil {
+	if err := errors.Join(d.guardCut(g, s), d.prepareQueue(g, s)); err != nil {
 		return err
 	}
 	point := dumpPoint{guest: g, out: s.out, images: images, limit: cutLimit, stays: true, lead: func(away bool) error { return d.holdFrames(g, s, away) }}
@@ -374,6 +374,18 @@ func (d *Driver) guardCut(g *guest, s *saving) error {
 	})
 }
 
+// prepareQueue makes what will hold the frames for a guest. Several links are made for that, while
+// the guest runs.
+func (d *Driver) prepareQueue(g *guest, s *saving) error {
+	if s.queue != nil {
+		return nil
+	}
+	return d.atHost(func() (err error) {
+		s.queue, err = g.Remembered().Port.PrepareQueue()
+		return err
+	})
+}
+
 // holdFrames holds the frames for a guest, which from then on is only recorded in memory, or undoes
 // that.
 func (d *Driver) holdFrames(g *guest, s *saving, on bool) (err error) {
@@ -381,11 +393,10 @@ func (d *Driver) holdFrames(g *guest, s *saving, on bool) (err error) {
 		if err := s.tape.HoldInMemory(); err != nil {
 			return err
 		}
-		r := g.Remembered()
-		return d.atHost(func() (err error) {
-			s.queue, err = r.Port.QueueFrames()
+		if err := d.prepareQueue(g, s); err != nil { // again: the guest ran on for a moment
 			return err
-		})
+		}
+		return d.atHost(s.queue.Begin)
 	}
 	if s.queue != nil {
 		err = d.atHost(s.queue.Release)

@@ -43,7 +43,9 @@ type FrameQueue struct {
 	port      Port
 	kernel    *netlink.Handle
 	tap       int
-	way       int // the packet socket that bypasses the filters
+	way       int           // the packet socket that bypasses the filters
+	link      netlink.Link  // the port
+	program   *ebpf.Program // of the filter; nil: the filter has it, or there is none
 	filter    *netlink.BpfFilter
 	queued    *ebpf.Map // number of frames that the filter has queued
 	delivered *ebpf.Map // number of them that no longer wait; never while no frame may pass
@@ -69,27 +71,67 @@ const never = math.MaxUint64
 // hold is refused while the process of the first lives. After an error frames go to the
 // container as before.
 func (p Port) QueueFrames() (*FrameQueue, error) {
+	h, err := p.PrepareQueue()
+	if err == nil {
+		err = h.Begin()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// PrepareQueue makes all that QueueFrames needs, which takes ten times as long as Begin. Frames
+// go to the container until Begin.
+func (p Port) PrepareQueue() (*FrameQueue, error) {
 	h := &FrameQueue{port: p, tap: -1, way: -1, buffer: make([]byte, frameBytes), chase: chaseLimit}
 	if err := h.open(); err != nil {
 		h.letGo()
-		return nil, fmt.Errorf("holding frames for guest %d of network %d: %w", p.Index, p.Subnet, err)
+		return nil, h.wrap(err)
 	}
 	return h, nil
+}
+
+// Begin makes frames wait from now on, in the network namespace of PrepareQueue. After an error
+// frames go to the container as before, and the queue is closed.
+func (h *FrameQueue) Begin() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f := filter(h.link, frameQueueProgram)
+	f.Fd, f.Name = h.program.FD(), "hold"
+	if err := h.kernel.FilterReplace(f); err != nil {
+		h.letGo()
+		return h.wrap(fmt.Errorf("hanging a filter on %s (apply the job's network again): %w", h.port.link(), err))
+	}
+	h.filter = f
+	h.dropProgram()
+	return nil
+}
+
+func (h *FrameQueue) wrap(err error) error {
+	return fmt.Errorf("holding frames for guest %d of network %d: %w", h.port.Index, h.port.Subnet, err)
+}
+
+// dropProgram closes the program, which a filter keeps.
+func (h *FrameQueue) dropProgram() {
+	if h.program != nil {
+		h.program.Close()
+	}
+	h.program = nil
 }
 
 func (h *FrameQueue) open() (err error) {
 	if h.kernel, err = openKernel(); err != nil {
 		return err
 	}
-	port, err := h.kernel.LinkByName(h.port.link())
-	if err != nil {
+	if h.link, err = h.kernel.LinkByName(h.port.link()); err != nil {
 		return fmt.Errorf("looking for the port %s: %w", h.port.link(), err)
 	}
 	queue, err := h.openQueue()
 	if err != nil {
 		return err
 	}
-	if h.way, err = openWay(port.Attrs().Index); err != nil {
+	if h.way, err = openWay(h.link.Attrs().Index); err != nil {
 		return err
 	}
 	if h.queued, err = number(0); err != nil {
@@ -98,18 +140,8 @@ func (h *FrameQueue) open() (err error) {
 	if h.delivered, err = number(never); err != nil {
 		return err
 	}
-	program, err := load("pg_hold", redirect(h.queued, h.delivered, queue))
-	if err != nil {
-		return err
-	}
-	defer program.Close() // the filter keeps the program
-	f := filter(port, frameQueueProgram)
-	f.Fd, f.Name = program.FD(), "hold"
-	if err := h.kernel.FilterReplace(f); err != nil {
-		return fmt.Errorf("hanging a filter on %s (apply the job's network again): %w", h.port.link(), err)
-	}
-	h.filter = f
-	return nil
+	h.program, err = load("pg_hold", redirect(h.queued, h.delivered, queue))
+	return err
 }
 
 // number makes a number that programs in the kernel share with this process.
@@ -412,6 +444,7 @@ func (h *FrameQueue) unhold() error {
 func (h *FrameQueue) letGo() error {
 	err := h.unhold()
 	h.closed = true
+	h.dropProgram()
 	for _, fd := range []int{h.tap, h.way} {
 		if fd >= 0 {
 			unix.Close(fd)
