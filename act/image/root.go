@@ -80,7 +80,7 @@ func (b *build) compile(ctx context.Context) error {
 		defer os.Remove(source)
 	}
 	library := func(at string, flags ...string) []string {
-		return append(flags, "-fPIC", "-shared", "-o", at, dir+"/trace.c", "-ldl", "-lpthread")
+		return append(flags, "-fPIC", "-shared", "-Wl,--as-needed", "-o", at, dir+"/trace.c", "-ldl", "-lpthread")
 	}
 	return errors.Join(
 		b.mpicc(ctx, library(TraceLibrary)...),

@@ -38,8 +38,19 @@ func checkTrace(t *testing.T, guests []*vm) {
 	checkMatrix(t, guests, "./fortran", func(rank, ranks int) []fleet.Sent {
 		return []fleet.Sent{{Rank: (rank + 1) % ranks, Messages: 3, Bytes: 3 * 40}}
 	}, fleet.Sent{Messages: 1})
+	checkLight(t, guests)
 	checkAsking(t, guests)
 	checkStopped(t, guests)
+}
+
+// checkLight starts a program that does not use MPI: the library that traces is in it, but
+// not the MPI library with all that this needs, which each program would otherwise be moved with.
+func checkLight(t *testing.T, guests []*vm) {
+	t.Helper()
+	o := guests[0].do(t, time.Minute, fleet.Program{Args: []string{"cat", "/proc/self/maps"}, Dir: guests[0].export, MPI: true, Ranks: 1, Trace: true}, "")
+	if !strings.Contains(o.stdout, "libpagurus-") || strings.Contains(o.stdout, "libmpi") {
+		t.Errorf("a program that does not use MPI has mapped\n%s", o.stdout)
+	}
 }
 
 // checkAsking has a rank test for messages. With work between its tests it is not slowed;

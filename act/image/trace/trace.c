@@ -44,8 +44,12 @@
  * It never prints, never fails a call, and does nothing where /dev/shm does
  * not work. It must not know who reads the file.
  *
+ * It is loaded into every program of the job, shells too. So it does not bring the MPI
+ * library and the thirty others that this needs: of a program that has one it finds the
+ * functions when they are called.
+ *
  * Built inside the image, with the image's MPI, for Open MPI and MPICH alike:
- *   mpicc -O2 -fPIC -shared -Wall -o /usr/lib/pagurus/libpagurus-trace.so trace.c -ldl
+ *   mpicc -O2 -fPIC -shared -Wall -Wl,--as-needed -o /usr/lib/pagurus/libpagurus-trace.so trace.c -ldl
  *   mpicc -DPAGURUS_WAITS … -o /usr/lib/pagurus/libpagurus-wait.so trace.c -ldl
  *
  * Tested by cmd/pagurus-guest in real guests.
@@ -53,6 +57,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <mpi.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -68,6 +73,57 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#define LIBRARIES 8
+struct libraries { int n; char *name[LIBRARIES]; };
+
+/* isMPI lists a library if its name is one of MPI's. */
+static int isMPI(struct dl_phdr_info *in, size_t size, void *list)
+{
+	struct libraries *l = list;
+	const char *base = strrchr(in->dlpi_name, '/');
+
+	(void)size;
+	if (base && strncmp(base, "/libmpi", 7) == 0 && l->n < LIBRARIES && (l->name[l->n] = strdup(in->dlpi_name)))
+		l->n++;
+	return 0;
+}
+
+/* theirs finds what the program's MPI library has by a name. */
+static void *theirs(const char *name)
+{
+	void *at = dlsym(RTLD_DEFAULT, name);
+	struct libraries l = {0};
+
+	if (at)
+		return at;
+	/* An interpreter's extension has brought the library for itself alone: it becomes visible to all. */
+	dl_iterate_phdr(isMPI, &l);
+	while (l.n > 0) {
+		dlopen(l.name[--l.n], RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
+		free(l.name[l.n]);
+	}
+	return dlsym(RTLD_DEFAULT, name);
+}
+
+#define THEIRS(function)                                    \
+	(*({                                                \
+		static __typeof__(function) *at;            \
+		if (!at)                                    \
+			at = (__typeof__(at))theirs(#function); \
+		at;                                         \
+	}))
+
+/* Open MPI's constants are addresses in its library. */
+#ifdef OMPI_PREDEFINED_GLOBAL
+#undef OMPI_PREDEFINED_GLOBAL
+#define OMPI_PREDEFINED_GLOBAL(type, global) ({ static void *is; (type)(is ? is : (is = theirs(#global))); })
+#endif
+#ifndef MPI_Comm_f2c /* a function, not a macro as in older MPICH */
+#define MPI_Comm_f2c THEIRS(PMPI_Comm_f2c)
+#define MPI_Type_f2c THEIRS(PMPI_Type_f2c)
+#define MPI_Request_f2c THEIRS(PMPI_Request_f2c)
+#endif
 
 /*
  * The file. The guest agent (act/ranks) reads the same layout;
@@ -562,6 +618,14 @@ static THREAD struct { MPI_Comm comm; uint64_t gone; int n; const int *world; } 
 
 struct members { int n; int world[]; };
 
+/* alone says that a copy of a communicator does not have what is known of this one. */
+static int alone(MPI_Comm c, int k, void *extra, void *in, void *out, int *has)
+{
+	(void)c, (void)k, (void)extra, (void)in, (void)out;
+	*has = 0;
+	return MPI_SUCCESS;
+}
+
 static int forget(MPI_Comm c, int k, void *m, void *extra)
 {
 	(void)c, (void)k, (void)extra;
@@ -576,19 +640,19 @@ static struct members *learn(MPI_Comm c)
 	struct members *m = NULL;
 	int inter, n, *own;
 
-	if (PMPI_Comm_test_inter(c, &inter) != MPI_SUCCESS ||
-	    (inter ? PMPI_Comm_remote_group(c, &there) : PMPI_Comm_group(c, &there)) != MPI_SUCCESS)
+	if (THEIRS(PMPI_Comm_test_inter)(c, &inter) != MPI_SUCCESS ||
+	    (inter ? THEIRS(PMPI_Comm_remote_group)(c, &there) : THEIRS(PMPI_Comm_group)(c, &there)) != MPI_SUCCESS)
 		return NULL;
-	PMPI_Group_size(there, &n);
+	THEIRS(PMPI_Group_size)(there, &n);
 	m = malloc(sizeof *m + n * sizeof(int));
 	own = malloc(n * sizeof(int) + 1);
-	if (m && own && PMPI_Comm_group(MPI_COMM_WORLD, &all) == MPI_SUCCESS) {
+	if (m && own && THEIRS(PMPI_Comm_group)(MPI_COMM_WORLD, &all) == MPI_SUCCESS) {
 		m->n = n;
 		for (int i = 0; i < n; i++)
 			own[i] = i;
-		PMPI_Group_translate_ranks(there, n, own, all, m->world);
-		PMPI_Group_free(&all);
-		if (PMPI_Comm_set_attr(c, key, m) != MPI_SUCCESS) {
+		THEIRS(PMPI_Group_translate_ranks)(there, n, own, all, m->world);
+		THEIRS(PMPI_Group_free)(&all);
+		if (THEIRS(PMPI_Comm_set_attr)(c, key, m) != MPI_SUCCESS) {
 			free(m);
 			m = NULL;
 		}
@@ -597,7 +661,7 @@ static struct members *learn(MPI_Comm c)
 		m = NULL;
 	}
 	free(own);
-	PMPI_Group_free(&there);
+	THEIRS(PMPI_Group_free)(&there);
 	return m;
 }
 
@@ -612,7 +676,7 @@ static int world(int to, MPI_Comm c)
 		return to;
 	g = atomic_load_explicit(&gone, memory_order_relaxed);
 	if (latest.comm != c || latest.gone != g || !latest.world) {
-		if (key == MPI_KEYVAL_INVALID || PMPI_Comm_get_attr(c, key, &m, &there) != MPI_SUCCESS)
+		if (key == MPI_KEYVAL_INVALID || THEIRS(PMPI_Comm_get_attr)(c, key, &m, &there) != MPI_SUCCESS)
 			return -1;
 		if (!there && !(m = learn(c)))
 			return -1;
@@ -627,7 +691,7 @@ static uint64_t amount(int n, MPI_Datatype d)
 {
 	MPI_Count size = 0;
 
-	if (n <= 0 || d == MPI_DATATYPE_NULL || PMPI_Type_size_x(d, &size) != MPI_SUCCESS || size < 0)
+	if (n <= 0 || d == MPI_DATATYPE_NULL || THEIRS(PMPI_Type_size_x)(d, &size) != MPI_SUCCESS || size < 0)
 		return 0;
 	return (uint64_t)n * size;
 }
@@ -651,8 +715,8 @@ static uint64_t sizeOf(MPI_Comm c)
 {
 	int n = 0, inter = 0;
 
-	PMPI_Comm_test_inter(c, &inter);
-	inter ? PMPI_Comm_remote_size(c, &n) : PMPI_Comm_size(c, &n);
+	THEIRS(PMPI_Comm_test_inter)(c, &inter);
+	inter ? THEIRS(PMPI_Comm_remote_size)(c, &n) : THEIRS(PMPI_Comm_size)(c, &n);
 	return n > 0 ? n : 0;
 }
 
@@ -669,10 +733,10 @@ static bool isRoot(int root, MPI_Comm c)
 {
 	int own = -1, inter = 0;
 
-	PMPI_Comm_test_inter(c, &inter);
+	THEIRS(PMPI_Comm_test_inter)(c, &inter);
 	if (inter)
 		return root == MPI_ROOT;
-	PMPI_Comm_rank(c, &own);
+	THEIRS(PMPI_Comm_rank)(c, &own);
 	return own == root;
 }
 
@@ -738,7 +802,7 @@ static void begin(void)
 	size_t size;
 	struct file *f;
 
-	if (file || PMPI_Comm_rank(MPI_COMM_WORLD, &rank) != MPI_SUCCESS || PMPI_Comm_size(MPI_COMM_WORLD, &ranks) != MPI_SUCCESS)
+	if (file || THEIRS(PMPI_Comm_rank)(MPI_COMM_WORLD, &rank) != MPI_SUCCESS || THEIRS(PMPI_Comm_size)(MPI_COMM_WORLD, &ranks) != MPI_SUCCESS)
 		return;
 	snprintf(path, sizeof path, "/dev/shm/pagurus-trace.%d.%ld", rank, (long)getpid());
 	fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -749,9 +813,9 @@ static void begin(void)
 	if (ftruncate(fd, size) == 0) {
 		f = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		if (f != MAP_FAILED) {
-			PMPI_Query_thread(&level);
+			THEIRS(PMPI_Query_thread)(&level);
 			many = level == MPI_THREAD_MULTIPLE;
-			if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &key, NULL) != MPI_SUCCESS)
+			if (THEIRS(PMPI_Comm_create_keyval)(alone, forget, &key, NULL) != MPI_SUCCESS)
 				key = MPI_KEYVAL_INVALID;
 			f->version = VERSION;
 			f->rank = rank;
@@ -778,14 +842,14 @@ static void end(void)
 
 int MPI_Init(int *argc, char ***argv)
 {
-	int r = PMPI_Init(argc, argv);
+	int r = THEIRS(PMPI_Init)(argc, argv);
 	begin();
 	return r;
 }
 
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
-	int r = PMPI_Init_thread(argc, argv, required, provided);
+	int r = THEIRS(PMPI_Init_thread)(argc, argv, required, provided);
 	begin();
 	return r;
 }
@@ -801,7 +865,7 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 		if (enter(class)) {                     \
 			before;                         \
 		}                                       \
-		r = PMPI_##name args;                   \
+		r = THEIRS(PMPI_##name) args;           \
 		leave();                                \
 		after;                                  \
 		return r;                               \
@@ -822,7 +886,7 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 		if (!quick)                                                 \
 			enter(class);                                       \
 		first = ask();                                              \
-		r = PMPI_##name args;                                       \
+		r = THEIRS(PMPI_##name) args;                               \
 		nothing = r == MPI_SUCCESS && !(came);                      \
 		if (first)                                                  \
 			heard(nothing);                                     \
