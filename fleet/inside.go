@@ -53,7 +53,7 @@ type Cache struct {
 	FreeBytes  int64 `json:"free_bytes"`  // free memory
 	CleanBytes int64 `json:"clean_bytes"` // clean file pages that are not part of a running program
 	HotBytes   int64 `json:"hot_bytes"`   // part of CleanBytes that was read more than once
-	Hints      bool  `json:"hints"`       // the guest reports free pages to the mechanism, so that they are not sent
+	Hints      bool  `json:"hints"`       // the guest can give free memory to the host, so that its contents are not sent
 }
 
 // The output streams of a program.

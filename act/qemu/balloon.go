@@ -6,7 +6,12 @@
 
 package qemu
 
-import "context"
+import (
+	"context"
+	"time"
+
+	"pagurus/internal/pause"
+)
 
 // balloonAsk sends a command to QEMU's monitor and decodes the answer into out.
 type balloonAsk func(ctx context.Context, command string, args, out any) error
@@ -38,15 +43,68 @@ func set(ctx context.Context, ask balloonAsk, want func(all, has int64) int64) (
 	if err := ask(ctx, "query-memory-size-summary", nil, &size); err != nil {
 		return 0, err
 	}
-	var balloon struct {
-		Actual int64 `json:"actual"`
-	}
-	if err := ask(ctx, "query-balloon", nil, &balloon); err != nil {
+	has, err := ballooned(ctx, ask)
+	if err != nil {
 		return 0, err
 	}
-	keep := want(size.Base, balloon.Actual)
-	if keep == balloon.Actual {
+	keep := want(size.Base, has)
+	if keep == has {
 		return size.Base - keep, nil
 	}
 	return size.Base - keep, ask(ctx, "balloon", map[string]any{"value": keep}, nil)
+}
+
+// ballooned is the guest's present memory.
+func ballooned(ctx context.Context, ask balloonAsk) (int64, error) {
+	var balloon struct {
+		Actual int64 `json:"actual"`
+	}
+	err := ask(ctx, "query-balloon", nil, &balloon)
+	return balloon.Actual, err
+}
+
+// How often a guest is asked how far it is, how long it may make no progress, and how long it has in
+// all. A guest gives some hundred MiB a second.
+const (
+	squeezePoll  = 5 * time.Millisecond
+	squeezeStall = 100 * time.Millisecond
+	squeezeLimit = time.Second
+)
+
+// squeeze makes a guest give up free bytes of its memory, and returns them at once. A guest that is
+// slow gives less. Whatever happens, it is told to take all back that it had.
+func squeeze(ctx context.Context, ask balloonAsk, free int64) (err error) {
+	had, err := ballooned(ctx, ask)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	keep := had
+	if _, err = set(ctx, ask, func(all, has int64) int64 { keep = min(has, max(has-free, all/reserve)); return keep }); err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), squeezeLimit)
+		defer cancel()
+		if back := ask(ctx, "balloon", map[string]any{"value": had}, nil); err == nil {
+			err = back
+		}
+	}()
+	for last, moved := had, begun; last > keep; {
+		if err := pause.For(ctx, squeezePoll); err != nil {
+			return err
+		}
+		has, err := ballooned(ctx, ask)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		if has < last {
+			last, moved = has, now
+		}
+		if now.Sub(moved) > squeezeStall || now.Sub(begun) > squeezeLimit {
+			return nil
+		}
+	}
+	return nil
 }

@@ -26,6 +26,21 @@ func (d *Driver) ReclaimMemory(ctx context.Context, id fleet.GuestID, free int64
 	return reclaimed, nil
 }
 
+// Squeeze takes free bytes of unused memory from a running guest and returns them at once: what was in
+// them is gone, and a copy sends them as zeroes. It takes a second at most. A guest whose memory stays
+// where it is keeps it, and so does one that has already given memory. After an error the guest may have less memory than before until
+// ReturnMemory.
+func (d *Driver) Squeeze(ctx context.Context, id fleet.GuestID, free int64) error {
+	g, q, err := d.here(ctx, id)
+	if err == nil && !g.fixed() {
+		err = squeeze(ctx, q.Do, free)
+	}
+	if err != nil {
+		return fmt.Errorf("squeeze guest %s: %w", id, err)
+	}
+	return nil
+}
+
 // ReturnMemory returns all memory to a guest.
 func (d *Driver) ReturnMemory(ctx context.Context, id fleet.GuestID) error {
 	_, q, err := d.here(ctx, id)

@@ -45,7 +45,7 @@ func TestCacheIsDroppedWhenToldAndOnlyThen(t *testing.T) {
 	if text, _ := os.ReadFile(filepath.Join(m.root, valve)); string(text) != "0" {
 		t.Errorf("unasked it wrote %q", text)
 	}
-	put(features, "0101000000000000\n")
+	put(features, "0100000000000000\n")
 	want.Hints = true
 	if got, err := m.Cache(t.Context(), true); err != nil || got != want {
 		t.Errorf("%+v, %v, want %+v", got, err, want)

@@ -325,7 +325,7 @@ func (a *Agent) copy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		return fleet.Report{}, err
 	}
 	a.setProgress(w, &fleet.Progress{})
-	dropped := a.dropPageCache(ctx, w)
+	dropped := a.spareCopy(ctx, w)
 	a.setDropped(w.slot, dropped)
 	var last *fleet.Progress
 	var rounds []fleet.Round

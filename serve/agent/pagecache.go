@@ -14,34 +14,67 @@ const (
 	guestAskLimit = time.Second // the same for a guest that is only sampled
 )
 
-// dropPageCache lets a guest drop its page cache before its copy, where that pays, and
-// returns the bytes dropped. A container has no page cache of its own and is not asked: a
+// spareCopy prepares a guest of its own kernel for its copy, so that less is sent: it drops its page
+// cache where that pays, and empties free memory. It returns the bytes of page cache dropped. A container has no page cache of its own and is not asked: a
 // guest that has just moved may not answer for a second. A failure here does not prevent the
 // copy.
-func (a *Agent) dropPageCache(ctx context.Context, w *taskRun) int64 {
+func (a *Agent) spareCopy(ctx context.Context, w *taskRun) int64 {
 	if w.link == nil || a.Drops == nil || w.task.Limits.PageCache == fleet.SendCache || !w.task.Guest.Kind.Traits().OwnPageCache {
 		return 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, cacheLimit)
-	defer cancel()
-	in, begun := a.guestAgentOf(w.slot, w.link), time.Now()
-	before, err := in.Cache(ctx, false)
-	if err == nil && !a.Drops(w.task.Limits, before) {
-		return 0
-	}
-	var after fleet.Cache
-	if err == nil {
-		after, err = in.Cache(ctx, true)
-	}
+	dropped, has, err := a.dropPageCache(ctx, w)
 	if err != nil {
 		if w.ctx.Err() == nil {
 			a.Log.Warn("the guest is copied with its page cache", "guest", w.slot.guest, "cause", err)
 		}
 		return 0
 	}
-	dropped := max(0, before.CleanBytes-after.CleanBytes)
-	a.Log.Info("the guest dropped its page cache", "guest", w.slot.guest, "bytes", dropped, "took", time.Since(begun).Round(time.Millisecond))
+	a.squeeze(ctx, w, max(dropped, a.emptied(w.slot.guest, has)))
 	return dropped
+}
+
+// dropPageCache lets a guest drop its page cache where that pays. It returns how much that was, and what the guest then says of its memory.
+func (a *Agent) dropPageCache(ctx context.Context, w *taskRun) (dropped int64, has fleet.Cache, err error) {
+	ctx, cancel := context.WithTimeout(ctx, cacheLimit)
+	defer cancel()
+	in, begun := a.guestAgentOf(w.slot, w.link), time.Now()
+	before, err := in.Cache(ctx, false)
+	if err != nil || !a.Drops(w.task.Limits, before) {
+		return 0, before, err
+	}
+	if has, err = in.Cache(ctx, true); err != nil {
+		return 0, has, err
+	}
+	dropped = max(0, before.CleanBytes-has.CleanBytes)
+	a.Log.Info("the guest dropped its page cache", "guest", w.slot.guest, "bytes", dropped, "took", time.Since(begun).Round(time.Millisecond))
+	return dropped, has, nil
+}
+
+// leastSqueezed is the least memory that it pays to empty.
+const leastSqueezed = 16 << 20
+
+// emptied is how much of a guest's free memory holds what was there before, by its last profile; 0 if it has none.
+func (a *Agent) emptied(g fleet.GuestID, has fleet.Cache) int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return min(has.FreeBytes, a.profiles.last[g].FilledBytes-has.UsedBytes)
+}
+
+// squeeze empties bytes of a guest's free memory, if that pays and none of it is with the host's owner.
+func (a *Agent) squeeze(ctx context.Context, w *taskRun, bytes int64) {
+	d, can := w.driver.(Squeezer)
+	a.mu.Lock()
+	can = can && w.slot.reclaim.Reclaimed == 0
+	a.mu.Unlock()
+	if !can || bytes < leastSqueezed {
+		return
+	}
+	begun := time.Now()
+	if err := d.Squeeze(ctx, w.slot.guest, bytes); err != nil && w.ctx.Err() == nil {
+		a.Log.Warn("the guest is copied with what its free memory holds", "guest", w.slot.guest, "cause", err)
+		return
+	}
+	a.Log.Info("the guest emptied free memory", "guest", w.slot.guest, "bytes", bytes, "took", time.Since(begun).Round(time.Millisecond))
 }
 
 // dispensable asks a guest how much memory it could do without; nil if it does not answer.

@@ -13,8 +13,8 @@ import (
 	"pagurus/fleet"
 )
 
-// TestPageCacheBeforeCopy: the guest drops its cache where that is wanted, before the copy
-// begins. In any case the copy begins.
+// TestPageCacheBeforeCopy: the guest drops its cache where that is wanted, and empties the memory that is
+// free then, before the copy begins. In any case the copy begins.
 func TestPageCacheBeforeCopy(t *testing.T) {
 	for i, c := range []struct {
 		policy fleet.CachePolicy
@@ -23,12 +23,14 @@ func TestPageCacheBeforeCopy(t *testing.T) {
 		fails  error
 		hangs  bool
 		asked  bool  // to drop
+		empty  bool  // free memory is emptied
 		want   int64 // dropped
 	}{
 		{cache: 90, asked: true, want: 90},
 		{cache: 10},
 		{cache: 10, policy: fleet.DropCache, asked: true, want: 10},
 		{cache: 90, policy: fleet.SendCache},
+		{cache: 64 << 20, asked: true, want: 64 << 20, empty: true},
 		{cache: 90, kind: fleet.Container},
 		{cache: 90, fails: errors.New("no"), asked: true},
 		{cache: 90, hangs: true, asked: true},
@@ -69,7 +71,8 @@ func TestPageCacheBeforeCopy(t *testing.T) {
 				r.d.mu.Lock()
 				defer r.d.mu.Unlock()
 				drop, copy := slices.Index(r.d.calls, "drop j1g0"), slices.Index(r.d.calls, "copy j1g0")
-				if (drop >= 0) != c.asked || drop > copy {
+				squeeze := slices.Index(r.d.calls, "squeeze j1g0")
+				if (drop >= 0) != c.asked || drop > copy || (squeeze >= 0) != c.empty || squeeze > copy || c.empty && squeeze < drop {
 					t.Errorf("it did %q", r.d.calls)
 				}
 			})

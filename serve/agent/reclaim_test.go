@@ -21,6 +21,10 @@ func (d *memoryDriver) ReclaimMemory(ctx context.Context, g fleet.GuestID, _ int
 	return 4096, d.call(ctx, "reclaim-memory", g)
 }
 
+func (d *memoryDriver) Squeeze(ctx context.Context, g fleet.GuestID, _ int64) error {
+	return d.call(ctx, "squeeze", g)
+}
+
 func (d *memoryDriver) ReturnMemory(ctx context.Context, g fleet.GuestID) error {
 	return d.call(ctx, "return-memory", g)
 }
