@@ -107,7 +107,7 @@ func (d *Driver) arriveAt(g *guest) error {
 	}
 	ran := time.Now()
 	if err == nil && t != nil {
-		err = d.atHost(t.frameQueue.Release)
+		err = d.atHost(t.frameQueue.Deliver)
 	}
 	if err != nil {
 		return err
@@ -115,7 +115,8 @@ func (d *Driver) arriveAt(g *guest) error {
 	if err := g.Remember(func(r *record) { r.Target, r.RanAt, r.Calls = false, ran, nil }); err != nil {
 		return err
 	}
-	if t != nil {
+	// The guest's other tasks need not wait for the end of the queue.
+	if t != nil && d.guests.Go(func() {}, t.close) != nil {
 		t.close()
 	}
 	return nil

@@ -270,6 +270,15 @@ func openWay(link int) (fd int, err error) {
 // order.) Releasing again changes nothing. After an error the frames that were not
 // delivered still wait: call Release again, or Close.
 func (h *FrameQueue) Release() error {
+	if err := h.Deliver(); err != nil {
+		return err
+	}
+	return h.Close()
+}
+
+// Deliver does what Release does, but leaves the empty queue in place until Close: the kernel
+// takes some tens of milliseconds to remove it.
+func (h *FrameQueue) Deliver() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -278,7 +287,7 @@ func (h *FrameQueue) Release() error {
 	if err := h.release(); err != nil {
 		return fmt.Errorf("releasing the frames for guest %d of network %d: %w", h.port.Index, h.port.Subnet, err)
 	}
-	return h.letGo()
+	return nil
 }
 
 // chaseLimit is how long new frames are queued behind those that are being delivered.
