@@ -58,6 +58,7 @@ type call struct {
 	beforeKill func()                                 // called before CRIU is killed; may be nil
 	mortal     bool                                   // CRIU is killed when this process dies
 	shared     []JobFolder                            // the folders that Leave was given
+	hurry      bool                                   // a container is suspended until CRIU is done
 	about      int                                    // the first process of a container that lives on if the call fails; 0: none
 
 	// The fields of a CRIU that was started.
@@ -68,6 +69,11 @@ type call struct {
 	plain *Folder       // nil: there are no images
 	ended chan struct{} // closed when it has ended
 }
+
+// hurryNice is the nice value of a CRIU for which a suspended container waits. The other ranks of
+// its job wait, too, and most MPIs do that in a loop: without it CRIU would share each processor
+// with some of them. Restored processes have their own nice values.
+const hurryNice = -19
 
 // firstFile is the descriptor of a call's first file. The descriptors before it are
 // CRIU's own three and the socket.
@@ -230,6 +236,9 @@ func (c *call) start(path string) error {
 		return fmt.Errorf("start criu: %w", err)
 	}
 	c.pid, c.cmd, c.conn = cmd.Process.Pid, cmd, conn.(*net.UnixConn)
+	if c.hurry {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, c.pid, hurryNice) // it works without, too
+	}
 	if !c.mortal {
 		// When memory runs out, the kernel should kill another process: the processes
 		// that CRIU holds would suffer. Processes that it restores would inherit this

@@ -90,7 +90,7 @@ func (d *Dumping) prepare(c Criu) error {
 	if err != nil {
 		return err
 	}
-	d.call = &call{criu: c, kind: rpc.CriuReqType_DUMP, opts: opts, images: s.Images, log: DumpLog, about: s.PID,
+	d.call = &call{criu: c, kind: rpc.CriuReqType_DUMP, opts: opts, images: s.Images, log: DumpLog, about: s.PID, hurry: !s.Patient,
 		network: fmt.Sprintf("/proc/%d/ns/net", s.PID),
 		// CRIU asks which files to leave out when it holds all processes.
 		steps: map[string]func(*rpc.CriuNotify) error{"query-ext-files": func(n *rpc.CriuNotify) error {

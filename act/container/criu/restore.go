@@ -109,7 +109,7 @@ func (s RestoreSpec) wrap(err error) error { return fmt.Errorf("restore from %s:
 
 func (c Criu) restoring(s RestoreSpec) *Restoring {
 	r := &Restoring{spec: s, Lazy: s.Lazy}
-	r.call = &call{criu: c, kind: rpc.CriuReqType_RESTORE, opts: common(), images: s.Images, log: RestoreLog, network: s.Netns, mortal: true}
+	r.call = &call{criu: c, kind: rpc.CriuReqType_RESTORE, opts: common(), images: s.Images, log: RestoreLog, network: s.Netns, mortal: true, hurry: true}
 	o := r.call.opts
 	o.Root, o.RstSibling = new(s.Root), new(true)
 	for _, name := range slices.Sorted(maps.Keys(s.Mounts)) {
