@@ -73,7 +73,7 @@ const never = math.MaxUint64
 func (p Port) QueueFrames() (*FrameQueue, error) {
 	h, err := p.PrepareQueue()
 	if err == nil {
-		err = h.Begin()
+		err = h.HoldFrames()
 	}
 	if err != nil {
 		return nil, err
@@ -81,8 +81,8 @@ func (p Port) QueueFrames() (*FrameQueue, error) {
 	return h, nil
 }
 
-// PrepareQueue makes all that QueueFrames needs, which takes ten times as long as Begin. Frames
-// go to the container until Begin.
+// PrepareQueue makes all that QueueFrames needs, which takes ten times as long as HoldFrames. Frames
+// go to the container until HoldFrames.
 func (p Port) PrepareQueue() (*FrameQueue, error) {
 	h := &FrameQueue{port: p, tap: -1, way: -1, buffer: make([]byte, frameBytes), chase: chaseLimit}
 	if err := h.open(); err != nil {
@@ -92,9 +92,9 @@ func (p Port) PrepareQueue() (*FrameQueue, error) {
 	return h, nil
 }
 
-// Begin makes frames wait from now on, in the network namespace of PrepareQueue. After an error
+// HoldFrames makes frames wait from now on, in the network namespace of PrepareQueue. After an error
 // frames go to the container as before, and the queue is closed.
-func (h *FrameQueue) Begin() error {
+func (h *FrameQueue) HoldFrames() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := filter(h.link, frameQueueProgram)
