@@ -16,6 +16,36 @@ var CPULevels = []string{"x86-64-v1", "x86-64-v2", "x86-64-v3", "x86-64-v4"}
 // IsCPULevel reports whether a CPU is a level, which any host gives whose processor has it.
 func IsCPULevel(cpu string) bool { return slices.Contains(CPULevels, cpu) }
 
+// HasCPU reports whether a host's processor has a level.
+func (t Topology) HasCPU(level string) bool {
+	return level == "" || slices.Index(CPULevels, t.Level) >= slices.Index(CPULevels, level) && IsCPULevel(level)
+}
+
+// CommonCPU is the highest level that the processors of all hosts have; empty: one is not known.
+func CommonCPU(hosts []Topology) string {
+	least := len(CPULevels)
+	for _, h := range hosts {
+		least = min(least, slices.Index(CPULevels, h.Level))
+	}
+	if least < 0 || least == len(CPULevels) {
+		return ""
+	}
+	return CPULevels[least]
+}
+
+// UsesKVM reports whether a host runs guests of a kind with KVM.
+func (h Host) UsesKVM() bool {
+	for _, can := range h.Facts.Abilities {
+		if can.Trouble == "" && can.Accelerator == KVM {
+			return true
+		}
+	}
+	return false
+}
+
+// ChosenCPUs are what a cluster's rules may give virtual machines that start.
+var ChosenCPUs = append(slices.Clone(CPULevels[1:]), HostCPU)
+
 // OwnProcessor reports whether guests with a CPU see more or less of their host's processor, and so move only between equal ones.
 func OwnProcessor(cpu string) bool {
 	base, _, _ := strings.Cut(cpu, ",")

@@ -28,6 +28,30 @@ func TestCPUs(t *testing.T) {
 	}
 }
 
+func TestLevelsOfCPUs(t *testing.T) {
+	two, three := Topology{Level: "x86-64-v2"}, Topology{Level: "x86-64-v3"}
+	for want, of := range map[string][]Topology{"x86-64-v2": {three, two, three}, "x86-64-v3": {three}} {
+		if got := CommonCPU(of); got != want {
+			t.Errorf("of %v: %q", of, got)
+		}
+	}
+	if CommonCPU(nil) != "" || CommonCPU([]Topology{two, {}}) != "" {
+		t.Error("a level is common of which one does not report its own")
+	}
+	if !three.HasCPU("x86-64-v2") || two.HasCPU("x86-64-v3") || !(Topology{}).HasCPU("") || (Topology{}).HasCPU("x86-64-v1") || three.HasCPU(HostCPU) {
+		t.Error("what a host's processor has is wrong")
+	}
+	for cpu, want := range map[string]bool{"": true, "x86-64-v2": true, "x86-64-v4": true, HostCPU: true, "x86-64-v1": false, "EPYC": false, "x86-64-v5": false} {
+		if reason := (Rules{CPU: cpu}).Refused(); (reason == "") != want {
+			t.Errorf("a cluster with %q: %q", cpu, reason)
+		}
+	}
+	with := func(can Abilities) Host { return Host{Facts: Facts{Abilities: map[Kind]Abilities{VM: can}}} }
+	if !with(Abilities{Accelerator: KVM}).UsesKVM() || with(Abilities{Accelerator: KVM, Trouble: "no QEMU"}).UsesKVM() || with(Abilities{Accelerator: TCG}).UsesKVM() {
+		t.Error("which hosts use KVM is wrong")
+	}
+}
+
 func TestAcceleratorWords(t *testing.T) {
 	for word, want := range map[string]string{"": "", AnyAccelerator: "", KVM: KVM, EmulationWord: TCG, TCG: TCG} {
 		if got := AcceleratorOf(word); got != want || RefusedAccelerator(word) != "" {

@@ -91,10 +91,11 @@ var VacatePolicies = []VacatePolicy{
 	{Predictive, "longest-idle", "guests leave as soon as that is expected to cost their job less than to wait for the owner to go, for hosts whose owners have been away longest"},
 }
 
-// Rules are the cluster's defaults for hosts that do not set their own.
+// Rules are the cluster's defaults for hosts that do not set their own, and the CPU of virtual machines, whatever hosts set.
 type Rules struct {
 	Vacate    Vacate `json:"vacate,omitempty"`    // what becomes of guests when an owner stays; empty: Predictive
 	Placement string `json:"placement,omitempty"` // the placement policy; empty: the one of Vacate
+	CPU       string `json:"cpu_level,omitempty"` // the CPU of virtual machines that start where KVM runs them, one of ChosenCPUs; empty: what each host's agent is told
 }
 
 // Chosen is the vacate policy that r names.

@@ -224,6 +224,8 @@ func (r Rules) Refused() string {
 		return fmt.Sprintf("there is no policy %q; `pagurus policy ls` lists them", r.Vacate)
 	case r.Placement != "" && !slices.Contains(placements, r.Placement):
 		return fmt.Sprintf("unknown placement %q; use %s", r.Placement, Enumerate(Placements(), "or"))
+	case r.CPU != "" && !slices.Contains(ChosenCPUs, r.CPU):
+		return fmt.Sprintf("virtual machines cannot have the CPU %.80q in a whole cluster; use %s", r.CPU, Enumerate(ChosenCPUs, "or"))
 	}
 	return ""
 }

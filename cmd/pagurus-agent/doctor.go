@@ -25,6 +25,7 @@ import (
 	"pagurus/act/host/jail"
 	"pagurus/act/image"
 	"pagurus/act/machine"
+	"pagurus/act/numa"
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
 	"pagurus/cmd/roles"
@@ -138,7 +139,7 @@ func writeFindings(out io.Writer, found []machine.Finding, asJSON bool) error {
 
 // lookAround says what is there, which takes no time.
 func lookAround(ctx context.Context) []machine.Finding {
-	return append(machine.Check(ctx, roles.State), findBeside("guest agent", roles.GuestProgram), findBeside("agent", roles.AgentProgram), findBeside("controller", roles.ControllerProgram), findLimit(), findInternet())
+	return append(machine.Check(ctx, roles.State), findBeside("guest agent", roles.GuestProgram), findBeside("agent", roles.AgentProgram), findBeside("controller", roles.ControllerProgram), findLimit(), findProcessor(), findInternet())
 }
 
 // findLimit says whether guests' memory can be limited.
@@ -146,6 +147,15 @@ func findLimit() machine.Finding {
 	f := machine.Finding{Name: "memory limits", Detail: cgroup.Unlimited()}
 	if f.OK = f.Detail == ""; f.OK {
 		f.Detail = "a guest that takes more memory than its own ends, and nothing else does"
+	}
+	return f
+}
+
+// findProcessor says which CPUs virtual machines could have here.
+func findProcessor() machine.Finding {
+	f := machine.Finding{Name: "processor", Detail: "its level is not known"}
+	if t, err := numa.Read("/"); err == nil && t.Level != "" {
+		f.OK, f.Detail = true, "its level is "+t.Level+", the highest that virtual machines here could have (`pagurus policy set --cpu-level`)"
 	}
 	return f
 }

@@ -172,7 +172,7 @@ func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
 	for _, line := range view.IsolationText(h) {
 		text += view.Clean(line) + "\n"
 	}
-	p.Shape = topology.For(s.Hosts, h.ID, fleet.VM, fleet.JobSpec{Need: need, Tune: tune})
+	p.Shape = topology.For(s.Hosts, h.ID, fleet.VM, fleet.JobSpec{Need: need, Tune: tune}, s.Cluster.Rules.CPU)
 	if p.Shape == nil {
 		return p, text, nil
 	}

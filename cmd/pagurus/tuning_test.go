@@ -24,7 +24,7 @@ func cluster(t *testing.T) fleet.Snapshot {
 		s.Hosts[id] = fleet.Host{ID: id, Facts: fleet.Facts{Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Accelerator: fleet.KVM}}, Topology: &m, Guests: map[fleet.GuestID]fleet.GuestFacts{}}}
 	}
 	need, tune := fleet.Resources{CPUs: 12, MemoryBytes: 8 << 30}, fleet.Tune{NUMA: true, Huge: true, Pin: true}
-	shape := topology.For(s.Hosts, "two", fleet.VM, fleet.JobSpec{Need: need, Tune: tune})
+	shape := topology.For(s.Hosts, "two", fleet.VM, fleet.JobSpec{Need: need, Tune: tune}, "")
 	layout := topology.Fit(*s.Hosts["eight"].Facts.Topology, *shape, need, tune, topology.Taken{})
 	s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", Home: "eight", Shape: shape}
 	s.Hosts["eight"].Facts.Guests["j1g0"] = fleet.GuestFacts{Layout: &layout, Seen: &fleet.Topology{Nodes: s.Hosts["two"].Facts.Topology.Nodes[:1], Level: "x86-64-v3"}}

@@ -15,6 +15,7 @@ import (
 // best is found without checking all.
 type Index struct {
 	policy   Policy
+	cpu      string // of virtual machines that start, as in fleet.Rules
 	slots    map[fleet.HostID]int
 	entries  []entry // by slot
 	free     []int   // slots of removed hosts
@@ -72,7 +73,7 @@ func NewIndex(s fleet.Snapshot, p Policy) *Index {
 	if p == nil {
 		p = Spread{}
 	}
-	x := &Index{policy: p, slots: make(map[fleet.HostID]int, len(s.Hosts)), classes: map[class]*queue{}, machines: map[string][]fleet.HostID{}, sites: sites{}}
+	x := &Index{policy: p, cpu: s.Cluster.Rules.CPU, slots: make(map[fleet.HostID]int, len(s.Hosts)), classes: map[class]*queue{}, machines: map[string][]fleet.HostID{}, sites: sites{}}
 	x.entries = make([]entry, 0, len(s.Hosts))
 	for _, h := range s.Hosts {
 		x.Host(&h)

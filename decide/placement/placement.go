@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"pagurus/decide/topology"
 	"pagurus/fleet"
 )
 
@@ -199,8 +198,8 @@ func Unfit(v *Survey, h *fleet.Host, a Ask) string {
 	if reason := unreached(h, a); reason != "" {
 		return reason
 	}
-	if level := sees(able, a); level != "" && (h.Facts.Topology == nil || !topology.Holds(*h.Facts.Topology, level)) {
-		return fmt.Sprintf("has no CPU of level %s, which the guest sees", level)
+	if reason := v.beneath(h, able, a); reason != "" {
+		return reason
 	}
 	if reason := v.lacksDevice(h, a); reason != "" {
 		return reason
@@ -298,6 +297,21 @@ func unlike(able, from fleet.Abilities, level bool) string {
 		return fmt.Sprintf("has another processor and starts guests with the CPU %s, the guest sees %s", able.Model, from.Model)
 	case from.Lacks != "" || able.Lacks != "":
 		return fmt.Sprintf("has another processor, and not both have all of %s, which the guest sees: %s", from.Model, cmp.Or(able.Lacks, from.Lacks))
+	}
+	return ""
+}
+
+// beneath says why a host does not have the level of CPU that the guest sees, or would see from its start by the cluster's rules.
+func (v *Survey) beneath(h *fleet.Host, able fleet.Abilities, a Ask) string {
+	level, who := sees(able, a), "the guest sees"
+	if starts := a.Alive == nil && a.Restores == nil; starts && able.Accelerator == fleet.KVM && fleet.IsCPULevel(v.index.cpu) {
+		level, who = v.index.cpu, "virtual machines get that start"
+		if able.Model == "" {
+			return fmt.Sprintf("has an agent that shows guests its own CPU alone, not %s, which %s", level, who)
+		}
+	}
+	if level != "" && (h.Facts.Topology == nil || !h.Facts.Topology.HasCPU(level)) {
+		return fmt.Sprintf("has no CPU of level %s, which %s", level, who)
 	}
 	return ""
 }

@@ -2,8 +2,10 @@ package placement
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,6 +149,55 @@ func TestCPUForLife(t *testing.T) {
 			if _, fits := v.Best(ask); fits != (c.want == "") {
 				t.Errorf("%q: Best and Explain disagree", c.want)
 			}
+		}
+	}
+}
+
+// TestCPUOfTheCluster: where the cluster's rules name a level, virtual machines start only where the processor has it, and hosts that emulate them,
+// containers, and guests that have their CPU already are not concerned.
+func TestCPUOfTheCluster(t *testing.T) {
+	can := func(id fleet.HostID, level, accelerator, model string) fleet.Host {
+		h := host(id, 4<<30)
+		h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Checkpoint: true, Accelerator: accelerator, CPU: "New", Model: model}, fleet.Container: {}}
+		if level != "" {
+			h.Facts.Topology = &fleet.Topology{Level: level}
+		}
+		return h
+	}
+	high, low, unknown := can("high", "x86-64-v4", fleet.KVM, "host"), can("low", "x86-64-v2", fleet.KVM, "host"), can("unknown", "", fleet.KVM, "host")
+	older, emulated := can("older", "x86-64-v4", fleet.KVM, ""), can("emulated", "x86-64-v2", fleet.TCG, "")
+	s := snapshot(high, low, unknown, older, emulated)
+	ask := Ask{Need: fleet.Resources{CPUs: 1, MemoryBytes: 1 << 20}, Kind: fleet.VM}
+	lacks := "has no CPU of level x86-64-v3, which virtual machines get that start"
+	for level, want := range map[string]map[fleet.HostID]string{
+		"": {}, fleet.HostCPU: {},
+		"x86-64-v2": {"unknown": strings.Replace(lacks, "v3", "v2", 1), "older": "has an agent that shows guests its own CPU alone, not x86-64-v2, which virtual machines get that start"},
+		"x86-64-v3": {"low": lacks, "unknown": lacks, "older": "has an agent that shows guests its own CPU alone, not x86-64-v3, which virtual machines get that start"},
+	} {
+		s.Cluster.Rules.CPU = level
+		v := NewSurvey(s, nil)
+		got := map[fleet.HostID]string{}
+		for _, w := range Explain(v, ask) {
+			got[w.Host] = w.Reason
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("with %q: got %q, want %q", level, got, want)
+		}
+		for id := range s.Hosts {
+			only := ask
+			only.Only = []fleet.HostID{id}
+			if _, fits := v.Best(only); fits != (want[id] == "") {
+				t.Errorf("with %q Best and Explain disagree on %s", level, id)
+			}
+			only.Kind = fleet.Auto
+			if c, fits := v.Best(only); !fits || (want[id] != "") && c.Kind != fleet.Container {
+				t.Errorf("with %q a guest of any kind on %s is %+v", level, id, c)
+			}
+		}
+		moves := ask
+		moves.Alive = &Source{Host: "high", Known: true, Needs: fleet.Abilities{Live: true, Accelerator: fleet.KVM, CPU: "New"}}
+		if reason := Unfit(v, &low, moves); reason != "" {
+			t.Errorf("with %q a guest that runs does not move: %s", level, reason)
 		}
 	}
 }

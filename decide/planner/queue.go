@@ -318,14 +318,18 @@ func (d *draft) beginJob(q *queueing, j fleet.Job, chosen []placement.Choice) bo
 func (d *draft) guestFor(j fleet.Job, index int, at placement.Choice) fleet.Guest {
 	id := desired.GuestID(j.ID, index)
 	gen := d.Guests.At(id).Gen + 1 // of an earlier one of that name: hosts refuse what it was ordered
-	cpu := d.Hosts.At(at.Host).Facts.Abilities[at.Kind].Model
+	can, ruled := d.Hosts.At(at.Host).Facts.Abilities[at.Kind], d.base.Cluster.Rules.CPU
+	cpu := can.Model
+	if ruled != "" && can.Accelerator == fleet.KVM {
+		cpu = ruled
+	}
 	if cpu == fleet.HostCPU {
 		cpu = ""
 	}
 	return fleet.Guest{
 		ID: id, Job: j.ID, Index: index, Kind: at.Kind, Home: at.Host, Gen: gen, Born: j.Born,
 		Since: d.at, Need: j.Spec.Need, Image: j.Digest, Reason: at.Reason,
-		Shape: topology.For(d.base.Hosts, at.Host, at.Kind, j.Spec), CPU: cpu,
+		Shape: topology.For(d.base.Hosts, at.Host, at.Kind, j.Spec, ruled), CPU: cpu,
 	}
 }
 

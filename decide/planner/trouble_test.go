@@ -110,6 +110,36 @@ func TestGuestKeepsItsCPU(t *testing.T) {
 	}
 }
 
+// What the cluster's rules say of the CPU of virtual machines counts more than what hosts' agents are told, for those that start from then on. A job
+// is refused for which there is no processor of the level.
+func TestRulesGiveTheCPU(t *testing.T) {
+	w := newWorld(t, "host1", "host2")
+	set := func(level string) {
+		w.must(fleet.Request{Verb: fleet.SetRules, Rules: &fleet.Rules{CPU: level}, By: fleet.Caller{Admin: true}})
+	}
+	for id, h := range w.s.Hosts {
+		h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: fleet.KVM, CPU: string(id), Model: "EPYC"}}
+		h.Facts.Topology = &fleet.Topology{Level: "x86-64-v3"}
+		w.s.Hosts[id] = h
+	}
+	tuned := func(s *fleet.JobSpec) { s.Tune = fleet.Tune{Pin: true} }
+	for _, c := range []struct {
+		rule, cpu, shape string
+	}{{"", "EPYC", ""}, {"x86-64-v2", "x86-64-v2", "x86-64-v2"}, {"x86-64-v3", "x86-64-v3", "x86-64-v3"}, {fleet.HostCPU, "", ""}} {
+		set(c.rule)
+		g := w.s.Guests[desired.GuestID(w.running(1, tuned), 0)]
+		if g.CPU != c.cpu || g.Shape == nil || g.Shape.CPU != c.shape {
+			t.Errorf("with the rule %q a guest has %q and the shape %+v", c.rule, g.CPU, g.Shape)
+		}
+	}
+	set("x86-64-v4")
+	if _, err := w.ask(submission(1)); err == nil || !strings.Contains(err.Error(), "has no CPU of level x86-64-v4, which virtual machines get that start") {
+		t.Errorf("without a host of the level: %v", err)
+	}
+	set("x86-64-v3")
+	w.running(1, nil)
+}
+
 // A job is not made from a checkpoint where a processor lacks what its programs may use, or guests run by something else: it waits
 // for a host that has it.
 func TestRestoreNeedsItsProcessor(t *testing.T) {

@@ -297,23 +297,3 @@ func (f *fitting) rest() []int {
 	f.say("no core is left for threads other than the guest's CPUs: input and output take time of %s", whose)
 	return nil
 }
-
-// levels are the CPU levels for guests, lowest first.
-var levels = fleet.CPULevels
-
-// Common is the highest level that all hosts have; empty: one does not report its CPUs.
-func Common(hosts []fleet.Topology) string {
-	least := len(levels)
-	for _, h := range hosts {
-		least = min(least, slices.Index(levels, h.Level))
-	}
-	if least < 0 || least == len(levels) {
-		return ""
-	}
-	return levels[least]
-}
-
-// Holds reports whether a host's CPUs have a level.
-func Holds(host fleet.Topology, level string) bool {
-	return level == "" || slices.Index(levels, host.Level) >= slices.Index(levels, level) && slices.Contains(levels, level)
-}

@@ -32,7 +32,7 @@ func Differs(want fleet.Shape, seen fleet.Topology) (all []string) {
 			all = append(all, fmt.Sprintf("%s: %d, and not %d", f.what, f.seen, f.want))
 		}
 	}
-	if want.CPU != "" && !Holds(seen, want.CPU) {
+	if want.CPU != "" && !seen.HasCPU(want.CPU) {
 		all = append(all, fmt.Sprintf("its CPUs are %s, and not %s", orUnknown(seen.Level), want.CPU))
 	}
 	if len(seen.Nodes) != len(want.Nodes) {

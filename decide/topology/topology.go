@@ -59,8 +59,8 @@ func Shape(host fleet.Topology, need fleet.Resources, tune fleet.Tune, taken []i
 
 // For returns the shape of a job's guest that starts on a host; nil: the job is not
 // tuned, or the kind has no shape. Its CPU level is one that all hosts have, so that no
-// move fails because of it, unless the host's agent is told which CPU guests get.
-func For(hosts map[fleet.HostID]fleet.Host, at fleet.HostID, kind fleet.Kind, spec fleet.JobSpec) *fleet.Shape {
+// move fails because of it, unless the cluster's rules, or the host's agent, are told which CPU guests get.
+func For(hosts map[fleet.HostID]fleet.Host, at fleet.HostID, kind fleet.Kind, spec fleet.JobSpec, ruled string) *fleet.Shape {
 	if !spec.Tune.On() || !kind.Traits().Tunable {
 		return nil
 	}
@@ -75,12 +75,13 @@ func For(hosts map[fleet.HostID]fleet.Host, at fleet.HostID, kind fleet.Kind, sp
 		host = *t
 	}
 	s := Shape(host, spec.Need, spec.Tune, nil)
-	switch can := hosts[at].Facts.Abilities[kind]; {
+	can := hosts[at].Facts.Abilities[kind]
+	switch model := cmp.Or(ruled, can.Model); {
 	case can.Accelerator != fleet.KVM: // emulated CPUs are the same everywhere
-	case can.Model == "" || can.Model == fleet.HostCPU:
-		s.CPU = Common(all)
-	case fleet.IsCPULevel(can.Model): // as its owner wants
-		s.CPU = can.Model
+	case ruled == "" && (model == "" || model == fleet.HostCPU):
+		s.CPU = fleet.CommonCPU(all)
+	case fleet.IsCPULevel(model): // as it is wanted
+		s.CPU = model
 	}
 	return &s
 }

@@ -286,16 +286,3 @@ func TestMemoryIsDividedInWholePages(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
-
-func TestCommonDenominator(t *testing.T) {
-	one, two := machine(t, "1n2c"), machine(t, "2n6c2t")
-	if got := Common([]fleet.Topology{one, two}); got != "x86-64-v2" {
-		t.Errorf("%q", got)
-	}
-	if Common(nil) != "" || Common([]fleet.Topology{one, {}}) != "" {
-		t.Error("an unknown level of CPUs")
-	}
-	if !Holds(one, "x86-64-v2") || Holds(two, "x86-64-v3") || !Holds(fleet.Topology{}, "") || Holds(fleet.Topology{}, "x86-64-v1") {
-		t.Error("what a host's CPUs have is wrong")
-	}
-}

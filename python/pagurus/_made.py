@@ -905,6 +905,7 @@ Path = TypedDict('Path', {
 Path.__doc__ = 'Path is how a host reaches a peer in another network, and how well.'
 
 Policy = TypedDict('Policy', {
+    'cpu_level': NotRequired['str'],
     'in_force': Required['bool'],
     'name': Required['str'],
     'placement': Required['str'],
@@ -1050,10 +1051,11 @@ Round = TypedDict('Round', {
 Round.__doc__ = 'Round is one round of a copy, as first observed, right after it began. A copy is sampled at intervals, so some shorter rounds are missing.'
 
 RulesAsked = TypedDict('RulesAsked', {
+    'cpu_level': NotRequired['str'],
     'placement': NotRequired['str'],
     'vacate': NotRequired['str'],
 }, total=False)
-RulesAsked.__doc__ = "Rules are the cluster's defaults for hosts that do not set their own."
+RulesAsked.__doc__ = "Rules are the cluster's defaults for hosts that do not set their own, and the CPU of virtual machines, whatever hosts set."
 
 Said = TypedDict('Said', {
     'marks': NotRequired['Marks'],

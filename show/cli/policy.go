@@ -12,24 +12,53 @@ import (
 	"pagurus/show/view"
 )
 
+const cpuLevelFlag = "cpu-level"
+
+// ownCPU is the word for no level.
+const ownCPU = "own"
+
 func (a *app) setPolicyCommand() *cobra.Command {
-	var placement string
+	var placement, level string
 	cmd := &cobra.Command{
-		Use:   "set NAME",
+		Use:   "set [NAME]",
 		Short: api.Summary("setPolicy"),
 		Long: `Set changes the cluster's policy at once. Guests that are already suspended or
-leaving follow it within a second.`,
-		Example:           "  pagurus policy set predictive",
-		Args:              Exactly(1, "a policy: `pagurus policy ls` lists them"),
+leaving follow it within a second.
+
+With --cpu-level virtual machines that start from then on, where KVM runs them, have the CPU of that level,
+so that they move between all hosts whose processors have it, and start on no others.`,
+		Example:           "  pagurus policy set predictive\n  pagurus policy set --cpu-level x86-64-v3",
+		Args:              AtMost(1, "one policy: `pagurus policy ls` lists them"),
 		ValidArgsFunction: completePolicies,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			rules := fleet.Rules{Vacate: fleet.Vacate(args[0]), Placement: placement}
-			if reason := rules.Refused(); reason != "" {
-				return usage(cmd, reason)
+			byLevel := cmd.Flags().Changed(cpuLevelFlag)
+			if len(args) == 0 && (!byLevel || placement != "") {
+				return usage(cmd, "name a policy: `pagurus policy ls` lists them")
+			}
+			if len(args) > 0 {
+				if reason := (fleet.Rules{Vacate: fleet.Vacate(args[0])}).Refused(); reason != "" {
+					return usage(cmd, reason)
+				}
+			}
+			c, err := a.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			rules := c.Rules
+			if len(args) > 0 {
+				rules.Vacate, rules.Placement = fleet.Vacate(args[0]), placement
+			}
+			if byLevel {
+				rules.CPU = level
+				if level == ownCPU {
+					rules.CPU = ""
+				}
 			}
 			return a.setPolicy(cmd.Context(), rules)
 		},
 	}
+	cmd.Flags().StringVar(&level, cpuLevelFlag, "", "the CPU of virtual machines that start: a level; host, their host's; or own, what each host's agent is told (default: as it is)")
+	OneOf(cmd, cpuLevelFlag, append(slices.Clone(fleet.ChosenCPUs), ownCPU)...)
 	cmd.Flags().StringVar(&placement, "placement", "", "how hosts are chosen: spread (most room first) or longest-idle (owner away longest first) (default: the policy's own)")
 	OneOf(cmd, "placement", fleet.Placements()...)
 	return cmd
@@ -69,7 +98,11 @@ func (a *app) showPolicy(ctx context.Context, args []string) error {
 	if a.json {
 		return a.printJSON(all[i])
 	}
-	_, err = fmt.Fprintln(a.Out, all[i].Text())
+	text := all[i].Text()
+	if cpu := c.CPUText(); cpu != "" && all[i].InForce {
+		text += "\n" + view.Clean(cpu)
+	}
+	_, err = fmt.Fprintln(a.Out, text)
 	return err
 }
 

@@ -9,7 +9,8 @@ import (
 // Policy says what becomes of guests when owners return.
 type Policy struct {
 	fleet.VacatePolicy
-	InForce bool `json:"in_force"`
+	InForce bool   `json:"in_force"`
+	CPU     string `json:"cpu_level,omitempty"` // of virtual machines that start, for the one in force; empty: what each host's agent is told
 }
 
 // Policies lists all policies. For the one in force Placement is the present one.
@@ -18,7 +19,7 @@ func Policies(r fleet.Rules) []Policy {
 	for _, p := range fleet.VacatePolicies {
 		row := Policy{VacatePolicy: p, InForce: p.Name == r.Chosen().Name}
 		if row.InForce {
-			row.Placement = r.Places()
+			row.Placement, row.CPU = r.Places(), r.CPU
 		}
 		out = append(out, row)
 	}

@@ -49,6 +49,7 @@ func (c Cluster) HostTable() Table {
 	c.ownerColumns(&t)
 	c.healthNotes(&t)
 	c.noticeNotes(&t)
+	c.cpuNotes(&t)
 	return t
 }
 
