@@ -256,9 +256,8 @@ func (w *world) open(t *testing.T, host int) *qemu.Driver {
 const memory = 192 << 20
 
 func task(id fleet.GuestID) fleet.Task {
-	_, cpu := testkit.Virtual()
 	return fleet.Task{
-		Guest: fleet.Guest{ID: id, Kind: fleet.VM, Gen: 3, CPU: strings.TrimPrefix(cpu, fleet.HostCPU), Need: fleet.Resources{CPUs: 1, MemoryBytes: memory}},
+		Guest: fleet.Guest{ID: id, Kind: fleet.VM, Gen: 3, CPU: testkit.VirtualCPU(), Need: fleet.Resources{CPUs: 1, MemoryBytes: memory}},
 		Job:   fleet.Job{Subnet: 1},
 	}
 }

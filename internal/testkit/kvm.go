@@ -11,6 +11,14 @@ func Virtual() (accelerator, cpu string) {
 	return os.Getenv("PAGURUS_TEST_ACCELERATOR"), os.Getenv("PAGURUS_TEST_CPU")
 }
 
+// VirtualCPU is the CPU of tests' virtual machines, as fleet.Guest has it: empty is the host's.
+func VirtualCPU() string {
+	if _, cpu := Virtual(); cpu != "host" {
+		return cpu
+	}
+	return ""
+}
+
 // Emulated skips a test that scripts/test-kvm cannot run, saying why.
 func Emulated(t testing.TB, why string) {
 	t.Helper()

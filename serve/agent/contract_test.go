@@ -97,7 +97,9 @@ func beAgent(text string) error {
 		}
 		return images.Folder(d), nil
 	}
+	accelerator, cpu := testkit.Virtual()
 	driver, err := qemu.Open(ctx, qemu.Config{
+		Accelerator: accelerator, CPU: cpu,
 		Run: c.Run, Shim: "/proc/self/exe", GuestAgent: c.GuestAgent, Address: c.Address, ImageFolder: folder, Log: log,
 		Converged: func(l fleet.Limits, seen []fleet.Progress) (bool, error) {
 			p := seen[len(seen)-1] // the system ring tests the policy
@@ -306,7 +308,7 @@ func newTheatre(t *testing.T) *theatre {
 	th.job = fleet.Job{ID: "j1", Subnet: 3, Spec: fleet.JobSpec{
 		Export: export, Dir: export, UID: 1000, GID: 1000, Ranks: 1, Guests: 1, Kind: fleet.VM,
 	}}
-	th.guest = fleet.Guest{ID: "j1g0", Job: "j1", Kind: fleet.VM, Image: digest, Need: fleet.Resources{CPUs: 1, MemoryBytes: 256 << 20}}
+	th.guest = fleet.Guest{ID: "j1g0", Job: "j1", Kind: fleet.VM, Image: digest, CPU: testkit.VirtualCPU(), Need: fleet.Resources{CPUs: 1, MemoryBytes: 256 << 20}}
 	socket := filepath.Join(dir, "c.sock")
 	listener, err := wire.ListenUnix(socket)
 	if err != nil {
