@@ -15,6 +15,8 @@ type Profile struct {
 	Pages       int           `json:"pages"`                    // number of sampled pages
 	Mappings    int           `json:"mappings,omitempty"`       // mappings of a container's processes
 	Segments    int           `json:"segments,omitempty"`       // memory segments that its processes share or may share, without a file
+	Processes   int           `json:"processes,omitempty"`      // of a container
+	Ancestors   int           `json:"ancestors,omitempty"`      // that they have in the container, added up
 	Cache       *Cache        `json:"cache,omitempty"`          // the guest's own report; nil: not asked, or no answer
 }
 

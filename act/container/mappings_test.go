@@ -67,16 +67,49 @@ func TestMappingsAreForeseen(t *testing.T) {
 	}
 }
 
+// TestManyProcesses moves programs with dozens of processes there and back: children of one, and
+// each the child of the one before. Before, the guest's profile says how many there are.
+func TestManyProcesses(t *testing.T) {
+	j := newJob(t, "openmpi", 1)
+	j.compileOf("../../cmd/pagurus-bench/programs", "processes")
+	const count = 60
+	n := 0
+	for kind, least := range map[string]int{"flat": 2 * count, "chain": count * count / 2} {
+		t.Run(kind, func(t *testing.T) {
+			end := j.held(t, "./processes", fmt.Sprint(count), kind)
+			p, err := j.drivers[j.at[0]].Profile(t.Context(), j.tasks[0].Guest.ID)
+			if err != nil || p.Processes <= count || p.Processes > 2*count || p.Ancestors < least || (kind == "flat") != (p.Ancestors < 10*count) {
+				t.Errorf("%d processes with %d ancestors: %v", p.Processes, p.Ancestors, err)
+			}
+			for range 2 {
+				n++
+				p := j.move(0, n)
+				t.Logf("%d processes (%s): %s down", count, kind, p.Downtime.Round(time.Millisecond))
+			}
+			if o := end(); o.exit.Code != 0 || !strings.Contains(o.stdout, "right") {
+				t.Errorf("%+v", o)
+			}
+		})
+	}
+}
+
 // mapped starts a program with so many mappings in the first guest and waits until it has them.
 // end makes it check them and returns the result.
 func (j *job) mapped(t *testing.T, kind string, count int) (end func() outcome) {
+	t.Helper()
+	return j.held(t, "./mappings", fmt.Sprint(count), kind)
+}
+
+// held starts a program in the first guest and waits until it makes the file "ready". end makes
+// the file "go", for which the program waits, and returns the result.
+func (j *job) held(t *testing.T, program ...string) (end func() outcome) {
 	t.Helper()
 	for _, name := range []string{"ready", "go"} {
 		_ = os.Remove(filepath.Join(j.files, name))
 	}
 	var o outcome
 	wait := testkit.Meanwhile(t, func() {
-		o = j.do(0, 3*time.Minute, fleet.Program{Args: []string{"./mappings", fmt.Sprint(count), kind}}, "")
+		o = j.do(0, 3*time.Minute, fleet.Program{Args: program}, "")
 	})
 	until(t, func() bool { _, err := os.Stat(filepath.Join(j.files, "ready")); return err == nil })
 	return func() outcome {

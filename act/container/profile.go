@@ -34,9 +34,9 @@ func (d *Driver) Profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, 
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(g.life, stop)()
-		p, err = sampler.SampleMemory(ctx, sampler.Subject{
-			Processes: host.Family(g.Remembered().Process.PID), Files: filepath.Join(g.Dir, storeDir),
-		}, profilePlan)
+		family := host.Family(g.Remembered().Process.PID)
+		p, err = sampler.SampleMemory(ctx, sampler.Subject{Processes: family, Files: filepath.Join(g.Dir, storeDir)}, profilePlan)
+		p.Processes, p.Ancestors = len(family), host.Ancestors(family)
 	}
 	if err != nil {
 		return fleet.Profile{}, fmt.Errorf("sample the memory of guest %s: %w", id, err)

@@ -34,6 +34,19 @@ func Family(pid int) []int {
 	return all
 }
 
+// Ancestors returns how many ancestors the processes of a family have in it, added up. The
+// list is in the order that Family gives: parents first.
+func Ancestors(family []int) (n int) {
+	above := map[int]int{} // of each: its ancestors and itself
+	for _, pid := range family {
+		if st, err := ReadStat(pid); err == nil {
+			n += above[st.parent]
+			above[pid] = above[st.parent] + 1
+		}
+	}
+	return n
+}
+
 // Beside returns the processes in the network namespace of a process, itself included. It
 // finds those of a partly restored container, whose parents may have ended. For a process
 // in this program's own namespace it returns only that process.

@@ -143,8 +143,8 @@ func (m Model) Predict(p fleet.Profile, l Link) fleet.Prediction {
 	total := m.totalOf(l)
 	out := fleet.Prediction{
 		Ready:     total.times(m.overhead + c.ready).Value,
-		Total:     total.times(m.overhead + c.took + c.mapped),
-		Downtime:  m.downtime.times(m.rest + c.downtime + c.mapped),
+		Total:     total.times(m.overhead + c.took + c.still),
+		Downtime:  m.downtime.times(m.rest + c.downtime + c.still),
 		Mapping:   m.downtime.times(c.mapped).Value,
 		Bytes:     m.sent.bytes(c.sent),
 		Rounds:    fleet.Range[int]{Value: c.rounds, Low: max(1, c.rounds/2), High: c.rounds + max(1, c.rounds/2)},
@@ -189,6 +189,7 @@ type course struct {
 	downtime  time.Duration // for sending the remaining pages
 	round     time.Duration // the last round
 	mapped    time.Duration // suspended for its mappings, when nothing is sent any more
+	still     time.Duration // suspended for its mappings and its processes
 	sent      float64
 	left      float64
 	rounds    int
@@ -204,6 +205,7 @@ func (m Model) followRounds(p fleet.Profile, l Link) course { return m.followOn(
 func (m Model) followOn(set curve, p fleet.Profile, l Link) course {
 	rate, free := m.memoryRate(l)
 	c := course{bandwidth: rate, mapped: m.mapped(p)}
+	c.still = c.mapped + m.forked(p)
 	memory := math.Max(float64(p.MemoryBytes), float64(p.FilledBytes))
 	c.sent = filled(p, l.Limits)
 	// With a limit there is enough time to scan meanwhile.

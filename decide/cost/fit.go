@@ -274,7 +274,7 @@ func (m Model) learnRest(link []*outcome, courses []course) time.Duration {
 		if p := o.m.Predicted; p != nil && p.Profile != nil && p.Converges {
 			c := k.followOn(o.curve, profiled(p), linkOf(*p))
 			courses[o.place] = c
-			found = append(found, math.Max(0.0005, (o.downtime-c.downtime-c.mapped).Seconds()))
+			found = append(found, math.Max(0.0005, (o.downtime-c.downtime-c.still).Seconds()))
 		}
 	}
 	if len(found) == 0 {

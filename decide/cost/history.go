@@ -196,8 +196,8 @@ func (o *History) learn(about Subject) Model {
 		if p.share() > 1 { // all members of a gang take as long as the longest
 			of = &together
 		}
-		*of = append(*of, ratio(p.total.Seconds(), (k.overhead+c.took+c.mapped).Seconds()))
-		downtime = append(downtime, ratio(p.downtime.Seconds(), (k.rest+c.downtime+c.mapped).Seconds()))
+		*of = append(*of, ratio(p.total.Seconds(), (k.overhead+c.took+c.still).Seconds()))
+		downtime = append(downtime, ratio(p.downtime.Seconds(), (k.rest+c.downtime+c.still).Seconds()))
 		sent = append(sent, ratio(p.sent, c.sent))
 	}
 	missing := g.lacking(like, own)

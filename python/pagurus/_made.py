@@ -950,6 +950,7 @@ Price = TypedDict('Price', {
 Price.__doc__ = 'Price is what a move would cost.'
 
 Profile = TypedDict('Profile', {
+    'ancestors': NotRequired['int'],
     'at': Required['str'],
     'at_mark': NotRequired['list[Changed]'],
     'cache': NotRequired['Cache'],
@@ -958,6 +959,7 @@ Profile = TypedDict('Profile', {
     'mappings': NotRequired['int'],
     'memory_bytes': Required['int'],
     'pages': Required['int'],
+    'processes': NotRequired['int'],
     'resident_bytes': NotRequired['int'],
     'scratch_bytes': NotRequired['int'],
     'segments': NotRequired['int'],
