@@ -38,6 +38,7 @@ var Catalogue = []Measurable{
 	{"container-native", ByMake, "HPL, STREAM, a solver and NetPIPE in containers, beside natively in the same networks"},
 	{"container-small", ByMake, "a move of a process of 352.8 KB, from the command to running"},
 	{"container-mappings", ByMake, "moves of processes with thousands of memory mappings"},
+	{"container-processes", ByMake, "moves of 20 to 120 processes, and of a chain of them, beside what was predicted"},
 	{"container-sizes", ByMake, "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore"},
 	{"encryption", ByMake, "messages, moves and stalls with WireGuard between hosts, beside without"},
 	{"jail", ByMake, "start and moves of a virtual machine whose QEMU is in its jail, beside one without"},
