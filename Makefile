@@ -115,7 +115,7 @@ bench-owner: setup build
 	scripts/bench -only owner -repeat 10 -o dist/bench-owner.json
 
 ## bench-guard: figures that matter, each in turn with the commit of its record: has one got worse?
-# Half an hour on two CPUs; the table is in dist/bench-guard.txt. A part, added to what dist has of others:
+# Forty minutes on two CPUs; the table is in dist/bench-guard.txt. A part, added to what dist has of others:
 # make bench-guard GUARD="-only stall -add"
 bench-guard: build
 	scripts/bench -guard $(GUARD)

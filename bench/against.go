@@ -101,7 +101,7 @@ func (r *Record) Changes(tolerance float64) (all []Change) {
 					continue
 				}
 				c := Change{Part: p.Name, Sample: target + "_" + f.Name, Commit: commit, Tolerance: tolerance}
-				c.hold(is, was, r.Spec.Confidence)
+				c.pairTurns(is, was, r.Spec.Confidence)
 				all = append(all, c)
 			}
 		}
@@ -120,8 +120,8 @@ func (r *Record) byTurn(program, target, figure string) map[int][]float64 {
 	return got
 }
 
-// hold computes the change from the samples of each turn.
-func (c *Change) hold(is, was map[int][]float64, confidence float64) {
+// pairTurns computes the change from the samples of each turn.
+func (c *Change) pairTurns(is, was map[int][]float64, confidence float64) {
 	var now, before []float64
 	for turn, logs := range is {
 		if other, ok := was[turn]; ok {

@@ -137,6 +137,9 @@ func TestChosenArms(t *testing.T) {
 	}
 	then := func() { t.Error("it looked at what is not there") }
 	err := errors.Join(r.InTurn(t.Context(), then, arm("a"), arm("b")), r.InTurn(t.Context(), then, arm("c")), r.Ratio("a / b", "a_s", "b_s", 1), r.Mean("b", "b_s", 1))
+	if !r.Chosen("b", "a") || r.Chosen("b", "c") || !(&Promises{}).Chosen("c") {
+		t.Error("other arms are chosen")
+	}
 	if err != nil || len(r.Samples("a_s")) != 2 || len(r.Record.Runs) != 2 || len(r.Record.Promised) != 0 {
 		t.Errorf("%v, %+v", err, r.Record)
 	}

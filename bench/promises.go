@@ -115,7 +115,9 @@ const bareKVM = "KVM without hardware virtualization"
 // acceleratorOf says what runs virtual machines in a cluster.
 func acceleratorOf(s fleet.Snapshot, hardware bool) (accelerator string) {
 	for _, h := range s.Hosts {
-		accelerator = max(accelerator, h.Facts.Abilities[fleet.VM].Accelerator) // "tcg" of one is said of all
+		for _, can := range h.Facts.Abilities { // of what no accelerator runs it is empty
+			accelerator = max(accelerator, can.Accelerator) // "tcg" of one is said of all
+		}
 	}
 	if accelerator == fleet.KVM && !hardware {
 		return bareKVM
@@ -286,7 +288,7 @@ func (r *Promises) Within(ctx context.Context, limit time.Duration, sides ...Arm
 func (r *Promises) Rounds(ctx context.Context, times int, then func(), sides ...Arm) error {
 	if len(r.Arms) > 0 {
 		all := len(sides)
-		sides = slices.DeleteFunc(slices.Clone(sides), func(a Arm) bool { return !slices.Contains(r.Arms, a.Name) })
+		sides = slices.DeleteFunc(slices.Clone(sides), func(a Arm) bool { return !r.Chosen(a.Name) })
 		if len(sides) == 0 {
 			return nil
 		}
@@ -330,6 +332,11 @@ func (r *Promises) Rounds(ctx context.Context, times int, then func(), sides ...
 		return r.Save()
 	}
 	return e.Run(ctx)
+}
+
+// Chosen reports whether one of these arms is measured.
+func (r *Promises) Chosen(arms ...string) bool {
+	return len(r.Arms) == 0 || slices.ContainsFunc(arms, func(name string) bool { return slices.Contains(r.Arms, name) })
 }
 
 // Given says what figures a run gave.

@@ -28,11 +28,17 @@ func (b *experiments) pageCache(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !b.Chosen(packedArms[:]...) {
+		return nil
+	}
 	return b.squeezed(ctx)
 }
 
 // slowLink is a ceiling that stands for a slow link.
 const slowLink = "20M"
+
+// packedArms are the moves over it.
+var packedArms = [...]string{"page_cache_plain", "page_cache_packed"}
 
 // squeezed moves a guest to and fro over a slow link, compressed and not.
 func (b *experiments) squeezed(ctx context.Context) error {
@@ -53,7 +59,7 @@ func (b *experiments) squeezed(ctx context.Context) error {
 				return took, err
 			})
 		}
-		return b.InTurn(ctx, nil, arm("page_cache_plain", "off"), arm("page_cache_packed", "auto"))
+		return b.InTurn(ctx, nil, arm(packedArms[0], "off"), arm(packedArms[1], "auto"))
 	}, warming)
 	if err != nil {
 		return err
