@@ -82,9 +82,9 @@ bin/promtool:
 test-debian13:
 	scripts/test-debian13 $(RINGS)
 
-## test-kvm: virtual machines on KVM with a kernel, KERNEL=FILE; also WORDS="…" for its command line, CPU=… that guests see
+## test-kvm: virtual machines on KVM with a kernel, KERNEL=FILE; also WORDS="…" for its command line, CPU=… that guests see, PART=… of scripts/test-kvm
 test-kvm: build
-	WORDS="$(WORDS)" CPU="$(CPU)" scripts/test-kvm "$(KERNEL)"
+	WORDS="$(WORDS)" CPU="$(CPU)" scripts/test-kvm "$(KERNEL)" $(PART)
 
 ## test-machines: emulated machines install the packages, become a cluster, and fail in all ways
 # It takes all of this machine for up to 30 minutes; the result is in docs/figures/machines.txt.

@@ -70,6 +70,9 @@ func TestPlainLab(t *testing.T) { inLab(t, "testdata/plain", "--encryption", "no
 
 func inLab(t *testing.T, dir string, flags ...string) {
 	alone(t)
+	if accelerator, cpu := testkit.Virtual(); accelerator != "" {
+		flags = append(flags, "--accelerator", accelerator, "--cpu", cpu)
+	}
 	up := func() { pagurus(t, append([]string{"lab", "up", "--hosts", "3"}, flags...)...) }
 	up()
 	each(t, dir, func() { // the next script must not meet what a failed one left
