@@ -47,7 +47,7 @@ func (b *budget) Read(packets [][]byte, sizes []int, offset int) (n int, err err
 			bytes += size
 		}
 	}
-	b.take(bytes, time.Now())
+	b.countBytes(bytes, time.Now())
 	return n, err
 }
 
@@ -59,7 +59,7 @@ func (b *budget) Write(packets [][]byte, offset int) (int, error) {
 			bytes += len(p) - offset
 		}
 	}
-	b.take(bytes, time.Now())
+	b.countBytes(bytes, time.Now())
 	return b.Device.Write(packets, offset)
 }
 
@@ -68,9 +68,9 @@ func isTCP(packet []byte) bool {
 	return len(packet) > nextAt && packet[0]>>4 == 6 && packet[nextAt] == unix.IPPROTO_TCP
 }
 
-// take counts bytes that pass now. What was spent comes back with time; priority comes back with half of it, so that it does not change with
+// countBytes counts bytes that pass now. What was spent comes back with time; priority comes back with half of it, so that it does not change with
 // each packet.
-func (b *budget) take(bytes int, now time.Time) {
+func (b *budget) countBytes(bytes int, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	since := min(max(0, now.Sub(b.at)), time.Second)

@@ -21,7 +21,7 @@ func TestBudget(t *testing.T) {
 	pass := func(bytes int, every time.Duration, times int) {
 		for range times {
 			now = now.Add(every)
-			b.take(bytes, now)
+			b.countBytes(bytes, now)
 		}
 	}
 	says := func(after string, want ...int) {
@@ -44,7 +44,7 @@ func TestBudget(t *testing.T) {
 	pass(mostAtOnce+mostRate, time.Hour, 1)
 	says("a large piece after an hour", beside)
 	now = now.Add(-time.Hour)
-	b.take(0, now)
+	b.countBytes(0, now)
 	says("a clock that went back")
 	pass(0, time.Hour, 1)
 	says("another hour", before)
