@@ -16,7 +16,7 @@ const (
 )
 
 // Drops reports whether a guest should drop its page cache before its copy, from its own
-// report. Unless requested it does not if the mechanism does not learn of free memory,
+// report. Unless requested it does not if free memory is sent,
 // because the dropped pages would still be sent.
 func Drops(l fleet.Limits, c fleet.Cache) bool {
 	switch {
@@ -29,9 +29,8 @@ func Drops(l fleet.Limits, c fleet.Cache) bool {
 		float64(c.HotBytes) <= hottestPart*float64(c.CleanBytes)
 }
 
-// heard reports whether the mechanism skips the guest's free memory. It does not if the
-// guest cannot report it or is suspended. It does not in post-copy either, because a QEMU
-// target must not wait for a page that never arrives.
+// heard reports whether a copy can do without the guest's free memory. The guest needs a balloon for
+// that. Stop-and-copy and post-copy are to begin at once, and do not count on it.
 func heard(l fleet.Limits, c fleet.Cache) bool {
 	return c.Hints && l.Mode != fleet.StopAndCopy && l.Mode != fleet.PostCopy
 }
