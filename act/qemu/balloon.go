@@ -80,9 +80,6 @@ func squeeze(ctx context.Context, ask balloonAsk, free int64) (err error) {
 	}
 	begun := time.Now()
 	keep := had
-	if _, err = set(ctx, ask, func(all, has int64) int64 { keep = min(has, max(has-free, all/reserve)); return keep }); err != nil {
-		return err
-	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), squeezeLimit)
 		defer cancel()
@@ -90,6 +87,9 @@ func squeeze(ctx context.Context, ask balloonAsk, free int64) (err error) {
 			err = back
 		}
 	}()
+	if _, err = set(ctx, ask, func(all, has int64) int64 { keep = min(has, max(has-free, all/reserve)); return keep }); err != nil {
+		return err
+	}
 	for last, moved := had, begun; last > keep; {
 		if err := pause.For(ctx, squeezePoll); err != nil {
 			return err
