@@ -70,8 +70,13 @@ func (a *Agent) squeeze(ctx context.Context, w *taskRun, bytes int64) {
 		return
 	}
 	begun := time.Now()
-	if err := d.Squeeze(ctx, w.slot.guest, bytes); err != nil && w.ctx.Err() == nil {
-		a.Log.Warn("the guest is copied with what its free memory holds", "guest", w.slot.guest, "cause", err)
+	if err := d.Squeeze(ctx, w.slot.guest, bytes); err != nil {
+		a.mu.Lock()
+		w.slot.reclaim.Whole = false // it may have less memory: it is told to take all back
+		a.mu.Unlock()
+		if w.ctx.Err() == nil {
+			a.Log.Warn("the guest is copied with what its free memory holds", "guest", w.slot.guest, "cause", err)
+		}
 		return
 	}
 	a.Log.Info("the guest emptied free memory", "guest", w.slot.guest, "bytes", bytes, "took", time.Since(begun).Round(time.Millisecond))
