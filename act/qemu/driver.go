@@ -180,12 +180,15 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if d.lacks, err = d.trial(nil).gives(ctx, d.ability.Accelerator, d.config.CPU); err != nil {
-		return err
+		if here, _ := os.ReadDir(d.dir("")); len(here) == 0 { // guests that run here need their driver all the same
+			return err
+		}
+		d.config.Log.Warn("virtual machines do not start here until this is mended", "cause", err)
 	}
 	d.guests.Kept.Dir = filepath.Join(d.config.Run, host.RemainsFolder)
 	d.vhost = tryVhost(vhostDevice)
 	d.packs = packs(d.binary, d.ability.Version)
-	return err
+	return nil
 }
 
 // adopt takes over a guest from an earlier agent, or removes its remains.
