@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -135,7 +136,18 @@ func beginByHand(ctx context.Context, line []byte) (h *byHand, a roles.HandAnswe
 		return nil, a, errors.Join(err, made.end())
 	}
 	a.Can = made.driver.Abilities()
+	if err = likePagurus(s, a.Can); err != nil {
+		return nil, a, errors.Join(err, made.end())
+	}
 	return made, a, nil
+}
+
+// likePagurus is an error where guests by hand would not run as Pagurus's do: what is measured then says nothing.
+func likePagurus(s roles.HandSetting, can fleet.Abilities) error {
+	if s.Accelerator == "" || can.Accelerator == s.Accelerator {
+		return nil
+	}
+	return fmt.Errorf("guests of this host's agent run with %s, and guests by hand would with %s: %s", s.Accelerator, can.Accelerator, cmp.Or(can.Emulated, can.Trouble, "no reason is known"))
 }
 
 // open opens the driver, removes what one that was killed has left, and makes the network.
@@ -149,7 +161,7 @@ func (h *byHand) open(ctx context.Context) error {
 		return err
 	}
 	h.driver, err = qemu.Open(ctx, qemu.Config{
-		Run: h.folder, Shim: shim.Program(), GuestAgent: guest, Address: h.setting.Here, Accelerator: h.setting.Accelerator,
+		Run: h.folder, Shim: shim.Program(), GuestAgent: guest, Address: h.setting.Here, Accelerator: h.setting.Accelerator, CPU: h.setting.CPU,
 		ImageFolder: images.Ensure, Tap: func(_ fleet.Subnet, index int) string { return handTap(index) }, ByHand: true, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
