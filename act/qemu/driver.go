@@ -88,6 +88,7 @@ type Driver struct {
 	knowing sync.Mutex   // guards ability
 	ability Ability
 
+	still        still
 	host.Address // where state is received
 	guests       host.Guests[*guest]
 }
@@ -113,6 +114,7 @@ func Open(ctx context.Context, c Config) (*Driver, error) {
 			return nil, fmt.Errorf("open the qemu driver: %w", err)
 		}
 	}
+	d.letFloat()
 	if err := d.agree(); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("open the qemu driver: %w", err)

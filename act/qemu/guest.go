@@ -74,6 +74,7 @@ func (d *Driver) watch(g *guest) {
 	}
 	g.Left = d.wipe(g.ID)
 	d.guests.Remove(g.ID)
+	d.letGoOf(g.ID)
 	close(g.Ended)
 }
 

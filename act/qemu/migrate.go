@@ -45,7 +45,9 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 	if err != nil {
 		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, err)
 	}
+	d.keepStill(g.ID)
 	if err := d.beginCopy(ctx, g, q, t); err != nil {
+		d.letGoOf(g.ID)
 		d.pairOn(g)
 		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, err)
 	}
@@ -53,6 +55,7 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 		err = d.followCopy(ctx, g, q, progress)
 	}
 	if err != nil {
+		d.letGoOf(g.ID)
 		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, d.undo(ctx, g, q, err))
 	}
 	return nil
@@ -429,6 +432,7 @@ func passGate(ctx context.Context, q *qmp.Client) error {
 // both run.
 func (d *Driver) Resume(ctx context.Context, id fleet.GuestID) error {
 	err := d.resume(ctx, id)
+	d.letGoOf(id)
 	if err != nil {
 		return fmt.Errorf("resume guest %s: %w", id, err)
 	}

@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -334,6 +335,38 @@ func TestATargetThatRefusesIsNamed(t *testing.T) {
 	} {
 		if got := (migration{Desc: said}).cause().Error(); !strings.Contains(got, said) || strings.Contains(got, "the target's QEMU") != refused {
 			t.Errorf("%q is told as %q", said, got)
+		}
+	}
+}
+
+// TestPlaceOfCPUs: each CPU of a guest stays where it ran, unless another is there and less is to be done elsewhere.
+func TestPlaceOfCPUs(t *testing.T) {
+	for _, c := range []struct {
+		may    fleet.CPUSet
+		last   []int
+		loaded map[int]int
+		want   []int
+	}{
+		{fleet.CPUSet{0, 1}, []int{1, 0}, nil, []int{1, 0}},
+		{fleet.CPUSet{0, 1}, []int{1, 1}, nil, []int{1, 0}},
+		{fleet.CPUSet{0, 1}, []int{0, 0, 0, 0}, nil, []int{0, 1, 0, 1}},
+		{fleet.CPUSet{0, 1, 2}, []int{0, 0}, map[int]int{0: 1}, []int{1, 2}}, // a pinned one has it
+		{fleet.CPUSet{2, 3}, []int{0}, nil, []int{2}},                        // it may not stay
+		{nil, []int{4}, nil, []int{4}},                                       // it has ended
+	} {
+		all := make([]floater, len(c.last))
+		for i, last := range c.last {
+			all[i] = floater{may: c.may, last: last}
+		}
+		loaded := maps.Clone(c.loaded)
+		if loaded == nil {
+			loaded = map[int]int{}
+		}
+		place(all, loaded)
+		for i, f := range all {
+			if f.last != c.want[i] {
+				t.Errorf("%+v: number %d stays on %d", c, i, f.last)
+			}
 		}
 	}
 }

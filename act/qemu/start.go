@@ -63,6 +63,7 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (listen string, err 
 		g, err = d.boot(ctx, t, m)
 	}
 	if err == nil {
+		d.keepStill(g.ID)
 		listen, err = d.listen(ctx, g, t)
 	}
 	if err == nil { // as at the source: a link that breaks wakes the guest agent just when it arrives

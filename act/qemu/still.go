@@ -1,0 +1,164 @@
+// This file keeps the CPUs of guests on their host's CPUs while one of them moves. Where more threads want to run than
+// there are CPUs, as copying makes it, Linux weighs a control group on each CPU by what its threads have lately run there
+// (calc_group_shares in kernel/sched/fair.c): a guest whose CPU is moved about starves for up to some hundred
+// milliseconds beside others that are entitled to no more. One that stays gets its share.
+
+package qemu
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"pagurus/fleet"
+	"pagurus/internal/thread"
+)
+
+// still knows why guests' CPUs stay where they are: the guests that move from or to this host.
+type still struct {
+	mu     sync.Mutex
+	moving map[fleet.GuestID]bool
+}
+
+// keepStill keeps the CPUs of all guests that run here where they are, until the guest's move has ended: letGoOf.
+func (d *Driver) keepStill(id fleet.GuestID) {
+	d.still.mu.Lock()
+	defer d.still.mu.Unlock()
+	if d.still.moving == nil {
+		d.still.moving = map[fleet.GuestID]bool{}
+	}
+	d.still.moving[id] = true
+	floating, loaded := d.floating()
+	place(floating, loaded)
+	for _, t := range floating {
+		d.bind(t, fleet.CPUSet{t.last})
+	}
+}
+
+// letGoOf ends keepStill for a guest. A guest for which it was not called changes nothing.
+func (d *Driver) letGoOf(id fleet.GuestID) {
+	d.still.mu.Lock()
+	defer d.still.mu.Unlock()
+	if !d.still.moving[id] {
+		return
+	}
+	if delete(d.still.moving, id); len(d.still.moving) == 0 {
+		d.letFloat()
+	}
+}
+
+// letFloat lets guests' CPUs go where the kernel likes, also those that an earlier agent kept.
+func (d *Driver) letFloat() {
+	floating, _ := d.floating()
+	for _, t := range floating {
+		d.bind(t, t.may)
+	}
+}
+
+// bind is best effort: a thread that cannot be bound runs all the same.
+func (d *Driver) bind(t floater, to fleet.CPUSet) {
+	for _, id := range t.threads {
+		if err := keepThread(id, to); err != nil {
+			d.config.Log.Warn("a guest's CPU is scheduled less well while it moves", "cause", err)
+		}
+	}
+}
+
+// floater is a CPU of a guest that no layout pins.
+type floater struct {
+	threads []int        // its own, and QEMU's first one for a guest's first CPU: that brings it its frames
+	may     fleet.CPUSet // where it may run
+	last    int          // where it ran last
+}
+
+// floating finds them, and how many guests' CPUs are pinned to each of the host's.
+func (d *Driver) floating() (all []floater, loaded map[int]int) {
+	loaded = map[int]int{}
+	guests, err := d.guests.All()
+	if err != nil {
+		return nil, nil // the driver is closed
+	}
+	for _, g := range guests {
+		r := g.Remembered()
+		if r.Layout != nil && len(r.Layout.Pins) > 0 {
+			for _, pin := range r.Layout.Pins {
+				for _, cpu := range pin {
+					loaded[cpu]++
+				}
+			}
+			continue
+		}
+		if !r.Target {
+			all = append(all, floatersOf(r.Process.PID)...)
+		}
+	}
+	return all, loaded
+}
+
+// cpuThread begins the name of a thread of QEMU that runs a guest's CPU (-name debug-threads=on).
+const cpuThread = "CPU "
+
+// floatersOf finds the CPUs of a guest by its process; none if it has ended.
+func floatersOf(pid int) (all []floater) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	var may fleet.CPUSet // what any of its threads may use: most are never bound
+	for _, task := range tasks {
+		id, _ := strconv.Atoi(filepath.Base(task))
+		cpus, err := thread.CPUs(id)
+		if err != nil {
+			continue
+		}
+		may = append(may, cpus...)
+		name, _ := os.ReadFile(filepath.Join(task, "comm"))
+		if last, err := lastRun(task); err == nil && strings.HasPrefix(string(name), cpuThread) {
+			all = append(all, floater{threads: []int{id}, last: last})
+		}
+	}
+	slices.Sort(may)
+	may = slices.Compact(may)
+	for i := range all {
+		all[i].may = may
+	}
+	if len(all) > 0 {
+		all[0].threads = append(all[0].threads, pid)
+	}
+	return all
+}
+
+// lastRun is the CPU on which a thread ran last (proc_pid_stat(5), field 39).
+func lastRun(task string) (int, error) {
+	text, err := os.ReadFile(filepath.Join(task, "stat"))
+	if err != nil {
+		return 0, err
+	}
+	const processor = 39 - 3 // counted from the field after the name
+	words := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(words) <= processor {
+		return 0, fmt.Errorf("%q is not a thread", text)
+	}
+	return strconv.Atoi(words[processor])
+}
+
+// place gives each of them one of the least loaded CPUs where it may run: the one where it ran last, if that is one.
+func place(all []floater, loaded map[int]int) {
+	for i, t := range all {
+		if len(t.may) == 0 {
+			continue
+		}
+		least := t.last
+		if !t.may.Has(least) {
+			least = t.may[0]
+		}
+		for _, cpu := range t.may {
+			if loaded[cpu] < loaded[least] {
+				least = cpu
+			}
+		}
+		all[i].last = least
+		loaded[least]++
+	}
+}
