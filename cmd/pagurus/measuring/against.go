@@ -44,6 +44,7 @@ type against struct {
 	between []string
 	via     string
 	beside  string
+	how     []string // of Pagurus's moves, as flags of migrate
 }
 
 // contest is a bench.Place that moves the second of two guests, from one host to another, by
@@ -56,6 +57,7 @@ type contest struct {
 	agent    func(fleet.Host) (string, error)
 	image    fleet.Image
 	memory   int64
+	how      []string // of the moves, as flags of migrate
 }
 
 func (c *contest) Open(context.Context, bench.Program, []string) (bench.Round, error) { return c, nil }
@@ -102,7 +104,7 @@ func (c *contest) byPagurus(ctx context.Context) (figures map[string]float64, er
 			if err != nil {
 				return err
 			}
-			_, err = c.Type(ctx, "migrate", string(moves), "--to", string(c.to.ID), "--wait")
+			_, err = c.Type(ctx, append([]string{"migrate", string(moves), "--to", string(c.to.ID), "--wait"}, c.how...)...)
 			return err
 		})
 		if err != nil {
@@ -207,12 +209,12 @@ func longestSince(all []drive.Gap, first int, until time.Time) (longest time.Dur
 
 // beside measures moves by Pagurus beside moves by hand.
 func (o *overhead) beside(ctx context.Context, cmd *cobra.Command, a against) error {
-	o.suite, o.image, o.targets = "stream", againstImage, []string{againstKind}
+	o.suite, o.targets = "stream", []string{againstKind}
 	if err := o.check(); err != nil {
 		return fmt.Errorf("%w: see `pagurus bench migration --help`", err)
 	}
 	return o.within(ctx, "move", func() error {
-		c := &contest{Pagurus: o.where, memory: o.memory}
+		c := &contest{Pagurus: o.where, memory: o.memory, how: a.how}
 		if err := c.choose(o.hosts, a); err != nil {
 			return err
 		}
@@ -242,6 +244,9 @@ func (o *overhead) beside(ctx context.Context, cmd *cobra.Command, a against) er
 		hand.Kind = "QEMU by hand"
 		o.guests[byHand], o.targets = hand, []string{byHand, againstKind}
 		o.remark("moves are from %s to %s, beside a guest on %s; by hand guests have QEMU's and Linux's own settings, and bridges that learn", c.from.ID, c.to.ID, c.stay.ID)
+		if len(c.how) > 0 {
+			o.remark("Pagurus moves with %s", strings.Join(c.how, " "))
+		}
 		o.sum = goalNote
 		return o.measure(ctx, cmd, &bench.Experiment{Place: c, Spec: bench.Spec{Name: "migration", Ranks: 2, Programs: []bench.Program{moveAgainst(o.memory)}}})
 	})
@@ -309,8 +314,8 @@ func goalNote(r *bench.Record) []string {
 // check says what is wrong with it.
 func (a against) check(chosen bool) error {
 	switch {
-	case a.whom == "" && (a.via != "" || a.beside != "" || len(a.between) > 0):
-		return errors.New("--between, --beside and --via belong to --against " + byHand)
+	case a.whom == "" && (a.via != "" || a.beside != "" || len(a.between)+len(a.how) > 0):
+		return errors.New("--between, --beside, --via, --mode and --page-cache belong to --against " + byHand)
 	case a.whom == "":
 		return nil
 	case a.whom != byHand:

@@ -1,6 +1,7 @@
 package measuring
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,7 +22,7 @@ import (
 )
 
 func migrationCommand(std Streams) *cobra.Command {
-	o := overhead{asked: usual(std), memory: 256 << 20, image: hpcImage}
+	o := overhead{asked: usual(std), memory: 256 << 20}
 	var beside against
 	cmd := &cobra.Command{
 		Use:   "migration",
@@ -40,16 +41,24 @@ Where KVM does not work guests are emulated, and the record says so.`,
 		Example: `  sudo pagurus bench migration
   sudo pagurus bench migration --targets container,vm,vm-tuned --runs 50 --mem 1G
   sudo pagurus bench migration --against qemu --runs 10
+  sudo pagurus bench migration --against qemu --page-cache drop --image mine
   sudo pagurus bench migration --against qemu --between host1,host2 --via 'ssh root@{address}'
   sudo pagurus bench migration --against qemu --between host2,host3 --beside host1`,
 		Args: cli.NoArguments,
 		RunE: measured(func(ctx context.Context, cmd *cobra.Command) error {
+			for _, name := range []string{"mode", "page-cache"} {
+				if f := cmd.Flags().Lookup(name); f.Changed {
+					beside.how = append(beside.how, "--"+name, f.Value.String())
+				}
+			}
 			if err := beside.check(cmd.Flags().Changed("targets")); err != nil {
 				return fmt.Errorf("%w: see `pagurus bench migration --help`", err)
 			}
 			if beside.whom == "" {
+				o.image = cmp.Or(o.image, hpcImage)
 				return o.migrations(ctx, cmd)
 			}
+			o.image = cmp.Or(o.image, againstImage)
 			return o.beside(ctx, cmd, beside)
 		}),
 	}
@@ -58,6 +67,9 @@ Where KVM does not work guests are emulated, and the record says so.`,
 	o.flags(cmd, "moves of each")
 	cli.Size(f, &o.memory, "mem", "memory of each guest")
 	f.StringVar(&beside.whom, "against", "", "what Pagurus's moves are compared with: "+byHand)
+	f.StringVar(&o.image, "image", "", "image of the guests; it has to have MPI (default: "+hpcImage+", and with --against "+againstImage+")")
+	f.String("mode", "", "how Pagurus moves, with --against: as for `pagurus migrate`")
+	f.String("page-cache", "", "what Pagurus does with the page cache, with --against: as for `pagurus migrate`")
 	f.StringSliceVar(&beside.between, "between", nil, "the two hosts, with --against (default: the first two that run virtual machines)")
 	f.StringVar(&beside.beside, "beside", "", "the host of the guest that stays, with --against (default: where the other one begins)")
 	f.StringVar(&beside.via, "via", "", "how a command is run as root on a {host} or {address}, with --against (default: \"ssh {host} sudo\", and what a lab has)")
