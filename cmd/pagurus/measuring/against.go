@@ -98,13 +98,16 @@ func moveAgainst(memory int64) bench.Program {
 func (c *contest) byPagurus(ctx context.Context) (figures map[string]float64, err error) {
 	args := append(c.job(c.stay, c.from), "-n", "2", "--guests", "2", "--", "./"+programs.BusyName, fmt.Sprint(c.memory/busyShare>>20))
 	err = c.During(ctx, "START", func(job string) error {
+		moves, err := c.mover(ctx, job)
+		if err == nil {
+			err = c.sampled(ctx, moves)
+		}
+		if err != nil {
+			return err
+		}
 		said := func() (string, error) { return c.Type(ctx, "logs", job) }
 		stall, err := stalled(ctx, said, func() error {
-			moves, err := c.mover(ctx, job)
-			if err != nil {
-				return err
-			}
-			_, err = c.Type(ctx, append([]string{"migrate", string(moves), "--to", string(c.to.ID), "--wait"}, c.how...)...)
+			_, err := c.Type(ctx, append([]string{"migrate", string(moves), "--to", string(c.to.ID), "--wait"}, c.how...)...)
 			return err
 		})
 		if err != nil {
@@ -129,6 +132,28 @@ func (c *contest) mover(ctx context.Context, job string) (fleet.GuestID, error) 
 		return "", fmt.Errorf("guest %s was placed on %s and not on %s: choose other hosts with --between and --beside", moves, home, c.from.ID)
 	}
 	return moves, nil
+}
+
+// sampleLimit is how long the first sample of a guest may take; most take some ten seconds.
+const sampleLimit = time.Minute
+
+// sampled waits for the first sample of a guest's memory: a job that has run for half a minute has one.
+func (c *contest) sampled(ctx context.Context, guest fleet.GuestID) error {
+	for begun := time.Now(); ; {
+		s, err := c.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		if s.Hosts[c.from.ID].Facts.Guests[guest].Profile != nil {
+			return nil
+		}
+		if time.Since(begun) > sampleLimit {
+			return fmt.Errorf("the memory of guest %s was not sampled within %s: its host is too busy", guest, sampleLimit)
+		}
+		if err := drive.Pause(ctx, settleTime/4); err != nil {
+			return err
+		}
+	}
 }
 
 // hosts are those that take part.
