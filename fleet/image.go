@@ -17,7 +17,7 @@ type Image struct {
 	MPI         string    `json:"mpi,omitempty"`          // "openmpi", "mpich" or ""
 	Version     string    `json:"mpi_version,omitempty"`  // of the MPI library's package
 	Kernel      string    `json:"kernel"`                 // release, as uname -r says
-	OwnKernel   bool      `json:"own_kernel,omitempty"`   // of whoever built it, without modules
+	OwnKernel   bool      `json:"own_kernel,omitempty"`   // of whoever built it; with modules only where an image there had the same kernel
 	KernelWords string    `json:"kernel_words,omitempty"` // that its kernel gets on its command line, besides Pagurus's
 	Bytes       int64     `json:"bytes"`
 	Built       time.Time `json:"built"`

@@ -85,7 +85,7 @@ var decompressors = map[string][]string{
 }
 
 // unpackKernel returns the ELF file inside a bzImage, or nothing if its packing is
-// unknown.
+// unknown. One that is larger than a kernel may be is errLarger.
 func unpackKernel(ctx context.Context, code []byte) ([]byte, error) {
 	const sectors, offset, length, least = 0x1f1, 0x248, 0x24c, 0x250
 	if len(code) < least || string(code[0x202:0x206]) != "HdrS" {
@@ -106,7 +106,7 @@ func unpackKernel(ctx context.Context, code []byte) ([]byte, error) {
 		}
 		cmd := exec.CommandContext(ctx, tool[0], tool[1:]...)
 		cmd.Stdin = bytes.NewReader(payload)
-		return cmd.Output()
+		return atMost(cmd, largestKernel)
 	}
 	return nil, nil
 }

@@ -32,8 +32,11 @@ type OwnKernel struct {
 	modules string // a file with the modules
 }
 
-// largestKernel bounds a kernel's file: Debian's largest is 100 MiB without its packing.
-const largestKernel = 512 << 20
+// largestKernel bounds a kernel's file: Debian's largest is 100 MiB without its packing. Tests have less.
+var largestKernel int64 = 512 << 20
+
+// errLarger is wrapped by the error of a kernel that is larger than that.
+var errLarger = errors.New("it is larger")
 
 // IsKernelFile reports whether the value of --kernel is a file, and not a word for one of Debian's kernels.
 func IsKernelFile(kernel string) bool {
@@ -76,8 +79,8 @@ func readKernel(path string) ([]byte, error) {
 		return nil, errors.Join(err, errors.New("it is not a file"))
 	}
 	code, err := io.ReadAll(io.LimitReader(f, largestKernel+1))
-	if err == nil && len(code) > largestKernel {
-		err = fmt.Errorf("it is larger than %d MiB", largestKernel>>20)
+	if err == nil && int64(len(code)) > largestKernel {
+		err = fmt.Errorf("%w than %d MiB", errLarger, largestKernel>>20)
 	}
 	return code, err
 }
@@ -103,7 +106,10 @@ func startable(ctx context.Context, code []byte) ([]byte, error) {
 		return code, nil
 	}
 	plain, err := unpackKernel(ctx, code)
-	if err != nil {
+	switch {
+	case errors.Is(err, errLarger):
+		return nil, fmt.Errorf("unpack what is in it: %w", err)
+	case err != nil:
 		return nil, errNoKernel
 	}
 	if hasPVH(plain) {
@@ -124,12 +130,15 @@ func atMost(cmd *exec.Cmd, most int64) ([]byte, error) {
 	all, err := io.ReadAll(io.LimitReader(out, most+1))
 	if int64(len(all)) > most {
 		_ = cmd.Process.Kill()
-		err = errors.Join(err, fmt.Errorf("it is larger than %d MiB", most>>20))
+		err = errors.Join(err, fmt.Errorf("%w than %d MiB", errLarger, most>>20))
 	}
 	return all, errors.Join(err, cmd.Wait())
 }
 
-var linuxVersion = regexp.MustCompile(`Linux version ([0-9][!-~]{0,63}) `)
+var (
+	linuxVersion = regexp.MustCompile(`Linux version ([0-9][!-~]{0,63}) `)
+	release      = regexp.MustCompile(`^[0-9][!-~]{0,63}$`)
+)
 
 // releaseOf finds a kernel's release; empty: it is no Linux. A bzImage whose packing is not known says it in its header.
 func releaseOf(ctx context.Context, code []byte) string {
@@ -142,14 +151,15 @@ func releaseOf(ctx context.Context, code []byte) string {
 	const header, at = 0x206, 0x20e // of a bzImage: where its version is, less 0x200
 	if len(code) > at+1 && string(code[0x202:header]) == "HdrS" {
 		if from := 0x200 + int(code[at]) + int(code[at+1])<<8; from < len(code) {
-			word, _, _ := bytes.Cut(code[from:min(len(code), from+64)], []byte(" "))
-			return string(word)
+			if word, _, _ := bytes.Cut(code[from:min(len(code), from+65)], []byte(" ")); release.Match(word) {
+				return string(word)
+			}
 		}
 	}
 	return ""
 }
 
-// ownKernel writes a user's kernel and the words for its command line. There are no modules.
+// ownKernel writes a user's kernel, the words for its command line, and the modules that withModules found, if any.
 func (b *build) ownKernel() (release string, err error) {
 	own := b.recipe.Own
 	f, err := os.Create(b.path("files", ModulesFile))

@@ -81,6 +81,50 @@ func TestOwnKernels(t *testing.T) {
 	}
 }
 
+// bzImage is one with this in it, that says this version in its header.
+func bzImage(payload []byte, version string) []byte {
+	const start, words = 512, 0x300 // of 16-bit code: no sectors but the first, and its header's length
+	code := make([]byte, 2*start)
+	copy(code[0x202:], "HdrS")
+	binary.LittleEndian.PutUint16(code[0x20e:], words-0x200)
+	binary.LittleEndian.PutUint32(code[0x248:], start)
+	binary.LittleEndian.PutUint32(code[0x24c:], uint32(len(payload)))
+	copy(code[words:], version)
+	return append(code, payload...)
+}
+
+// A small file may hold a kernel that does not end, also inside a bzImage.
+func TestKernelWithoutEnd(t *testing.T) {
+	defer func(was int64) { largestKernel = was }(largestKernel)
+	largestKernel = 1 << 20
+	large := append(pvhKernel(), make([]byte, 1<<20)...)
+	for name, code := range map[string][]byte{"packed": packed(large), "in a bzImage": bzImage(packed(large), ""), "packed twice": packed(bzImage(packed(large), ""))} {
+		path := filepath.Join(t.TempDir(), "vmlinuz")
+		if err := os.WriteFile(path, code, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadKernel(t.Context(), path, ""); err == nil || !strings.Contains(err.Error(), "larger than 1 MiB") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if plain, err := unpackKernel(t.Context(), bzImage(packed(pvhKernel()), "")); err != nil || !bytes.Equal(plain, pvhKernel()) {
+		t.Errorf("a small one: %d bytes, %v", len(plain), err)
+	}
+}
+
+// A release is a word for people, tables and paths of modules, whoever wrote the header that says it.
+func TestReleaseOf(t *testing.T) {
+	long := strings.Repeat("6", 64)
+	for said, want := range map[string]string{
+		"6.12.1-own (me@here) #1": "6.12.1-own", long + " (me)": long, long + "6 (me)": "",
+		"": "", " ": "", "linux 6": "", "6.1\x1b[31m (me)": "", "6.1\n0 (me)": "", "6.1\x00 (me)": "", "../../etc (me)": "",
+	} {
+		if got := releaseOf(t.Context(), bzImage([]byte("packed by what nobody knows"), said)); got != want {
+			t.Errorf("%q: %q", said, got)
+		}
+	}
+}
+
 // What is started and its words count for recipe and image.
 func TestOwnKernelCounts(t *testing.T) {
 	r := Recipe{Name: "x", Suite: DefaultSuite, Packages: []string{"make"}}
