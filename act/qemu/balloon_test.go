@@ -14,11 +14,19 @@ type balloonOf struct {
 	all, has, told, step int64
 	least                int64 // the least that it was told to have
 	fails                string
+	orders               int // to change its size
+	refused, unanswered  int // which of them fails; unanswered: it is carried out all the same
 }
 
 func (b *balloonOf) ask(_ context.Context, command string, args, out any) error {
 	if command == b.fails {
 		return errors.New("no")
+	}
+	if command == "balloon" {
+		b.orders++
+		if b.orders == b.refused {
+			return errors.New("refused")
+		}
 	}
 	var answer string
 	switch command {
@@ -30,34 +38,44 @@ func (b *balloonOf) ask(_ context.Context, command string, args, out any) error 
 	default:
 		b.told = args.(map[string]any)["value"].(int64)
 		b.least, b.has = min(b.least, b.told), max(b.has, b.told)
+		if b.orders == b.unanswered {
+			return errors.New("no answer")
+		}
 		return nil
 	}
 	return json.Unmarshal([]byte(answer), out)
 }
 
-// TestSqueeze: a guest gives what it is asked for, except a reserve, and has all it had at the end,
-// however slow it is and whatever fails.
+// TestSqueeze: a guest gives what it is asked for, except a reserve, and is told to have all it had at the end,
+// however slow it is and whatever fails but that order itself, which is an error.
 func TestSqueeze(t *testing.T) {
+	const all = 1000
 	for name, c := range map[string]struct {
-		free, step, least int64
-		fails             string
-		wrong             bool
+		balloon   balloonOf
+		free      int64
+		least, at int64 // what it was told to have at the least, and at the end
+		wrong     bool
 	}{
-		"at once":        {free: 500, step: 1000, least: 500},
-		"in steps":       {free: 500, step: 10, least: 500},
-		"a reserve":      {free: 5000, step: 1000, least: 125},
-		"not at all":     {free: 500, step: 0, least: 500},
-		"too slow":       {free: 800, step: 1, least: 200},
-		"nothing wanted": {free: 0, step: 1000, least: 1000},
-		"no balloon":     {free: 500, step: 1000, least: 1000, fails: "query-balloon", wrong: true},
+		"at once":                 {balloonOf{step: 1000}, 500, 500, all, false},
+		"in steps":                {balloonOf{step: 10}, 500, 500, all, false},
+		"a reserve":               {balloonOf{step: 1000}, 5000, 125, all, false},
+		"not at all":              {balloonOf{}, 500, 500, all, false},
+		"too slow":                {balloonOf{step: 1}, 800, 200, all, false},
+		"nothing wanted":          {balloonOf{step: 1000}, 0, all, all, false},
+		"no balloon":              {balloonOf{step: 1000, fails: "query-balloon"}, 500, all, all, true},
+		"the order is refused":    {balloonOf{step: 1000, refused: 1}, 500, all, all, true},
+		"the order has no answer": {balloonOf{step: 1000, unanswered: 1}, 500, 500, all, true},
+		"it gets nothing back":    {balloonOf{step: 1000, refused: 2}, 500, 500, 500, true},
+		"nobody says it got all":  {balloonOf{step: 1000, unanswered: 2}, 500, 500, all, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := &balloonOf{all: 1000, has: 1000, told: 1000, least: 1000, step: c.step, fails: c.fails}
+				b := c.balloon
+				b.all, b.has, b.told, b.least = all, all, all, all
 				if err := squeeze(t.Context(), b.ask, c.free); (err != nil) != c.wrong {
 					t.Error(err)
 				}
-				if b.least != c.least || b.told != 1000 {
+				if b.least != c.least || b.told != c.at {
 					t.Errorf("it was told to have %d at the least and %d at the end", b.least, b.told)
 				}
 			})
