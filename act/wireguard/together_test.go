@@ -1,7 +1,6 @@
 package wireguard
 
 import (
-	"errors"
 	"os"
 	"testing"
 
@@ -25,19 +24,35 @@ func (p *pipe) Read(packets [][]byte, sizes []int, offset int) (int, error) {
 	if _, err := p.r.Read(one[:]); err != nil {
 		return 0, err
 	}
-	if p.parts > len(packets) {
-		return 0, errors.New("there is no room for all parts of a packet")
-	}
 	for i := range p.parts {
-		packets[i][offset], sizes[i] = one[0], 1
+		if i == len(packets) {
+			return i, tun.ErrTooManySegments
+		}
+		packets[i][offset], packets[i][offset+1], sizes[i] = one[0], byte(i), 2
 	}
 	return p.parts, nil
 }
 
-// One call reads what waits, in its order, and does not wait for more; it leaves what might not fit.
+// One call reads what waits, in its order, and does not wait for more; it leaves what might not fit. Parts that did not fit come by the
+// next calls, and none is lost.
 func TestWhatWaitsIsReadTogether(t *testing.T) {
-	for _, c := range []struct{ parts, waiting, together int }{
-		{1, 1, 1}, {1, 5, 5}, {1, 100, conn.IdealBatchSize - mostParts + 1}, {mostParts, 5, 2}, {48, 5, 2}, {mostParts + 1, 5, 1},
+	const room = conn.IdealBatchSize
+	for _, c := range []struct {
+		parts, waiting int
+		calls          []int // parts that each gives
+	}{
+		{1, 1, []int{1}},
+		{1, 5, []int{5}},
+		{1, 100, []int{room - mostParts + 1, 100 - (room - mostParts + 1)}},
+		{mostParts, 5, []int{2 * mostParts, 2 * mostParts, mostParts}},
+		{48, 3, []int{96, 48}},
+		{mostParts + 1, 2, []int{mostParts + 1, mostParts + 1}},
+		{mostParts - 1, 2, []int{2*mostParts - 2}},
+		{mostParts * 3 / 2, 2, []int{mostParts * 3 / 2, mostParts * 3 / 2}},
+		{60, 3, []int{120, 60}},
+		{room, 2, []int{room, room}},
+		{room + 30, 3, []int{room, room, room, 90}},
+		{2 * room, 1, []int{room, room}},
 	} {
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -55,19 +70,28 @@ func TestWhatWaitsIsReadTogether(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		packets, sizes := make([][]byte, conn.IdealBatchSize), make([]int, conn.IdealBatchSize)
+		packets, sizes := make([][]byte, room), make([]int, room)
 		for i := range packets {
-			packets[i] = make([]byte, 2)
+			packets[i] = make([]byte, 3)
 		}
-		n, err := l.Read(packets, sizes, 1)
-		if err != nil || n != c.together*c.parts || under.reads != c.together {
-			t.Errorf("%d packets of %d parts: %d parts came by %d reads, %v", c.waiting, c.parts, n, under.reads, err)
-		}
-		for i := range n {
-			if packets[i][1] != byte(i/c.parts) || sizes[i] != 1 {
-				t.Errorf("%d packets of %d parts: part %d is of packet %d", c.waiting, c.parts, i, packets[i][1])
+		seen := 0
+		for call, want := range c.calls {
+			clear(sizes)
+			n, err := l.Read(packets, sizes, 1)
+			if err != nil || n != want {
+				t.Errorf("%d packets of %d parts: call %d gives %d parts, want %d, %v", c.waiting, c.parts, call, n, want, err)
 				break
 			}
+			for i := range n {
+				if int(packets[i][1]) != seen/c.parts || packets[i][2] != byte(seen%c.parts) || sizes[i] != 2 {
+					t.Errorf("%d packets of %d parts: part %d is part %d of packet %d", c.waiting, c.parts, seen, packets[i][2], packets[i][1])
+					break
+				}
+				seen++
+			}
+		}
+		if seen != c.parts*c.waiting {
+			t.Errorf("%d packets of %d parts: %d parts came", c.waiting, c.parts, seen)
 		}
 	}
 }
