@@ -130,6 +130,56 @@ func TestTriedAgain(t *testing.T) {
 	}
 }
 
+// TestCPUIsTriedWithHardware: hardware virtualization that works later than a driver opens is used where guests can have their CPU by it,
+// and what the processor lacks of that is said. Else guests are emulated on, and the host says why, until a trial finds otherwise.
+func TestCPUIsTriedWithHardware(t *testing.T) {
+	testkit.Root(t, "qemu-system-x86_64")
+	real, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		opens string // what stands in QEMU's place does when it is told to make a machine with that CPU
+		want  Ability
+	}{
+		"all of it":     {"", Ability{Accelerator: Hardware}},
+		"a part of it":  {`case "$*" in *enforce*) echo lacks pdpe1gb >&2; exit 1 ;; esac;`, Ability{Accelerator: Hardware, lacks: "lacks pdpe1gb"}},
+		"none of it":    {"echo no such CPU >&2; exit 1;", Ability{Accelerator: Emulation, Trouble: "guests cannot have the CPU Snowridge-v1 here; choose another with --cpu: kvm: a tiny guest did not run: exit status 1: no such CPU"}},
+		"at the second": {"[ $(wc -l <opened) -gt 2 ] || { echo busy >&2; exit 1; };", Ability{Accelerator: Hardware}},
+	} {
+		dir := t.TempDir()
+		binary := filepath.Join(dir, "qemu")
+		script := fmt.Sprintf("#!/bin/sh\ncd %s\ncase \"$*\" in *kvm*) case \"$*\" in *-kernel*) ;; *) echo >>opened; %s ;; esac; %s ;; esac\nexec %s \"$@\"\n", dir, c.opens,
+			`set -- $(echo "$*" | sed 's/-accel kvm[^ ]*/-accel tcg/; s/-cpu [^ ]*/-cpu max/')`, real)
+		if err := os.WriteFile(binary, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		d := &Driver{config: Config{Run: dir, User: "ada", CPU: "Snowridge-v1", Log: slog.Default()}, binary: binary, life: ctx, end: cancel}
+		d.setAbility(Ability{Accelerator: Emulation, Trouble: "there is none"})
+		trial := func() acceleratorTrial {
+			a := d.trial([]time.Duration{10 * time.Second})
+			a.Device, a.Attributes = dir, func() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+			return a
+		}
+		tries := 1
+		if name == "at the second" {
+			tries = 2
+		}
+		for range tries {
+			d.tryWith(ctx, []time.Duration{time.Millisecond}, time.Millisecond, trial)
+		}
+		got := d.able()
+		if got.Accelerator != c.want.Accelerator || got.Trouble != c.want.Trouble || !strings.HasSuffix(got.lacks, c.want.lacks) || (got.lacks == "") != (c.want.lacks == "") || got.noCPU != "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if can := d.Abilities(); can.Lacks != got.lacks || can.Emulated != got.Trouble {
+			t.Errorf("%s: it says %+v", name, can)
+		}
+	}
+}
+
 // TestAgree: guests that an earlier agent left decide what this one runs guests with.
 func TestAgree(t *testing.T) {
 	for _, c := range []struct {
@@ -138,6 +188,7 @@ func TestAgree(t *testing.T) {
 		want  string
 	}{
 		{Ability{Accelerator: Hardware}, Emulation, Emulation},
+		{Ability{Accelerator: Hardware, noCPU: "no"}, Emulation, Emulation},
 		{Ability{Accelerator: Hardware}, Hardware, Hardware},
 		{Ability{Accelerator: Hardware}, "", Hardware},
 		{Ability{Accelerator: Emulation, unsure: true}, Hardware, Hardware},
@@ -155,6 +206,8 @@ func TestAgree(t *testing.T) {
 		}
 		if got := d.able(); got.Accelerator != c.want || (got.Trouble == "") != (c.want == Hardware || c.found.Accelerator == c.want) {
 			t.Errorf("%+v with a guest by %q: %+v", c.found, c.was, got)
+		} else if c.found.noCPU != "" && (got.Trouble != c.found.noCPU || got.noCPU != "") {
+			t.Errorf("emulated guests do not start, or nobody knows why they are: %+v", got)
 		}
 		cancel()
 		d.guests.Watches.Wait()

@@ -30,6 +30,9 @@ func (d *Driver) fromSnapshot() bool {
 // booting it. The first guest of a make is saved as the snapshot. If a snapshot fails,
 // the guest boots. After an error the caller destroys the rest.
 func (d *Driver) create(ctx context.Context, t fleet.Task) (*guest, error) {
+	if why := d.able().noCPU; why != "" {
+		return nil, errors.New(why)
+	}
 	m, folder, err := d.machine(ctx, t)
 	if err != nil {
 		return nil, err

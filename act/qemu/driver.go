@@ -74,9 +74,8 @@ type Driver struct {
 	config  Config
 	binary  string
 	account host.Account
-	packs   bool   // see packs
-	vhost   bool   // vhost-net works here
-	lacks   string // what the processor lacks of the CPU that guests get, for people
+	packs   bool // see packs
+	vhost   bool // vhost-net works here
 	initrds *initrd.Store
 	needs   needs
 	devices atomic.Pointer[Devices] // of this host; nil: guests have none
@@ -181,7 +180,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	} else if d.ability, err = d.probe(ctx); err != nil {
 		return err
 	}
-	if d.lacks, err = d.trial(nil).gives(ctx, d.ability.Accelerator, d.config.CPU); err != nil {
+	if d.ability, err = d.withCPU(ctx, d.trial(nil), d.ability); err != nil {
 		if here, _ := os.ReadDir(d.dir("")); len(here) == 0 { // guests that run here need their driver all the same
 			return err
 		}
@@ -216,9 +215,10 @@ func (d *Driver) Close() error {
 
 // Abilities returns what the driver can do on this host.
 func (d *Driver) Abilities() fleet.Abilities {
-	can := abilities(d.able(), d.packs, d.vhost)
+	now := d.able()
+	can := abilities(now, d.packs, d.vhost)
 	if can.Accelerator == Hardware {
-		can.Model, can.Lacks = cmp.Or(d.config.CPU, fleet.HostCPU), d.lacks
+		can.Model, can.Lacks = cmp.Or(d.config.CPU, fleet.HostCPU), now.lacks
 	}
 	return can
 }

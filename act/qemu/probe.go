@@ -26,6 +26,8 @@ type Ability struct {
 	unsure bool   // hardware virtualization did not answer in time
 	tries  int    // of it
 	device string // of hardware virtualization, as it was before it was tried
+	lacks  string // what the processor lacks of the CPU that guests get, for people
+	noCPU  string // why guests cannot have that CPU, for people: none starts here
 }
 
 // remembered is an Ability with the conditions that it holds for.

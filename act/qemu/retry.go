@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"pagurus/internal/pause"
@@ -46,14 +47,22 @@ func (d *Driver) agree() error {
 		case was == Hardware && found.unsure: // it works, or the guest would not run
 			now := found
 			now.Accelerator, now.Trouble, now.unsure = Hardware, "", false
+			if now, err = d.withCPU(d.life, d.trial(nil), now); err != nil {
+				d.config.Log.Warn("virtual machines do not start here until this is mended", "cause", err)
+			}
 			d.setAbility(now)
 			return nil
 		case was == Emulation && found.Accelerator == Hardware:
 			now := found
-			now.Accelerator = Emulation
-			now.Trouble = "guests from before hardware virtualization answered are here, which only move between emulating hosts; once they have gone, it is used"
+			now.Accelerator, now.Trouble = Emulation, found.noCPU
+			if found.noCPU == "" {
+				now.Trouble = "guests from before hardware virtualization answered are here, which only move between emulating hosts; once they have gone, it is used"
+				better = &found
+			}
+			if now, err = d.withCPU(d.life, d.trial(nil), now); err != nil {
+				d.config.Log.Warn("virtual machines do not start here until this is mended", "cause", err)
+			}
 			d.setAbility(now)
-			better = &found
 		}
 	}
 	if better == nil && !found.unsure && found.Accelerator != Emulation {
@@ -98,18 +107,20 @@ func (d *Driver) tryWith(ctx context.Context, pauses []time.Duration, every time
 			return
 		}
 		now, err := d.conditions()
-		found := acceleration{}
+		t, found := trial(), acceleration{}
+		t.Sure = true
 		if err == nil {
-			t := trial()
-			t.Sure = true
 			found, err = findAccelerator(ctx, t)
+		}
+		if err == nil && ctx.Err() == nil {
+			now.Ability = d.able()
+			now.Ability, err = d.keepAbility(now, found)
+		}
+		if err == nil {
+			now.Ability = d.usable(ctx, t, now.Ability)
 		}
 		if ctx.Err() != nil {
 			return
-		}
-		if err == nil {
-			now.Ability = d.able()
-			now.Ability, err = d.keepAbility(now, found)
 		}
 		switch {
 		case err != nil:
@@ -125,6 +136,30 @@ func (d *Driver) tryWith(ctx context.Context, pauses []time.Duration, every time
 			}
 		}
 	}
+}
+
+// withCPU is an ability with what a trial says of the CPU that guests get by its accelerator. An error says that they cannot have it.
+func (d *Driver) withCPU(ctx context.Context, t acceleratorTrial, a Ability) (Ability, error) {
+	lacks, err := t.gives(ctx, a.Accelerator, d.config.CPU)
+	a.lacks, a.noCPU = lacks, ""
+	if err != nil {
+		a.noCPU = err.Error()
+	}
+	return a, err
+}
+
+// usable is an ability that was found later. Hardware virtualization is not used where guests could not have their CPU by it: those
+// that are emulated start and run.
+func (d *Driver) usable(ctx context.Context, t acceleratorTrial, found Ability) Ability {
+	if found.Accelerator != Hardware {
+		return found
+	}
+	now, err := d.withCPU(ctx, t, found)
+	if err != nil {
+		found.Accelerator, found.Trouble, found.unsure = Emulation, err.Error(), errors.Is(err, errNoAnswer)
+		return found
+	}
+	return now
 }
 
 // change changes the accelerator when no guest is here and none is being made.
