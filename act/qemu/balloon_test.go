@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+
+	"pagurus/fleet"
 )
 
 // balloonOf is a guest's balloon that follows by a step at each look.
@@ -80,5 +82,30 @@ func TestSqueeze(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestSqueezes: memory of a guest that stays where it is is not asked for.
+func TestSqueezes(t *testing.T) {
+	for name, c := range map[string]struct {
+		is   func(*record)
+		want bool
+	}{
+		"usual":         {func(*record) {}, true},
+		"shaped":        {func(r *record) { r.Layout = &fleet.Layout{Nodes: make([]fleet.LayoutNode, 2)} }, true},
+		"in huge pages": {func(r *record) { r.Layout = &fleet.Layout{Nodes: []fleet.LayoutNode{{}, {PageBytes: 2 << 20}}} }, false},
+		"with a device": {func(r *record) { r.Device = "0000:01:00.1" }, false},
+	} {
+		d, g := &Driver{}, self(t)
+		c.is(&g.Record)
+		if err := d.guests.Add("g1", g, func() {}); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Squeezes("g1"); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+	if (&Driver{}).Squeezes("g1") {
+		t.Error("one that is not here")
 	}
 }

@@ -108,6 +108,8 @@ type Squeezer interface {
 	// Squeeze takes freeBytes of unused memory from a running guest and returns them at once, empty.
 	// After an error the guest may have less memory until ReturnMemory.
 	Squeeze(ctx context.Context, g fleet.GuestID, freeBytes int64) error
+	// Squeezes reports whether Squeeze takes anything from a guest that is here.
+	Squeezes(fleet.GuestID) bool
 }
 
 // Reclaimer is a driver whose guests can do without some of their memory, or can be

@@ -27,6 +27,7 @@ type memoryDriver struct {
 	mu        sync.Mutex
 	guests    map[fleet.GuestID]*memoryGuest
 	cache     int64                                        // of every guest: clean page cache in bytes
+	fixed     bool                                         // of every guest: its memory stays where it is
 	words     string                                       // of every guest: last words
 	remains   *fleet.Remains                               // of every guest
 	obstacles []string                                     // of every guest
@@ -549,7 +550,9 @@ func (r *rig) start() {
 		Overlay:    r.overlay, Shares: r.shares, Images: memoryImages{}, Lease: r.lease, Controller: r.c,
 		Vaults: Vaults{Staging: filepath.Join(r.dir, "staging"), Own: r.vault},
 		Facts:  func() fleet.Facts { return fleet.Facts{Machine: "m1"} },
-		Drops:  func(l fleet.Limits, c fleet.Cache) bool { return c.CleanBytes > 50 || l.PageCache == fleet.DropCache }, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
+		Drops: func(l fleet.Limits, c fleet.Cache) bool {
+			return c.Hints && c.CleanBytes > 50 || l.PageCache == fleet.DropCache
+		}, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(r.t.Context())
 	over := make(chan struct{})

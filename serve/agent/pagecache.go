@@ -39,6 +39,7 @@ func (a *Agent) dropPageCache(ctx context.Context, w *taskRun) (dropped int64, h
 	defer cancel()
 	in, begun := a.guestAgentOf(w.slot, w.link), time.Now()
 	before, err := in.Cache(ctx, false)
+	before.Hints = before.Hints && a.squeezes(w.driver, w.slot)
 	if err != nil || !a.Drops(w.task.Limits, before) {
 		return 0, before, err
 	}
@@ -60,13 +61,19 @@ func (a *Agent) emptied(g fleet.GuestID, has fleet.Cache) int64 {
 	return min(has.FreeBytes, a.profiles.last[g].FilledBytes-has.UsedBytes)
 }
 
-// squeeze empties bytes of a guest's free memory, if that pays and none of it is with the host's owner.
+// squeezes reports whether a guest's free memory can be emptied: its driver does that, and none of it is with the host's owner.
+func (a *Agent) squeezes(d Driver, s *guestSlot) bool {
+	a.mu.Lock()
+	lent := s.reclaim.Reclaimed != 0
+	a.mu.Unlock()
+	by, can := d.(Squeezer)
+	return can && !lent && by.Squeezes(s.guest)
+}
+
+// squeeze empties bytes of a guest's free memory, if that is possible and pays.
 func (a *Agent) squeeze(ctx context.Context, w *taskRun, bytes int64) {
 	d, can := w.driver.(Squeezer)
-	a.mu.Lock()
-	can = can && w.slot.reclaim.Reclaimed == 0
-	a.mu.Unlock()
-	if !can || bytes < leastSqueezed {
+	if !can || bytes < leastSqueezed || !a.squeezes(w.driver, w.slot) {
 		return
 	}
 	begun := time.Now()
@@ -82,9 +89,16 @@ func (a *Agent) squeeze(ctx context.Context, w *taskRun, bytes int64) {
 	a.Log.Info("the guest emptied free memory", "guest", w.slot.guest, "bytes", bytes, "took", time.Since(begun).Round(time.Millisecond))
 }
 
-// dispensable asks a guest how much memory it could do without; nil if it does not answer.
+// dispensable asks a guest how much memory it could do without; nil if it does not answer. Hints then says whether a copy would.
 func (a *Agent) dispensable(ctx context.Context, g fleet.GuestID, kind fleet.Kind) *fleet.Cache {
-	return said(ctx, a, g, kind, func(ctx context.Context, in GuestAgent) (fleet.Cache, error) { return in.Cache(ctx, false) })
+	c := said(ctx, a, g, kind, func(ctx context.Context, in GuestAgent) (fleet.Cache, error) { return in.Cache(ctx, false) })
+	a.mu.Lock()
+	s := a.slots[g]
+	a.mu.Unlock()
+	if c != nil {
+		c.Hints = c.Hints && s != nil && a.squeezes(a.Drivers[kind], s)
+	}
+	return c
 }
 
 // sees asks a guest for the topology that it sees; nil if it does not answer.

@@ -20,6 +20,7 @@ func TestPageCacheBeforeCopy(t *testing.T) {
 		policy fleet.CachePolicy
 		cache  int64
 		kind   fleet.Kind
+		fixed  bool // its memory stays where it is
 		fails  error
 		hangs  bool
 		asked  bool  // to drop
@@ -31,6 +32,8 @@ func TestPageCacheBeforeCopy(t *testing.T) {
 		{cache: 10, policy: fleet.DropCache, asked: true, want: 10},
 		{cache: 90, policy: fleet.SendCache},
 		{cache: 64 << 20, asked: true, want: 64 << 20, empty: true},
+		{cache: 64 << 20, fixed: true},
+		{cache: 64 << 20, fixed: true, policy: fleet.DropCache, asked: true, want: 64 << 20},
 		{cache: 90, kind: fleet.Container},
 		{cache: 90, fails: errors.New("no"), asked: true},
 		{cache: 90, hangs: true, asked: true},
@@ -44,7 +47,7 @@ func TestPageCacheBeforeCopy(t *testing.T) {
 					r.a.Drivers[c.kind] = r.d
 				}
 				r.d.mu.Lock()
-				r.d.cache = c.cache
+				r.d.cache, r.d.fixed = c.cache, c.fixed
 				r.d.hook = func(ctx context.Context, call string) error {
 					if call == "drop j1g0" && c.hangs {
 						<-ctx.Done()
@@ -55,6 +58,9 @@ func TestPageCacheBeforeCopy(t *testing.T) {
 					return nil
 				}
 				r.d.mu.Unlock()
+				if says := r.a.dispensable(t.Context(), "j1g0", fleet.VM); says == nil || says.Hints == c.fixed {
+					t.Errorf("it could do without %+v", says)
+				}
 				order := task(fleet.Copy, 1)
 				order.Limits.PageCache, order.Guest.Kind = c.policy, cmp.Or(c.kind, order.Guest.Kind)
 				begun := time.Now()

@@ -25,6 +25,12 @@ func (d *memoryDriver) Squeeze(ctx context.Context, g fleet.GuestID, _ int64) er
 	return d.call(ctx, "squeeze", g)
 }
 
+func (d *memoryDriver) Squeezes(fleet.GuestID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.fixed
+}
+
 func (d *memoryDriver) ReturnMemory(ctx context.Context, g fleet.GuestID) error {
 	return d.call(ctx, "return-memory", g)
 }
