@@ -16,30 +16,30 @@ const (
 )
 
 // Drops reports whether a guest should drop its page cache before its copy, from its own
-// report. Unless requested it does not if free memory is sent,
+// report. Unless requested it does not if free memory is sent all the same,
 // because the dropped pages would still be sent.
 func Drops(l fleet.Limits, c fleet.Cache) bool {
 	switch {
 	case l.PageCache == fleet.DropCache:
 		return true
-	case l.PageCache == fleet.SendCache, !heard(l, c):
+	case !empties(l, c):
 		return false
 	}
 	return c.CleanBytes >= leastCache && float64(c.CleanBytes) >= cacheShare*float64(c.UsedBytes) &&
 		float64(c.HotBytes) <= hottestPart*float64(c.CleanBytes)
 }
 
-// heard reports whether a copy can do without the guest's free memory. The guest needs a balloon for
-// that. Stop-and-copy and post-copy are to begin at once, and do not count on it.
-func heard(l fleet.Limits, c fleet.Cache) bool {
-	return c.Hints && l.Mode != fleet.StopAndCopy && l.Mode != fleet.PostCopy
+// empties reports whether a guest's free memory is emptied before its copy, whichever way it moves: where the host can, and the guest is
+// not to be copied as it is.
+func empties(l fleet.Limits, c fleet.Cache) bool {
+	return c.Hints && l.PageCache != fleet.SendCache
 }
 
-// filled is how much memory a copy must send first: nonzero pages, except those that the
-// guest reports free, or will drop.
+// filled is how much memory a copy must send first: nonzero pages, except those that are
+// emptied, or that the guest will drop.
 func filled(p fleet.Profile, l fleet.Limits) float64 {
 	all := float64(p.FilledBytes)
-	if c := p.Cache; c != nil && heard(l, *c) {
+	if c := p.Cache; c != nil && empties(l, *c) {
 		free := float64(c.FreeBytes)
 		if Drops(l, *c) {
 			free += float64(c.CleanBytes)

@@ -25,9 +25,9 @@ func TestDrops(t *testing.T) {
 		{"little, told to drop it", fleet.Limits{PageCache: fleet.DropCache}, with(func(c *fleet.Cache) { c.CleanBytes = 1 }), true},
 		{"little beside what is in use", fleet.Limits{}, with(func(c *fleet.Cache) { c.UsedBytes = 16 << 30 }), false},
 		{"read again and again", fleet.Limits{}, with(func(c *fleet.Cache) { c.HotBytes = 150 * mib }), false},
-		{"QEMU would not hear that it is free", fleet.Limits{}, with(func(c *fleet.Cache) { c.Hints = false }), false},
-		{"a guest that is suspended cannot say it", fleet.Limits{Mode: fleet.StopAndCopy}, warm, false},
-		{"by post-copy QEMU does not hear it", fleet.Limits{Mode: fleet.PostCopy}, warm, false},
+		{"it would be sent as free memory", fleet.Limits{}, with(func(c *fleet.Cache) { c.Hints = false }), false},
+		{"by stop-and-copy", fleet.Limits{Mode: fleet.StopAndCopy}, warm, true},
+		{"by post-copy", fleet.Limits{Mode: fleet.PostCopy}, warm, true},
 	} {
 		if got := Drops(c.l, c.cache); got != c.want {
 			t.Errorf("%s: %t", c.what, got)
@@ -46,9 +46,9 @@ func TestWhatIsNotSentIsNotPredicted(t *testing.T) {
 	p.Cache = &fleet.Cache{UsedBytes: 400 * mib, FreeBytes: 100 * mib, CleanBytes: 250 * mib, Hints: true}
 	for l, want := range map[fleet.Limits]int64{
 		{}:                            150,
-		{PageCache: fleet.SendCache}:  400,
-		{Mode: fleet.StopAndCopy}:     480,
-		{Mode: fleet.PostCopy}:        480,
+		{PageCache: fleet.SendCache}:  480,
+		{Mode: fleet.StopAndCopy}:     150,
+		{Mode: fleet.PostCopy}:        150,
 		{Compress: fleet.CompressOff}: 150,
 		{Compress: fleet.CompressOn}:  75,
 	} {
@@ -58,7 +58,7 @@ func TestWhatIsNotSentIsNotPredicted(t *testing.T) {
 	}
 	p.Cache.Hints = false
 	if got := sent(fleet.Limits{PageCache: fleet.DropCache}); got != 480 {
-		t.Errorf("where QEMU does not hear what is free %d MiB", got)
+		t.Errorf("where free memory is not emptied %d MiB", got)
 	}
 	p.Cache = &fleet.Cache{FreeBytes: 900 * mib, Hints: true}
 	if got := sent(fleet.Limits{}); got != 0 {
