@@ -34,7 +34,8 @@ func (b *experiments) processes(ctx context.Context) error {
 	var errs []error
 	for _, p := range forked {
 		name := fmt.Sprintf("%d processes (%s)", p.count, p.kind)
-		if err := b.moveForked(ctx, name, p.kind, p.count); err != nil {
+		has := func(f fleet.Profile) bool { return f.Processes > p.count }
+		if err := b.movePredicted(ctx, name, has, "./processes", strconv.Itoa(p.count), p.kind); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		errs = append(errs, b.Mean("seconds of downtime of "+name, name+"_down_s", p.down),
@@ -43,13 +44,15 @@ func (b *experiments) processes(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (b *experiments) moveForked(ctx context.Context, name, kind string, count int) error {
+// movePredicted moves a program to and fro when its profile has what it should, and keeps how long it was suspended, and what was predicted
+// from such a profile.
+func (b *experiments) movePredicted(ctx context.Context, name string, has func(fleet.Profile) bool, program ...string) error {
 	return b.contained(ctx, "512M", func(job string) error {
 		guest := fleet.GuestID(job + "g0")
-		err := drive.Until(ctx, "its processes are not reported", func() bool { // its agent looks every half minute
+		err := drive.Until(ctx, "its profile has not what it should", func() bool { // its agent looks every half minute
 			s, err := b.Snapshot(ctx)
 			p := s.Hosts[s.Guests[guest].Home].Facts.Guests[guest].Profile
-			return err == nil && p != nil && p.Processes > count
+			return err == nil && p != nil && has(*p)
 		})
 		if err != nil {
 			return err
@@ -63,11 +66,11 @@ func (b *experiments) moveForked(ctx context.Context, name, kind string, count i
 			m, err := b.noted(ctx)
 			seen := m.Cost.Downtime.Seconds()
 			figures := map[string]float64{"down_s": seen}
-			if m.Predicted != nil && m.Predicted.Profile != nil && m.Predicted.Profile.Processes > count && seen > 0 {
+			if m.Predicted != nil && m.Predicted.Profile != nil && has(*m.Predicted.Profile) && seen > 0 {
 				said := m.Predicted.Downtime.Value.Seconds()
 				figures["predicted_s"], figures["amiss"] = said, max(said/seen, seen/said)
 			}
 			return figures, err
 		}})
-	}, "./processes", strconv.Itoa(count), kind)
+	}, program...)
 }
