@@ -58,14 +58,21 @@ func (r *Promises) keepTurn(this, that *Record, commit string) {
 	for _, run := range r.Record.Runs {
 		round, turn = max(round, run.Round+1), max(turn, run.Turn+1)
 	}
+	both := func(target string) bool {
+		is := func(run Run) bool { return run.Target == target }
+		return slices.ContainsFunc(this.Runs, is) && slices.ContainsFunc(that.Runs, is)
+	}
 	for from, suffix := range map[*Record]string{this: "", that: of + commit} {
 		for _, run := range from.Runs {
+			if !both(run.Target) {
+				continue
+			}
 			run.Target, run.Round, run.Turn = run.Target+suffix, run.Round+round, turn
 			r.AddRun(run)
 		}
 		r.Record.Moves = append(r.Record.Moves, from.Moves...)
 	}
-	for _, target := range this.Spec.Targets {
+	for _, target := range slices.DeleteFunc(slices.Clone(this.Spec.Targets), func(t string) bool { return !both(t) }) {
 		r.Record.Guests[target] = Setting{Beside: target + of + commit}
 	}
 }

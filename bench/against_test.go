@@ -144,3 +144,36 @@ func TestChosenArms(t *testing.T) {
 		t.Errorf("%v, %+v", err, r.Record)
 	}
 }
+
+// An arm that cannot be measured, because something is lacking, is left out and named. Others are measured; another failure ends all.
+func TestLackingArms(t *testing.T) {
+	r := NewPromises(drive.Pagurus{}, 2)
+	r.Trial, r.Unjudged = "trial", true
+	r.Lacks = func(failure string) string {
+		if strings.Contains(failure, "unknown flag: --b") {
+			return "--b"
+		}
+		return ""
+	}
+	arm := func(name string, err error) Arm {
+		return Arm{name, func(context.Context) (map[string]float64, error) { return map[string]float64{"s": 1}, err }}
+	}
+	lacking := arm("b", errors.New("pagurus: unknown flag: --b"))
+	err := errors.Join(r.InTurn(t.Context(), nil, lacking, arm("a", nil)), r.InTurn(t.Context(), nil, lacking))
+	if err != nil || len(r.Samples("a_s")) != 2 || len(r.Record.Runs) != 2 || len(r.Left) != 2 || r.Left[0] != "trial b, which lacks --b" {
+		t.Errorf("%v, %q, %+v", err, r.Left, r.Record.Runs)
+	}
+	if err := r.InTurn(t.Context(), nil, arm("a", nil), arm("c", errors.New("the disk is full"))); err == nil || !strings.Contains(err.Error(), "c: the disk is full") {
+		t.Errorf("another failure: %v", err)
+	}
+	r.Lacks = nil
+	if err := r.InTurn(t.Context(), nil, lacking, arm("a", nil)); err == nil {
+		t.Error("this commit lacks something, and nobody hears of it")
+	}
+	// What one of two commits gave alone is not kept.
+	all := NewPromises(drive.Pagurus{}, 2)
+	all.keepTurn(&Record{Spec: Spec{Targets: []string{"a", "b"}}, Runs: []Run{{Program: "trial", Target: "a"}, {Program: "trial", Target: "b"}}}, &Record{Runs: []Run{{Program: "trial", Target: "a"}}}, "0d52e18e")
+	if len(all.Record.Runs) != 2 || all.Record.Guests["b"].Beside != "" || all.Record.Guests["a"].Beside != "a of 0d52e18e" {
+		t.Errorf("%+v, %+v", all.Record.Runs, all.Record.Guests)
+	}
+}

@@ -48,6 +48,10 @@ type Promises struct {
 	Arms []string
 	// Unjudged is a run that only samples: another one says what came of it.
 	Unjudged bool
+	// Lacks says what an arm's failure means that is lacking in what is measured; empty: it is another failure. Such an arm is left out,
+	// which Left says, and others are measured. nil: every failure ends a trial.
+	Lacks func(failure string) string
+	Left  []string
 	// Accelerator is what runs virtual machines in the labs so far; empty: not known.
 	Accelerator string
 }
@@ -296,6 +300,30 @@ func (r *Promises) Rounds(ctx context.Context, times int, then func(), sides ...
 			then = nil // it looks at all
 		}
 	}
+	for len(sides) > 0 {
+		err, failed := r.rounds(ctx, times, then, sides), (*armFailure)(nil)
+		if r.Lacks == nil || !errors.As(err, &failed) {
+			return err
+		}
+		what := r.Lacks(failed.why)
+		if what == "" {
+			return err
+		}
+		r.Left = append(r.Left, fmt.Sprintf("%s %s, which lacks %s", r.Trial, failed.arm, what))
+		fmt.Printf("  left out: %s\n", r.Left[len(r.Left)-1])
+		sides, then = slices.DeleteFunc(slices.Clone(sides), func(a Arm) bool { return a.Name == failed.arm }), nil
+		delete(r.Record.Guests, failed.arm)
+	}
+	return nil
+}
+
+// armFailure is the failure that ended rounds.
+type armFailure struct{ arm, why string }
+
+// Error names the arm.
+func (f *armFailure) Error() string { return f.arm + ": " + f.why }
+
+func (r *Promises) rounds(ctx context.Context, times int, then func(), sides []Arm) error {
 	before := 0
 	for _, run := range r.Record.Runs {
 		if run.Program == r.Trial {
@@ -317,7 +345,7 @@ func (r *Promises) Rounds(ctx context.Context, times int, then func(), sides ...
 	e.KeepRun = func() error {
 		n := len(e.Record.Runs)
 		if last := e.Record.Runs[n-1]; last.Failure != "" {
-			return fmt.Errorf("%s: %s", last.Target, last.Failure)
+			return &armFailure{last.Target, last.Failure}
 		}
 		if e.Record.Complete || n%len(sides) != 0 {
 			return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,20 +38,20 @@ func openOlder(ctx context.Context, name string) (o older, err error) {
 func (b *experiments) against(ctx context.Context, trial string, turns int, o older) error {
 	b.Trial = trial
 	this := bench.Build{Commit: "this commit", Turn: func(ctx context.Context) (*bench.Record, error) {
-		return b.turn(ctx, trial, b.Program, func(flags []string) []string { return flags })
+		return b.turn(ctx, trial, b.Program, nil, func(flags []string) []string { return flags })
 	}}
 	that := bench.Build{Commit: o.commit, Turn: func(ctx context.Context) (*bench.Record, error) {
-		r, err := b.turn(ctx, trial, o.program, o.understood)
+		r, err := b.turn(ctx, trial, o.program, lacking, o.understood)
 		return r, o.explained(err)
 	}}
 	return b.Against(ctx, turns, this, that)
 }
 
-// turn carries a trial out once with a binary, in a lab that this brings up.
-func (b *experiments) turn(ctx context.Context, trial, program string, lab func([]string) []string) (*bench.Record, error) {
+// turn carries a trial out once with a binary, in a lab that this brings up. What its arms lack is kept for the end.
+func (b *experiments) turn(ctx context.Context, trial, program string, lacks func(string) string, lab func([]string) []string) (*bench.Record, error) {
 	e := newExperiments()
 	e.Promises = bench.NewPromises(drive.Pagurus{Program: program, Imager: b.Program, Own: b.Own, Dir: b.Dir}, 1)
-	e.Unjudged, e.Arms = true, b.Arms
+	e.Unjudged, e.Arms, e.Lacks = true, b.Arms, lacks
 	e.chosen, e.viewedHosts, e.viewers = b.chosen, b.viewedHosts, b.viewers
 	all := slices.DeleteFunc(e.trials(), func(t bench.Trial) bool { return t.Name != trial })
 	for i := range all {
@@ -60,7 +61,18 @@ func (b *experiments) turn(ctx context.Context, trial, program string, lab func(
 	}
 	err := e.Carry(ctx, all, lab(usualLab()))
 	b.RunBy(e.Accelerator)
-	if err == nil && len(e.Record.Runs) == 0 {
+	if err != nil && lacks != nil && lacks(err.Error()) != "" && len(e.Record.Runs) > 0 { // what comes before other arms
+		e.Left, err = append(e.Left, fmt.Sprintf("the rest of %s, which lacks %s", trial, lacks(err.Error()))), nil
+	}
+	for _, left := range e.Left {
+		if !slices.Contains(b.Left, left) {
+			b.Left = append(b.Left, left)
+		}
+	}
+	switch {
+	case err == nil && len(e.Record.Runs) == 0 && len(e.Left) > 0:
+		err = fmt.Errorf("nothing of it can be measured: %s: choose a later commit", strings.Join(e.Left, "; "))
+	case err == nil && len(e.Record.Runs) == 0:
 		err = fmt.Errorf("it has none of the arms %s", strings.Join(b.Arms, ", "))
 	}
 	return &e.Record, err
@@ -79,15 +91,23 @@ func (o older) understood(flags []string) (left []string) {
 	return left
 }
 
-var unknownWord = regexp.MustCompile(`unknown (?:flag|command):? "?(-*[a-z][a-z-]*)`)
+var unknownWord = regexp.MustCompile(`unknown (?:flag|command):? "?(-*[a-z][a-z-]*)|does not say (how [a-z ]+)`)
+
+// lacking is what a commit lacks by what it, or who reads its answer, says; empty: nothing.
+func lacking(said string) string {
+	if found := unknownWord.FindStringSubmatch(said); found != nil {
+		return cmp.Or(found[1], "a word about "+found[2])
+	}
+	return ""
+}
 
 // explained says of an error that the commit is too old for what it was told, if it is so.
 func (o older) explained(err error) error {
 	if err == nil {
 		return nil
 	}
-	if found := unknownWord.FindStringSubmatch(err.Error()); found != nil {
-		return fmt.Errorf("%s does not have %s, which it is measured with: choose a later commit: %w", o.commit, found[1], err)
+	if what := lacking(err.Error()); what != "" {
+		return fmt.Errorf("%s does not have %s, which it is measured with: choose a later commit: %w", o.commit, what, err)
 	}
 	return err
 }
@@ -127,6 +147,9 @@ func (b *experiments) held(ctx context.Context, a asked, o older) error {
 	b.promiseChanges(changes)
 	for _, c := range changes {
 		fmt.Println(c)
+	}
+	for _, left := range b.Left {
+		fmt.Printf("left out of %s: %s\n", o.commit, left)
 	}
 	return worse(changes)
 }

@@ -36,6 +36,7 @@ func TestACommitThatIsTooOld(t *testing.T) {
 	for said, word := range map[string]string{
 		"pagurus: unknown flag: --compress: see `pagurus migrate --help`": "--compress",
 		`unknown command "checkpoint" for "pagurus"`:                      "checkpoint",
+		"vm: checkpoint j1c1 does not say how long it stopped the job":    "a word about how long it stopped the job",
 	} {
 		err := errors.New(said)
 		if got := o.explained(err); !errors.Is(got, err) || !strings.HasPrefix(got.Error(), "0d52e18e does not have "+word+", ") {

@@ -48,6 +48,9 @@ func (b *experiments) stopped(ctx context.Context, kind fleet.Kind, name string)
 			}
 			made++
 			c, err := b.lastCheckpoint(ctx, fleet.JobID(job))
+			if err == nil && c.Stop() == 0 {
+				err = fmt.Errorf("checkpoint %s does not say how long it stopped the job", c.ID)
+			}
 			all, fresh := c.Bytes()
 			figures := map[string]float64{"stop_s": c.Stop().Seconds()}
 			if made > 1 {

@@ -122,6 +122,10 @@ func (b *experiments) guard(ctx context.Context, a asked, parts []heldPart) erro
 		if err := b.against(ctx, p.part, turns, p.older); err != nil {
 			errs = append(errs, err)
 		}
+		for _, left := range b.Left {
+			errs = append(errs, fmt.Errorf("of %s: %s", p.older.commit, left))
+		}
+		b.Left = nil
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

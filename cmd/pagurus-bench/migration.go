@@ -40,6 +40,9 @@ func (b *experiments) moveArm(name string, program []string) bench.Arm {
 	return bench.Arm{Name: name, Measure: func(ctx context.Context) (figures map[string]float64, err error) {
 		err = b.onHost1(ctx, func(job string) error {
 			m, took, err := b.moved(ctx, job, "host2")
+			if err == nil && m.Cost.SentBytes == 0 {
+				err = fmt.Errorf("move of %s does not say how much was sent", job)
+			}
 			figures = map[string]float64{"s": took.Seconds(), "bytes": float64(m.Cost.SentBytes), "dropped_bytes": float64(m.Cost.DroppedBytes)}
 			return err
 		}, program)
@@ -59,9 +62,9 @@ func (b *experiments) handArm(name string, program []string) bench.Arm {
 	}}
 }
 
-// onHost1 runs a program in a guest of 512 MiB on host1, and does something when it computes.
+// onHost1 runs a program in a virtual machine of 512 MiB on host1, and does something when it computes.
 func (b *experiments) onHost1(ctx context.Context, do func(job string) error, program []string) error {
-	return b.computes(ctx, do, append([]string{"-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--"}, program...)...)
+	return b.computes(ctx, do, append([]string{"--kind", string(fleet.VM), "-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--"}, program...)...)
 }
 
 // computing is how long ranks have computed before anything is done with their job.
