@@ -1,7 +1,7 @@
-// This file keeps the CPUs of guests on their host's CPUs while one of them moves. Where more threads want to run than
-// there are CPUs, as copying makes it, Linux weighs a control group on each CPU by what its threads have lately run there
-// (calc_group_shares in kernel/sched/fair.c): a guest whose CPU is moved about starves for up to some hundred
-// milliseconds beside others that are entitled to no more. One that stays gets its share.
+// This file keeps each CPU of a guest on one of the host's CPUs while a guest of that host moves. Where more threads want to run
+// than there are CPUs, as during a copy, a guest's CPU was seen to wait for some hundred milliseconds beside others of the same weight.
+// Linux weighs a control group on each CPU by what its threads have lately run there (calc_group_shares in kernel/sched/fair.c),
+// which is little where a thread has just arrived. One that stays gets its share.
 
 package qemu
 
@@ -51,11 +51,14 @@ func (d *Driver) letGoOf(id fleet.GuestID) {
 	}
 }
 
-// letFloat lets guests' CPUs go where the kernel likes, also those that an earlier agent kept.
+// letFloat lets all threads of guests go where the kernel likes, also those that an earlier agent kept, and those that a kept thread has made.
 func (d *Driver) letFloat() {
-	floating, _ := d.floating()
-	for _, t := range floating {
-		d.bind(t, t.may)
+	guests, _ := d.guests.All()
+	for _, g := range guests {
+		if r := g.Remembered(); r.Layout == nil || len(r.Layout.Pins) == 0 {
+			threads, may := threadsOf(r.Process.PID)
+			d.bind(floater{threads: threads}, may)
+		}
 	}
 }
 
@@ -70,7 +73,7 @@ func (d *Driver) bind(t floater, to fleet.CPUSet) {
 
 // floater is a CPU of a guest that no layout pins.
 type floater struct {
-	threads []int        // its own, and QEMU's first one for a guest's first CPU: that brings it its frames
+	threads []int        // its own, and of a guest that does not move QEMU's first one with the first CPU: that brings it its frames
 	may     fleet.CPUSet // where it may run
 	last    int          // where it ran last
 }
@@ -93,7 +96,11 @@ func (d *Driver) floating() (all []floater, loaded map[int]int) {
 			continue
 		}
 		if !r.Target {
-			all = append(all, floatersOf(r.Process.PID)...)
+			its := floatersOf(r.Process.PID)
+			if len(its) > 0 && !d.still.moving[g.ID] { // what copies a guest is made by its first thread, and would stay with it
+				its[0].threads = append(its[0].threads, r.Process.PID)
+			}
+			all = append(all, its...)
 		}
 	}
 	return all, loaded
@@ -104,29 +111,28 @@ const cpuThread = "CPU "
 
 // floatersOf finds the CPUs of a guest by its process; none if it has ended.
 func floatersOf(pid int) (all []floater) {
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
-	var may fleet.CPUSet // what any of its threads may use: most are never bound
-	for _, task := range tasks {
-		id, _ := strconv.Atoi(filepath.Base(task))
-		cpus, err := thread.CPUs(id)
-		if err != nil {
-			continue
-		}
-		may = append(may, cpus...)
+	threads, may := threadsOf(pid)
+	for _, id := range threads {
+		task := fmt.Sprintf("/proc/%d/task/%d", pid, id)
 		name, _ := os.ReadFile(filepath.Join(task, "comm"))
 		if last, err := lastRun(task); err == nil && strings.HasPrefix(string(name), cpuThread) {
-			all = append(all, floater{threads: []int{id}, last: last})
+			all = append(all, floater{threads: []int{id}, may: may, last: last})
+		}
+	}
+	return all
+}
+
+// threadsOf gives the threads of a process, and where any of them may run: most are never bound.
+func threadsOf(pid int) (threads []int, may fleet.CPUSet) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	for _, task := range tasks {
+		id, _ := strconv.Atoi(filepath.Base(task))
+		if cpus, err := thread.CPUs(id); err == nil {
+			threads, may = append(threads, id), append(may, cpus...)
 		}
 	}
 	slices.Sort(may)
-	may = slices.Compact(may)
-	for i := range all {
-		all[i].may = may
-	}
-	if len(all) > 0 {
-		all[0].threads = append(all[0].threads, pid)
-	}
-	return all
+	return threads, slices.Compact(may)
 }
 
 // lastRun is the CPU on which a thread ran last (proc_pid_stat(5), field 39).

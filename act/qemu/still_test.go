@@ -55,7 +55,7 @@ func TestStill(t *testing.T) {
 	drivertest.Healthy(t, hosts[0], stays)
 	cpus := func(host int, id fleet.GuestID) fleet.CPUSet { return cpusOf(t, w.process(t, host, id)) }
 	floats := func(host int, id fleet.GuestID) func() bool {
-		return func() bool { return len(cpus(host, id)) == len(all) }
+		return func() bool { return boundThreads(w.process(t, host, id), len(all)) == "" }
 	}
 	copied := func() {
 		t.Helper()
@@ -69,6 +69,9 @@ func TestStill(t *testing.T) {
 		one, other := cpus(0, moves), cpus(0, stays)
 		if len(one) != 1 || len(other) != 1 || one[0] == other[0] {
 			t.Fatalf("while it is copied its CPU may run on %v, and that of the other guest on %v", one, other)
+		}
+		if bound := boundThreads(w.process(t, 0, moves), len(all)); bound != "CPU 0/TCG" && bound != "CPU 0/KVM" {
+			t.Errorf("what copies it is bound, too: %s", bound)
 		}
 	}
 	copied()
@@ -97,6 +100,20 @@ func TestStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Until(t, 10*time.Second, "both float after the move", func() bool { return floats(1, moves)() && floats(0, stays)() })
+}
+
+// boundThreads names the threads of a process that may not run on all CPUs.
+func boundThreads(pid, all int) string {
+	var bound []string
+	tasks, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task/*"))
+	for _, task := range tasks {
+		id, _ := strconv.Atoi(filepath.Base(task))
+		if cpus, err := thread.CPUs(id); err == nil && len(cpus) < all {
+			name, _ := os.ReadFile(filepath.Join(task, "comm"))
+			bound = append(bound, strings.TrimSpace(string(name)))
+		}
+	}
+	return strings.Join(bound, ", ")
 }
 
 // cpusOf gives where the only CPU of a guest may run, by its process.
