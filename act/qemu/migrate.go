@@ -55,9 +55,8 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 		err = d.followCopy(ctx, g, q, progress)
 	}
 	if err != nil {
-		err = d.undo(ctx, g, q, err)
-		d.letGoOf(g.ID)
-		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, err)
+		defer d.letGoOf(g.ID)
+		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, d.undo(ctx, g, q, err))
 	}
 	return nil
 }
