@@ -8,6 +8,7 @@ import (
 	"pagurus/act/host"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 // holdLimit only ends forgotten holds: callers have their own limits. gateLimit is how
@@ -134,5 +135,12 @@ func (d *Driver) letGo(ctx context.Context, g *guest, q *qmp.Client, l fleet.Lim
 	if err != nil || info.Status != stateActive {
 		return err // complete handles it
 	}
-	return boundBandwidth(ctx, q.Do, d.bandwidth(l))
+	if err := boundBandwidth(ctx, q.Do, d.bandwidth(l)); err != nil {
+		return err
+	}
+	if c := g.Remembered().Copy; c == nil || !c.Waits {
+		return nil
+	}
+	// QEMU sleeps out the interval in which it has sent its share; the guest runs meanwhile. All members of a gang wait as long.
+	return pause.For(ctx, window)
 }

@@ -24,17 +24,12 @@ const (
 // far below today's networks.
 const unlimited = 1 << 40
 
-// leastDowntime keeps QEMU from suspending the guest by itself. It is not 0: QEMU 7.2
-// then never checks again for dirty memory, and suspends the guest after the first pass
-// with everything dirtied since still to be sent.
-const leastDowntime = time.Millisecond
-
 // mostDowntime is QEMU's maximum. It lets QEMU send all that is left of a suspended
 // guest, which dirties no more memory.
 const mostDowntime = 2000 * time.Second
 
 // Copy sends a guest's memory to Task.Listen while it runs, and returns when it has
-// converged. QEMU continues the copy until Switch. If nothing was left to copy, it has
+// converged. QEMU continues the copy until Switch. If nothing was left to copy, one before 8.1 has
 // already suspended the guest. A repeated call for the same migration continues to watch.
 // After an error the copy is cancelled and the guest runs.
 func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Progress)) error {
@@ -107,12 +102,8 @@ func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet
 	if err := g.Remember(func(r *record) { r.Copy = &order }); err != nil {
 		return err
 	}
-	if err := prepareStream(ctx, q.Do, wayOf(t.Limits)); err != nil {
-		return err
-	}
-	if err := q.Do(ctx, "migrate-set-parameters", map[string]any{
-		"max-bandwidth": d.bandwidth(t.Limits), "max-postcopy-bandwidth": d.bandwidth(t.Limits), "downtime-limit": leastDowntime.Milliseconds(),
-	}, nil); err != nil {
+	waits, err := prepareSource(ctx, q.Do, wayOf(t.Limits), d.bandwidth(t.Limits))
+	if err != nil {
 		return err
 	}
 	if err := d.pairOff(ctx, g, q); err != nil {
@@ -123,7 +114,7 @@ func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet
 		return err
 	}
 	if err = q.Do(ctx, "migrate", map[string]any{"uri": address}, nil); err == nil {
-		err = g.Remember(func(r *record) { r.Copy.Begun = true })
+		err = g.Remember(func(r *record) { r.Copy.Begun, r.Copy.Waits = true, waits })
 	}
 	if refused := (*qmp.Error)(nil); err == nil || errors.As(err, &refused) {
 		return err
@@ -154,7 +145,7 @@ func (d *Driver) bandwidth(l fleet.Limits) int64 {
 func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progress func(fleet.Progress)) error {
 	events, stop := q.Subscribe()
 	defer stop()
-	limits := g.Remembered().Copy.Limits
+	limits, waits := g.Remembered().Copy.Limits, g.Remembered().Copy.Waits
 	hold := newPace(d.bandwidth(limits))
 	var stall stallGuard
 	var rounds []fleet.Progress
@@ -195,7 +186,7 @@ func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progre
 				return err
 			}
 		}
-		if limits.AwaitGang {
+		if limits.AwaitGang && !waits {
 			if err := setPace(ctx, q, hold, p, false); err != nil {
 				return err
 			}

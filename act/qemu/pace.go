@@ -24,7 +24,7 @@ import (
 const (
 	Pass  = 200 * time.Millisecond // duration of a pass's slow end
 	from  = 100 * time.Millisecond // duration at full speed that is left when the slow end begins
-	Least = 40 << 10               // bytes a second: a page in 100 ms, the minimum
+	Least = 2 << 10                // bytes a second: one page in 100 ms, or looks for changed ones if none is left
 	scrap = 1280 << 10             // bytes a second: 128 KiB in 100 ms, less than an idle guest changed in tests
 
 	shortest = 5 * time.Millisecond // minimum time between samples for a measurement

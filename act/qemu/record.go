@@ -37,11 +37,12 @@ type copying struct {
 	Migration   fleet.MigrationID `json:"migration"`
 	Listen      string            `json:"listen"`
 	Limits      fleet.Limits      `json:"limits"`
-	Begun       bool              `json:"begun"`          // QEMU has accepted it
-	Good        bool              `json:"good,omitempty"` // the copy has converged and is held for the gang
-	SuspendedAt time.Time         `json:"suspended_at"`   // when the guest was suspended
-	Downtime    time.Duration     `json:"downtime_ns"`    // from then until the target had it
-	Past        bool              `json:"past,omitempty"` // a checkpoint was begun since: what QEMU says of its migration is not of this copy
+	Begun       bool              `json:"begun"`           // QEMU has accepted it
+	Waits       bool              `json:"waits,omitempty"` // QEMU copies on until the guest is stopped
+	Good        bool              `json:"good,omitempty"`  // the copy has converged and is held for the gang
+	SuspendedAt time.Time         `json:"suspended_at"`    // when the guest was suspended
+	Downtime    time.Duration     `json:"downtime_ns"`     // from then until the target had it
+	Past        bool              `json:"past,omitempty"`  // a checkpoint was begun since: what QEMU says of its migration is not of this copy
 }
 
 // Ours returns the record as this agent writes it. It can be changed without changing this one.

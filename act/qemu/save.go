@@ -186,6 +186,9 @@ func prepareSave(ctx context.Context, do streamDo) error {
 		Name  string `json:"capability"`
 		State bool   `json:"state"`
 	}
+	if _, err := awaitStop(ctx, do, false); err != nil { // it needs the return path
+		return err
+	}
 	all := []capability{{backgroundSnapshot, true}}
 	for _, name := range []string{"return-path", "pause-before-switchover", "xbzrle", "multifd", "postcopy-ram", "postcopy-preempt", "auto-converge"} {
 		all = append(all, capability{name, false})

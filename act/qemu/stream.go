@@ -9,12 +9,15 @@ package qemu
 import (
 	"context"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 )
 
@@ -128,6 +131,37 @@ func prepareStream(ctx context.Context, do streamDo, w way) error {
 		err = do(ctx, "migrate-set-parameters", map[string]any{"multifd-compression": "zstd", "multifd-channels": channels}, nil)
 	}
 	return err
+}
+
+// leastDowntime keeps QEMU from suspending the guest by itself. It is not 0: QEMU 7.2
+// then never checks again for dirty memory, and suspends the guest after the first pass
+// with everything dirtied since still to be sent.
+const leastDowntime = time.Millisecond
+
+// prepareSource is prepareStream for a source, with its bandwidth in bytes a second. It reports whether QEMU
+// copies on until the guest is stopped.
+func prepareSource(ctx context.Context, do streamDo, w way, bandwidth int64) (waits bool, err error) {
+	if err := prepareStream(ctx, do, w); err != nil {
+		return false, err
+	}
+	if waits, err = awaitStop(ctx, do, true); err != nil {
+		return false, err
+	}
+	return waits, do(ctx, "migrate-set-parameters", map[string]any{
+		"max-bandwidth": bandwidth, "max-postcopy-bandwidth": bandwidth, "downtime-limit": leastDowntime.Milliseconds(),
+	}, nil)
+}
+
+// awaitStop sets whether a source copies on until its guest is stopped, and reports whether it will. Otherwise QEMU
+// suspends the guest itself once almost nothing is left, as when the host's processors were with others for a while.
+// It waits for the target to agree (switchover-ack, since QEMU 8.1), which one without that capability never does; a guest that is
+// stopped goes without. Earlier QEMUs refuse the name.
+func awaitStop(ctx context.Context, do streamDo, on bool) (bool, error) {
+	err := do(ctx, "migrate-set-capabilities", map[string]any{"capabilities": []map[string]any{{"capability": "switchover-ack", "state": on}}}, nil)
+	if refused := (*qmp.Error)(nil); errors.As(err, &refused) {
+		return false, nil
+	}
+	return on && err == nil, err
 }
 
 // streamAddress checks an address before QEMU gets it.
