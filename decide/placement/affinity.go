@@ -102,7 +102,7 @@ type parting struct {
 
 // part assigns a site to every guest of the job. If one site has room for the whole gang,
 // the gang goes to the one with most traffic to it. Otherwise it goes to as few as
-// possible, grouped by traffic.
+// possible: by index, grouped by traffic, or as if there were none, whichever has least traffic between sites.
 func (p parting) part() []int {
 	all, whole := make([]int, len(p.room)), []int{}
 	for k, room := range p.room {
@@ -114,13 +114,19 @@ func (p parting) part() []int {
 		return p.fill([][]int{p.guests}, whole)
 	}
 	sites := p.few(all)
-	byIndex := p.fill([][]int{p.guests}, sites)
-	if len(p.traffic) > 0 {
-		if byTalk := p.fill(p.groups(), sites); p.crossing(byTalk) < p.crossing(byIndex) {
-			return byTalk
+	best := p.fill([][]int{p.guests}, sites)
+	if len(p.traffic) == 0 {
+		return best
+	}
+	// Each guest that fill follows the traffic of takes room that another may have more traffic to.
+	silent := p
+	silent.traffic = nil
+	for _, at := range [][]int{p.fill(p.groups(), sites), silent.fill([][]int{p.guests}, sites)} {
+		if p.crossing(at) < p.crossing(best) {
+			best = at
 		}
 	}
-	return byIndex
+	return best
 }
 
 // few chooses sites for guests that do not fit into one: sites with guests of their job, then those with most room. The last

@@ -114,6 +114,17 @@ func TestWhere(t *testing.T) {
 	}
 }
 
+// The first guest of a gang does not take the room that the second has more traffic to.
+func TestFirstLeavesRoom(t *testing.T) {
+	p := parting{
+		guests: []int{0, 2}, room: []int{1, 1}, at: []int{nowhere, 0, nowhere, 0, 0, 1, 0, 0, 0},
+		traffic: []fleet.Traffic{{A: 0, B: 5, Messages: 1, Bytes: 1}, {A: 2, B: 5, Messages: 1, Bytes: 1000}},
+	}
+	if at := p.part(); at[0] != 0 || at[2] != 1 {
+		t.Errorf("%v", at)
+	}
+}
+
 // blocks makes a job with much traffic within blocks and little between them. Its guests
 // alternate between blocks, the worst numbering.
 func blocks(of []int) (n int, traffic []fleet.Traffic, block []int) {
