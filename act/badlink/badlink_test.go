@@ -1,16 +1,20 @@
 package badlink
 
 import (
+	"errors"
 	"math"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"pagurus/internal/testkit"
 )
 
-// arrive counts how many of n datagrams arrive at another host.
+// arrive counts how many of n datagrams arrive at another host. After some of them it sends marks, which no datagram overtakes, until
+// one arrives: what has not come before that is lost, however busy the machine is.
 func arrive(t *testing.T, from, to *testkit.Host, n int) (came int) {
 	t.Helper()
 	var in, out net.PacketConn
@@ -21,28 +25,38 @@ func arrive(t *testing.T, from, to *testkit.Host, n int) (came int) {
 	from.Must(func() (err error) { out, err = net.ListenPacket("udp4", ":0"); return })
 	defer in.Close()
 	defer out.Close()
+	send := func(b ...byte) {
+		if _, err := out.WriteTo(b, in.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	b := make([]byte, 10)
-	for range n {
-		if _, err := out.WriteTo(b[:1], in.LocalAddr()); err != nil {
-			t.Fatal(err)
+	const some = 50 // fit into the socket
+	for i := range n {
+		send(0)
+		if last := i == n-1; !last && i%some != some-1 {
+			continue
 		}
-		// Datagrams that are not lost arrive almost at once.
-		if err := in.SetReadDeadline(time.Now().Add(2 * time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := in.ReadFrom(b); err == nil {
-			came++
-		}
+		mark := byte(1 + i/some) // an earlier one may come late
+		testkit.Until(t, 20*time.Second, "a mark arrives", func() bool {
+			send(mark)
+			if err := in.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				if _, _, err := in.ReadFrom(b); err != nil {
+					return false
+				}
+				switch b[0] {
+				case 0:
+					came++
+				case mark:
+					return true
+				}
+			}
+		})
 	}
-	if err := in.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, _, err := in.ReadFrom(b); err != nil {
-			return came
-		}
-		came++
-	}
+	return came
 }
 
 func TestALinkLosesItsShare(t *testing.T) {
@@ -114,17 +128,30 @@ func TestImpairmentInWords(t *testing.T) {
 	}
 }
 
-// A blocked port is silent in both directions of a connection, and others are not.
+// A blocked port is silent in both directions of a connection, and others are not. No time says so: what is sent to a port before
+// another one is reached has been answered by then, or never is.
 func TestALinkBlocksAPort(t *testing.T) {
 	hosts := testkit.Hosts(t, 2)
 	reaches := func(port string) error {
 		return hosts[0].Do(func() error {
-			c, err := net.DialTimeout("tcp4", net.JoinHostPort(hosts[1].Addr.String(), port), 500*time.Millisecond)
+			c, err := net.DialTimeout("tcp4", net.JoinHostPort(hosts[1].Addr.String(), port), 20*time.Second)
 			if err == nil {
 				err = c.Close()
 			}
 			return err
 		})
+	}
+	knock := func(port int) (fd int) {
+		hosts[0].Must(func() (err error) {
+			if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
+				return err
+			}
+			if err = unix.Connect(fd, &unix.SockaddrInet4{Port: port, Addr: hosts[1].Addr.As4()}); errors.Is(err, unix.EINPROGRESS) {
+				err = nil
+			}
+			return err
+		})
+		return fd
 	}
 	for _, port := range []string{"7461", "7462"} {
 		var l net.Listener
@@ -135,14 +162,19 @@ func TestALinkBlocksAPort(t *testing.T) {
 		}
 	}
 	for _, h := range hosts[:2] { // what is for the port, or what comes from it
-		h.Must(func() error { return Block(testkit.UplinkName, 7461) })
-		if err := reaches("7461"); err == nil {
-			t.Error("the blocked port answers")
+		for _, blocked := range []uint16{7461, 0} {
+			h.Must(func() error { return Block(testkit.UplinkName, blocked) })
+			fd := knock(7461)
+			if err := reaches("7462"); err != nil {
+				t.Errorf("another port: %v", err)
+			}
+			if _, err := unix.Getpeername(fd); blocked != 0 && !errors.Is(err, unix.ENOTCONN) {
+				t.Errorf("the blocked port answers: %v", err)
+			}
+			if err := unix.Close(fd); err != nil {
+				t.Error(err)
+			}
 		}
-		if err := reaches("7462"); err != nil {
-			t.Errorf("another port: %v", err)
-		}
-		h.Must(func() error { return Block(testkit.UplinkName, 0) })
 		if err := reaches("7461"); err != nil {
 			t.Errorf("a port that is not blocked any more: %v", err)
 		}
