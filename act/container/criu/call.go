@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -237,7 +238,10 @@ func (c *call) start(path string) error {
 	}
 	c.pid, c.cmd, c.conn = cmd.Process.Pid, cmd, conn.(*net.UnixConn)
 	if c.hurry {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, c.pid, hurryNice) // it works without, too
+		// It works without, too. Where the agent is in no control group of the processors', the kernel shares them among
+		// sessions first (sched_autogroup), and the nice value of a process counts only in its own.
+		_ = unix.Setpriority(unix.PRIO_PROCESS, c.pid, hurryNice)
+		_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", c.pid), []byte(strconv.Itoa(hurryNice)), 0)
 	}
 	if !c.mortal {
 		// When memory runs out, the kernel should kill another process: the processes

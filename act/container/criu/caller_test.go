@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -173,4 +174,26 @@ func processesIn(namespace string) ([]int, error) {
 		}
 	}
 	return in, nil
+}
+
+// TestHurry: a CRIU for which a suspended container waits runs before others, also where the kernel compares
+// sessions before processes. One for which nobody waits does not.
+func TestHurry(t *testing.T) {
+	b := newBox(t, 0)
+	for patient, want := range map[bool]int{false: hurryNice, true: 0} {
+		d, err := b.criu.PrepareDump(DumpSpec{PID: b.pid, Images: b.images(), Patient: patient})
+		if err != nil {
+			t.Fatal(err)
+		}
+		is, err := unix.Getpriority(unix.PRIO_PROCESS, d.call.pid)
+		session, unknown := os.ReadFile(fmt.Sprintf("/proc/%d/autogroup", d.call.pid)) // some kernels do not compare sessions
+		d.Close()
+		if err != nil || 20-is != want {
+			t.Errorf("patient %v: the nice value is %d, want %d: %v", patient, 20-is, want, err)
+		}
+		if unknown == nil && !strings.HasSuffix(string(session), fmt.Sprintf(" nice %d\n", want)) {
+			t.Errorf("patient %v: the session is %q, want %d", patient, session, want)
+		}
+	}
+	b.well()
 }
