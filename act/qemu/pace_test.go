@@ -26,8 +26,9 @@ func TestPace(t *testing.T) {
 		{2, 4 * mib, 50 * mib, false, 1000 * mib},    // not held: it may converge
 		{3, 4 * mib, 90 * mib, true, 20 * mib},       // held
 		{3, 2 * mib, 20 * mib, true, 20 * mib},
-		{4, 8192, 20 * mib, true, 40960}, // not below the minimum
-		{5, 4096, 20 * mib, true, Least},
+		{4, 8192, 20 * mib, true, 40960},
+		{5, 4096, 20 * mib, true, 20480},
+		{5, 0, 20 * mib, true, Least},            // not below the minimum
 		{6, 60 * mib, 1 * mib, true, 1000 * mib}, // much left again
 		{6, 9 * mib, 100 * mib, true, 45 * mib},
 	} {
