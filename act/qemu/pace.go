@@ -1,8 +1,9 @@
 // This file decides the bandwidth of a copy whose guest must not be suspended yet.
 //
-// QEMU cannot be told to continue a copy until further notice: it suspends the guest as
+// QEMU before 8.1 cannot be told to continue a copy until further notice: it suspends the guest as
 // soon as it finds almost nothing left to send. A guest that waits for its gang must not
-// be suspended, so it never reaches that point. Near the end of a pass it is sent so
+// be suspended, so it never reaches that point. Later ones continue (awaitStop), and are paced
+// once they are held, so that they do not take the guest's CPU. Near the end of a pass it is sent so
 // slowly that the guest changes some memory meanwhile. The remaining pages stay few,
 // because each pass but the first still takes no longer than Pass. A tenth of a second
 // must not send more than the rest of the pass. Otherwise QEMU would begin the next pass
