@@ -55,30 +55,29 @@ func slim(code []byte) ([]byte, error) {
 		return nil, errors.New("its section table is damaged")
 	}
 	for _, s := range f.Sections {
-		if s.Type != elf.SHT_NULL && s.Type != elf.SHT_NOBITS && !within(code, s.Offset, s.FileSize) {
+		if hasBytes(s) && !within(code, s.Offset, s.FileSize) {
 			return nil, fmt.Errorf("its section %s is damaged", s.Name)
 		}
 		if s.Addralign > mostAlign {
 			return nil, fmt.Errorf("its section %s is aligned to %d", s.Name, s.Addralign)
 		}
 	}
+	// In a damaged module sections may overlap the header and the table, which silence is not to change.
+	out := bytes.NewBuffer(slices.Clone(code[:headerSize]))
+	table := slices.Clone(code[headers : headers+uint64(len(f.Sections))*sectionSize])
 	if err := silence(f, code); err != nil {
 		return nil, err
 	}
-	out := bytes.NewBuffer(slices.Clone(code[:headerSize]))
-	table := slices.Clone(code[headers : headers+uint64(len(f.Sections))*sectionSize])
 	for i, s := range f.Sections {
 		entry := table[i*sectionSize : (i+1)*sectionSize]
-		if isDropped(f, s) {
-			binary.LittleEndian.PutUint64(entry[32:], 0) // size
-		}
-		size := binary.LittleEndian.Uint64(entry[32:])
-		if s.Type == elf.SHT_NULL || s.Type == elf.SHT_NOBITS {
-			size = 0 // it has no bytes in the file
-		}
 		align(out, max(s.Addralign, 1))
 		binary.LittleEndian.PutUint64(entry[24:], uint64(out.Len()))
-		out.Write(code[s.Offset : s.Offset+size])
+		switch {
+		case isDropped(f, s):
+			binary.LittleEndian.PutUint64(entry[32:], 0) // size
+		case hasBytes(s):
+			out.Write(code[s.Offset : s.Offset+s.FileSize])
+		}
 	}
 	align(out, 8)
 	at := out.Len()
@@ -89,6 +88,9 @@ func slim(code []byte) ([]byte, error) {
 
 // mostAlign is a page, the largest useful alignment in a module.
 const mostAlign = 4096
+
+// hasBytes reports whether the file has the section's contents.
+func hasBytes(s *elf.Section) bool { return s.Type != elf.SHT_NULL && s.Type != elf.SHT_NOBITS }
 
 // within reports whether size bytes from offset exist.
 func within(code []byte, offset, size uint64) bool {
@@ -123,17 +125,17 @@ func silence(f *elf.File, code []byte) error {
 			continue
 		}
 		text := f.Sections[s.Info]
-		if text.Flags&elf.SHF_EXECINSTR == 0 || text.Type == elf.SHT_NOBITS {
+		if text.Flags&elf.SHF_EXECINSTR == 0 || !hasBytes(text) {
 			continue
 		}
-		for at := s.Offset; at+entrySize <= s.Offset+s.Size; at += entrySize {
+		for at := s.Offset; at+entrySize <= s.Offset+s.FileSize; at += entrySize {
 			where := binary.LittleEndian.Uint64(code[at:])
 			symbol := binary.LittleEndian.Uint64(code[at+8:]) >> 32
 			// debug/elf omits symbol 0.
 			if symbol == 0 || symbol > uint64(len(symbols)) || symbols[symbol-1].Name != "__fentry__" {
 				continue
 			}
-			if where < 1 || where >= text.Size || text.Size-where < 4 || code[text.Offset+where-1] != call {
+			if where < 1 || where >= text.FileSize || text.FileSize-where < 4 || code[text.Offset+where-1] != call {
 				return fmt.Errorf("unexpected reference to the function tracer in %s", text.Name)
 			}
 			copy(code[text.Offset+where-1:], nop)
