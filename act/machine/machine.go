@@ -56,7 +56,7 @@ func Facts() (Machine, error) {
 
 // CPUs are those available to this process now; taskset(1), a service manager or isolated
 // CPUs may change them.
-func CPUs() (fleet.CPUSet, error) { return thread.CPUs(os.Getpid()) }
+func CPUs() (fleet.CPUSet, error) { return thread.CPUs(0) }
 
 // idFiles have this machine's identity: from its installation, or else from the kernel
 // for this boot.

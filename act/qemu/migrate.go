@@ -292,6 +292,7 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 	if c == nil || !c.Begun || c.Past || c.Migration != t.Order.Migration {
 		return fleet.Progress{}, fmt.Errorf("there is no copy of migration %q under way", t.Order.Migration)
 	}
+	hurry(g.Remembered().Process.PID)
 	if c.Limits.AwaitGang {
 		if err := d.letGo(ctx, g, q, c.Limits); err != nil {
 			return fleet.Progress{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure)

@@ -52,10 +52,13 @@ func (d *Driver) letGoOf(id fleet.GuestID) {
 }
 
 // letFloat lets all threads of guests go where the kernel likes, also those that an earlier agent kept, and those that a kept thread has made.
+// None is in a hurry any more.
 func (d *Driver) letFloat() {
 	guests, _ := d.guests.All()
 	for _, g := range guests {
-		if r := g.Remembered(); r.Layout == nil || len(r.Layout.Pins) == 0 {
+		r := g.Remembered()
+		relax(r.Process.PID)
+		if r.Layout == nil || len(r.Layout.Pins) == 0 {
 			threads, may := threadsOf(r.Process.PID)
 			d.bind(floater{threads: threads}, may)
 		}
@@ -113,9 +116,7 @@ const cpuThread = "CPU "
 func floatersOf(pid int) (all []floater) {
 	threads, may := threadsOf(pid)
 	for _, id := range threads {
-		task := fmt.Sprintf("/proc/%d/task/%d", pid, id)
-		name, _ := os.ReadFile(filepath.Join(task, "comm"))
-		if last, err := lastRun(task); err == nil && strings.HasPrefix(string(name), cpuThread) {
+		if last, err := lastRun(taskOf(pid, id)); err == nil && strings.HasPrefix(threadName(pid, id), cpuThread) {
 			all = append(all, floater{threads: []int{id}, may: may, last: last})
 		}
 	}
@@ -133,6 +134,14 @@ func threadsOf(pid int) (threads []int, may fleet.CPUSet) {
 	}
 	slices.Sort(may)
 	return threads, slices.Compact(may)
+}
+
+func taskOf(pid, id int) string { return fmt.Sprintf("/proc/%d/task/%d", pid, id) }
+
+// threadName is empty for a thread that has ended.
+func threadName(pid, id int) string {
+	name, _ := os.ReadFile(filepath.Join(taskOf(pid, id), "comm"))
+	return string(name)
 }
 
 // lastRun is the CPU on which a thread ran last (proc_pid_stat(5), field 39).

@@ -2,12 +2,15 @@ package qemu_test
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"pagurus/act/qemu"
 	"pagurus/fleet"
@@ -19,7 +22,7 @@ import (
 // TestStill: while a guest moves, its CPU and those of others on its host stay each on one of the host's CPUs, on
 // different ones; afterwards they go where the kernel likes, also after a move that failed, and after an agent that died in one.
 func TestStill(t *testing.T) {
-	all, err := thread.CPUs(os.Getpid())
+	all, err := thread.CPUs(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +85,23 @@ func TestStill(t *testing.T) {
 	if err := hosts[1].Stop(t.Context(), moves); err != nil {
 		t.Fatal(err)
 	}
+	before := urgencies(t, w.process(t, 0, moves))
+	copied()
+	if err := hosts[1].Stop(t.Context(), moves); err != nil { // before the switch, which fails therefore
+		t.Fatal(err)
+	}
+	if _, err := hosts[0].Switch(t.Context(), tk, func(bool) {}); err == nil {
+		t.Fatal("a guest was switched to a host that had given it up")
+	}
+	if hurried := urgencies(t, w.process(t, 0, moves)); maps.Equal(before, hurried) {
+		t.Errorf("at the switch QEMU's threads were not in a hurry: %v", hurried)
+	}
+	if err := hosts[0].Resume(t.Context(), moves); err != nil {
+		t.Fatal(err)
+	}
+	if after := urgencies(t, w.process(t, 0, moves)); !maps.Equal(before, after) {
+		t.Errorf("before a switch that failed the threads' urgencies were %v, afterwards %v", before, after)
+	}
 	copied()
 	hosts[0].Close()
 	hosts[0] = open()
@@ -100,6 +120,24 @@ func TestStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Until(t, 10*time.Second, "both float after the move", func() bool { return floats(1, moves)() && floats(0, stays)() })
+}
+
+// urgencies are the nice values and time slices of a process's threads, by their names; all have the same that have one name.
+func urgencies(t *testing.T, pid int) map[string][2]int64 {
+	t.Helper()
+	all := map[string][2]int64{}
+	tasks, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task/*"))
+	for _, task := range tasks {
+		id, _ := strconv.Atoi(filepath.Base(task))
+		name, _ := os.ReadFile(filepath.Join(task, "comm"))
+		if strings.HasPrefix(string(name), "worker") { // come and go
+			continue
+		}
+		if is, err := unix.SchedGetAttr(id, 0); err == nil {
+			all[strings.TrimSpace(string(name))] = [2]int64{int64(is.Nice), int64(is.Runtime)}
+		}
+	}
+	return all
 }
 
 // boundThreads names the threads of a process that may not run on all CPUs.
