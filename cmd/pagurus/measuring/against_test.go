@@ -184,7 +184,8 @@ func TestAnEndByHand(t *testing.T) {
 }
 
 func TestFiguresAreNoZeros(t *testing.T) {
-	p := moveAgainst(256 << 20)
+	c := contest{memory: 256 << 20}
+	p := moveAgainst(c.words())
 	text, err := json.Marshal(figuresOf(time.Second, 0, time.Millisecond, 1<<20))
 	if err != nil {
 		t.Fatal(err)
@@ -192,6 +193,10 @@ func TestFiguresAreNoZeros(t *testing.T) {
 	got, err := p.Read(string(text))
 	if err != nil || p.Command != "./busy 64" {
 		t.Errorf("%s, %v", p.Command, err)
+	}
+	c.read = 100 << 20
+	if p := moveAgainst(c.words()); p.Command != "./busy 64 100" {
+		t.Errorf("with files that are read: %s", p.Command)
 	}
 	for _, f := range p.Figures {
 		if got.Figures[f.Name] <= 0 {

@@ -26,7 +26,7 @@ const endLimit = time.Minute
 // handStart is what both ranks run by hand: it undoes the time-out of TCP that Pagurus's guests
 // have, and takes the program from its own command line, since the guests share no files.
 const handStart = `f=/proc/sys/net/ipv4/tcp_rto_min_us; [ ! -e $f ] || echo 200000 >$f
-echo "$1" | base64 -d | gunzip >/tmp/busy && chmod 700 /tmp/busy && exec /tmp/busy "$2"`
+echo "$1" | base64 -d | gunzip >/tmp/busy && chmod 700 /tmp/busy && shift && exec /tmp/busy "$@"`
 
 // byHand moves the guest as a person does who has QEMU.
 func (c *contest) byHand(ctx context.Context) (figures map[string]float64, err error) {
@@ -98,7 +98,7 @@ func (c *contest) handCommand() ([]string, error) {
 	if err := errors.Join(err, w.Close()); err != nil {
 		return nil, fmt.Errorf("bring the program to guests by hand: %w", err)
 	}
-	return []string{"sh", "-c", handStart, "busy", base64.StdEncoding.EncodeToString(packed.Bytes()), fmt.Sprint(c.memory / busyShare >> 20)}, nil
+	return append([]string{"sh", "-c", handStart, "busy", base64.StdEncoding.EncodeToString(packed.Bytes())}, c.words()...), nil
 }
 
 // handEnd is an end of a move by hand: the agent's program on a host, which removes all that it

@@ -41,6 +41,7 @@ Where KVM does not work guests are emulated, and the record says so.`,
 		Example: `  sudo pagurus bench migration
   sudo pagurus bench migration --targets container,vm,vm-tuned --runs 50 --mem 1G
   sudo pagurus bench migration --against qemu --runs 10
+  sudo pagurus bench migration --against qemu --mem 512M --read 256M
   sudo pagurus bench migration --against qemu --page-cache drop --image mine
   sudo pagurus bench migration --against qemu --between host1,host2 --via 'ssh root@{address}'
   sudo pagurus bench migration --against qemu --between host2,host3 --beside host1`,
@@ -70,6 +71,7 @@ Where KVM does not work guests are emulated, and the record says so.`,
 	f.StringVar(&o.image, "image", "", "image of the guests; it has to have MPI (default: "+hpcImage+", and with --against "+againstImage+")")
 	f.String("mode", "", "how Pagurus moves, with --against: auto, pre-copy, post-copy or stop-and-copy")
 	f.String("page-cache", "", "what Pagurus does with the page cache, with --against: auto, drop or send")
+	cli.Size(f, &beside.read, "read", "how much of the image's files each rank reads before, with --against: it stays in the page cache")
 	f.StringSliceVar(&beside.between, "between", nil, "the two hosts, with --against (default: the first two that run virtual machines)")
 	f.StringVar(&beside.beside, "beside", "", "the host of the guest that stays, with --against (default: where the other one begins)")
 	f.StringVar(&beside.via, "via", "", "how a command is run as root on a {host} or {address}, with --against (default: \"ssh {host} sudo\", and what a lab has)")
