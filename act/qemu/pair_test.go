@@ -109,6 +109,13 @@ func (s *slots) Drives(fleet.GuestID) (bool, error) {
 	return !s.idle, nil
 }
 
+// times is how often frames were led elsewhere since mustHaveLed was called.
+func (s *slots) times() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.led)
+}
+
 // mustHaveLed compares what was asked for since the last call.
 func (s *slots) mustHaveLed(t *testing.T, stage string, want ...bool) {
 	t.Helper()
