@@ -12,8 +12,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// TestEmulatedHost: on an emulated Xen host a guest begins and moves. scripts/test-xen without a pattern tries the rest of it there.
-func TestEmulatedHost(t *testing.T) {
+// TestLongEmulatedHost: on an emulated Xen host a guest begins and moves. scripts/test-xen without a pattern tries the rest of it there.
+func TestLongEmulatedHost(t *testing.T) {
 	if os.Getenv(onXen) != "" {
 		return // this is such a host
 	}
