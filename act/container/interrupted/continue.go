@@ -14,9 +14,41 @@ import (
 	own "pagurus/internal/thread"
 )
 
-// StopLimit is how long a thread may take to stop. A thread that runs, or waits in a system call,
-// stops in about 0.1 ms. A thread that hangs in the kernel is left alone.
-const StopLimit = 250 * time.Millisecond
+// A thread that runs, or waits in a system call, stops in about 0.1 ms. One that hangs in the kernel is
+// left alone: it waits all the time for stopLimit, and does not run. On a busy machine one may only lack a
+// processor, or wait for another that lacks one. It has until starvedLimit. In the first stopQuick
+// nobody looks.
+const (
+	stopQuick    = 2 * time.Millisecond
+	stopLimit    = 250 * time.Millisecond
+	starvedLimit = 5 * time.Second
+)
+
+// Stopping watches a thread that was told to stop and has not stopped.
+type Stopping struct {
+	tid         int
+	told, since time.Time // since: it has been in the same wait
+	wait        string    // its state, and the time for which it has run
+}
+
+// NewStopping is for a thread that is told to stop now.
+func NewStopping(tid int) *Stopping { return &Stopping{tid: tid, told: time.Now()} }
+
+// Hangs reports whether the thread will not stop soon.
+func (s *Stopping) Hangs() bool {
+	now := time.Now()
+	if now.Sub(s.told) < stopQuick {
+		return false
+	}
+	folder := fmt.Sprintf("/proc/%d/", s.tid)
+	text, _ := os.ReadFile(folder + "stat")
+	_, rest, _ := strings.Cut(string(text[max(0, bytes.LastIndexByte(text, ')')):]), " ")
+	wait := rest[:min(len(rest), 1)] + ran(folder)
+	if wait != s.wait || !strings.ContainsAny(wait[:min(len(wait), 1)], "DS") {
+		s.wait, s.since = wait, now
+	}
+	return now.Sub(s.since) > stopLimit || now.Sub(s.told) > starvedLimit
+}
 
 // Continue makes a suspended container run again where it is, given its first process.
 // Some waits would end with EINTR only because the container was suspended or CRIU held
@@ -76,11 +108,11 @@ func (t *thread) stopped() bool {
 // resume waits until a traced thread stops, makes it repeat its call, and releases it.
 func (t *thread) resume() {
 	signal := 0
-	for begun := time.Now(); ; {
+	for stopping := NewStopping(t.tid); ; {
 		var status unix.WaitStatus
 		got, err := unix.Wait4(t.tid, &status, unix.WNOHANG|unix.WALL, nil)
 		switch {
-		case err != nil && !errors.Is(err, unix.EINTR), got == t.tid && !status.Stopped(), time.Since(begun) > StopLimit:
+		case err != nil && !errors.Is(err, unix.EINTR), got == t.tid && !status.Stopped(), got != t.tid && stopping.Hangs():
 			return // it has ended, or hangs in the kernel
 		case got != t.tid:
 			nap := unix.NsecToTimespec(30_000)

@@ -139,7 +139,7 @@ func (t *thread) interrupt() error {
 // halt waits until the thread has stopped, and saves its state.
 func (t *thread) halt() error {
 	for {
-		s, err := t.wait(interrupted.StopLimit)
+		s, err := t.wait(interrupted.NewStopping(t.pid))
 		if err != nil {
 			return err
 		}
@@ -304,7 +304,7 @@ func (t *thread) run(request int, wanted func(stopped) bool) error {
 		if err := t.ptrace(request, 0, uintptr(signal)); err != nil {
 			return err
 		}
-		s, err := t.wait(0)
+		s, err := t.wait(nil)
 		if err != nil {
 			return err
 		}
@@ -324,12 +324,12 @@ type stopped struct {
 	event  int
 }
 
-// wait waits for the thread to stop. A limit of 0 means no limit.
-func (t *thread) wait(limit time.Duration) (stopped, error) {
+// wait waits for the thread to stop, until it hangs. Without stopping it waits without limit.
+func (t *thread) wait(stopping *interrupted.Stopping) (stopped, error) {
 	// A stop follows its cause within microseconds if the thread has a processor. A
 	// longer nap would prolong the time for which the thread is stopped.
 	const yields, nap = 50, 30 * time.Microsecond
-	for n, begun := 0, time.Now(); ; n++ {
+	for n := 0; ; n++ {
 		var status unix.WaitStatus
 		got, err := unix.Wait4(t.pid, &status, unix.WNOHANG|unix.WALL, nil)
 		switch {
@@ -339,7 +339,7 @@ func (t *thread) wait(limit time.Duration) (stopped, error) {
 			return stopped{}, fmt.Errorf("wait for it: %w", err)
 		case got == t.pid:
 			return stopped{signal: unix.Signal(status >> 8 & 0xff), event: int(status >> 16)}, nil
-		case limit > 0 && time.Since(begun) > limit:
+		case stopping != nil && stopping.Hangs():
 			return stopped{}, errBusy
 		case n < yields:
 			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
