@@ -47,13 +47,19 @@ type Program struct {
 	Grow  bool     `json:"grow,omitempty"` // its job may get more guests, which it asks for
 }
 
+// Spare is what a guest does before it reports its memory.
+type Spare struct {
+	Drop       bool  `json:"drop"`                  // it drops its page cache
+	EmptyBytes int64 `json:"empty_bytes,omitempty"` // it fills as much of its free memory with zeroes, as far as it can do without
+}
+
 // Cache is what a guest reports of its memory.
 type Cache struct {
 	UsedBytes  int64 `json:"used_bytes"`  // used memory
 	FreeBytes  int64 `json:"free_bytes"`  // free memory
 	CleanBytes int64 `json:"clean_bytes"` // clean file pages that are not part of a running program
 	HotBytes   int64 `json:"hot_bytes"`   // part of CleanBytes that was read more than once
-	Hints      bool  `json:"hints"`       // the guest can give free memory to the host, so that its contents are not sent
+	Empties    bool  `json:"empties"`     // the guest can empty its free memory, so that what was there is not sent
 }
 
 // The output streams of a program.

@@ -25,6 +25,7 @@ type KindTraits struct {
 	MountsFiles      bool   // it mounts the job's files itself, otherwise its host shows them to it
 	OwnClock         bool   // its clock stops while it is suspended
 	OwnPageCache     bool   // its kernel has its own page cache
+	SkipsZeroes      bool   // a copy does not send pages of zeroes
 	Compresses       bool   // memory can be sent compressed
 	ResidentOnly     bool   // only resident memory is sampled and sent
 	MappingsCost     bool   // each mapping adds to its downtime
@@ -37,7 +38,7 @@ type KindTraits struct {
 // and a root file system in memory. A container needs 20 MiB for its guest agent and the
 // launcher of its ranks.
 var Kinds = [...]KindTraits{
-	{Kind: VM, LeastMemoryBytes: 128 << 20, Tap: true, MountsFiles: true, OwnClock: true, OwnPageCache: true, Compresses: true, Tunable: true, Passes: true, CPUThreads: "CPU "},
+	{Kind: VM, LeastMemoryBytes: 128 << 20, Tap: true, MountsFiles: true, OwnClock: true, OwnPageCache: true, SkipsZeroes: true, Compresses: true, Tunable: true, Passes: true, CPUThreads: "CPU "},
 	{Kind: Container, LeastMemoryBytes: 32 << 20, ResidentOnly: true, MappingsCost: true},
 	{Kind: Xen, LeastMemoryBytes: 128 << 20, MountsFiles: true, OwnClock: true, OwnPageCache: true},
 }

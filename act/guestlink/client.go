@@ -182,10 +182,10 @@ func readTrace(raw []byte) (t fleet.Trace, size int, err error) {
 	return t, max(len(raw), len(again)), nil
 }
 
-// Cache returns the guest's report of its memory; if drop is set, after dropping its page
-// cache.
-func (c *Client) Cache(ctx context.Context, drop bool) (fleet.Cache, error) {
-	r, err := c.do(ctx, callCache, constant(cacheCall{drop}))
+// Cache returns the guest's report of its memory, after it has spared what it is to. A guest agent of before empties nothing, and its
+// report says so.
+func (c *Client) Cache(ctx context.Context, s fleet.Spare) (fleet.Cache, error) {
+	r, err := c.do(ctx, callCache, constant(s))
 	if err != nil || r.Cache == nil {
 		return fleet.Cache{}, err
 	}

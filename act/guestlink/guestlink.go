@@ -116,11 +116,6 @@ type traceCall struct {
 	First int              `json:"first,omitempty"`
 }
 
-// cacheCall requests the guest's report of its memory, or a page-cache drop.
-type cacheCall struct {
-	Drop bool `json:"drop"`
-}
-
 // result is the body of every answer; its used fields depend on the call.
 type result struct {
 	Exit fleet.Exit `json:"exit"`

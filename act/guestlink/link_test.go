@@ -116,8 +116,8 @@ func (p *program) Write(_ context.Context, _ string, offset int64, data []byte, 
 	return int64(len(p.in)), nil
 }
 
-func (p *program) Cache(_ context.Context, drop bool) (fleet.Cache, error) {
-	if drop {
+func (p *program) Cache(_ context.Context, s fleet.Spare) (fleet.Cache, error) {
+	if s == (fleet.Spare{Drop: true, EmptyBytes: 3 << 20}) {
 		return fleet.Cache{FreeBytes: 9 << 40}, nil
 	}
 	return fleet.Cache{CleanBytes: 7}, errors.New("nothing was asked for")
@@ -359,10 +359,10 @@ func TestAnswers(t *testing.T) {
 	if err != nil || len(traces) != 299 || traces[298].Rank != 299 || traces[0].At.Unix() != 9 {
 		t.Errorf("%d traces, %v", len(traces), err)
 	}
-	if got, err := c.Cache(ctx, true); err != nil || got.FreeBytes != 9<<40 {
+	if got, err := c.Cache(ctx, fleet.Spare{Drop: true, EmptyBytes: 3 << 20}); err != nil || got.FreeBytes != 9<<40 {
 		t.Errorf("of its memory the guest says %+v, %v", got, err)
 	}
-	if got, err := c.Cache(ctx, false); err == nil || got != (fleet.Cache{}) {
+	if got, err := c.Cache(ctx, fleet.Spare{}); err == nil || got != (fleet.Cache{}) {
 		t.Errorf("an error came as %+v, %v", got, err)
 	}
 	if got, err := c.Topology(ctx); err != nil || got.Level != "x86-64-v3" {

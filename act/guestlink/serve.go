@@ -21,7 +21,7 @@ type Server interface {
 	Setup(context.Context, fleet.Setup) error
 	Signal(ctx context.Context, program string, s fleet.Signal) error
 	Trace(context.Context, fleet.TraceQuery) ([]fleet.Trace, error)
-	Cache(ctx context.Context, drop bool) (fleet.Cache, error)
+	Cache(context.Context, fleet.Spare) (fleet.Cache, error)
 	Topology(context.Context) (fleet.Topology, error)
 	Shutdown(context.Context) error
 }
@@ -240,11 +240,11 @@ func (l *link) call(ctx context.Context, r request) (res result, err error) {
 		}
 		return page(traces, t.First)
 	case callCache:
-		var c cacheCall
+		var c fleet.Spare
 		if err := body(r, &c); err != nil {
 			return res, err
 		}
-		cache, err := l.server.Cache(ctx, c.Drop)
+		cache, err := l.server.Cache(ctx, c)
 		res.Cache = &cache
 		return res, err
 	case callTopology:

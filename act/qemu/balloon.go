@@ -6,12 +6,7 @@
 
 package qemu
 
-import (
-	"context"
-	"time"
-
-	"pagurus/internal/pause"
-)
+import "context"
 
 // balloonAsk sends a command to QEMU's monitor and decodes the answer into out.
 type balloonAsk func(ctx context.Context, command string, args, out any) error
@@ -61,50 +56,4 @@ func ballooned(ctx context.Context, ask balloonAsk) (int64, error) {
 	}
 	err := ask(ctx, "query-balloon", nil, &balloon)
 	return balloon.Actual, err
-}
-
-// How often a guest is asked how far it is, how long it may make no progress, and how long it has in
-// all. A guest gives some hundred MiB a second.
-const (
-	squeezePoll  = 5 * time.Millisecond
-	squeezeStall = 100 * time.Millisecond
-	squeezeLimit = time.Second
-)
-
-// squeeze makes a guest give up free bytes of its memory, and returns them at once. A guest that is
-// slow gives less. Whatever happens, it is told to take all back that it had.
-func squeeze(ctx context.Context, ask balloonAsk, free int64) (err error) {
-	had, err := ballooned(ctx, ask)
-	if err != nil {
-		return err
-	}
-	begun := time.Now()
-	keep := had
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), squeezeLimit)
-		defer cancel()
-		if back := ask(ctx, "balloon", map[string]any{"value": had}, nil); err == nil {
-			err = back
-		}
-	}()
-	if _, err = set(ctx, ask, func(all, has int64) int64 { keep = min(has, max(has-free, all/reserve)); return keep }); err != nil {
-		return err
-	}
-	for last, moved := had, begun; last > keep; {
-		if err := pause.For(ctx, squeezePoll); err != nil {
-			return err
-		}
-		has, err := ballooned(ctx, ask)
-		if err != nil {
-			return err
-		}
-		now := time.Now()
-		if has < last {
-			last, moved = has, now
-		}
-		if now.Sub(moved) > squeezeStall || now.Sub(begun) > squeezeLimit {
-			return nil
-		}
-	}
-	return nil
 }

@@ -3,7 +3,6 @@ package qemu_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 
 	"pagurus/act/qemu"
@@ -34,11 +33,6 @@ func TestDroppedCacheIsNotSent(t *testing.T) {
 		}
 		drivertest.Healthy(t, from, tk.Guest.ID)
 		tell(t, from, tk.Guest.ID, c.says...)
-		if slices.Contains(c.says, "drop") {
-			if err := from.Squeeze(t.Context(), tk.Guest.ID, diskBytes); err != nil {
-				t.Fatal(err)
-			}
-		}
 		tk.Order.Migration, tk.Limits = fleet.MigrationID(fmt.Sprintf("m%d", i)), c.limits
 		p := w.move(t, tk, from, to)
 		t.Logf("%v, %+v: %d rounds, %d MiB of memory, %d MiB sent, %s in all, %s down", c.says, c.limits, p.Rounds, p.CopiedBytes>>20, p.SentBytes>>20, p.Elapsed, p.Downtime)

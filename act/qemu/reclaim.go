@@ -26,27 +26,6 @@ func (d *Driver) ReclaimMemory(ctx context.Context, id fleet.GuestID, free int64
 	return reclaimed, nil
 }
 
-// Squeeze takes free bytes of unused memory from a running guest and returns them at once: what was in
-// them is gone, and a copy sends them as zeroes. It takes a second at most. A guest whose memory stays
-// where it is keeps it: see Squeezes. One that has already given memory gives more, and has as much as before afterwards. After an error
-// the guest may have less memory than before until ReturnMemory.
-func (d *Driver) Squeeze(ctx context.Context, id fleet.GuestID, free int64) error {
-	g, q, err := d.here(ctx, id)
-	if err == nil && !g.fixed() {
-		err = squeeze(ctx, q.Do, free)
-	}
-	if err != nil {
-		return fmt.Errorf("squeeze guest %s: %w", id, err)
-	}
-	return nil
-}
-
-// Squeezes reports whether Squeeze takes anything from a guest that is here: its memory does not stay where it is.
-func (d *Driver) Squeezes(id fleet.GuestID) bool {
-	g, _ := d.guests.Find(id)
-	return g != nil && g.Lives() && !g.fixed()
-}
-
 // ReturnMemory returns all memory to a guest.
 func (d *Driver) ReturnMemory(ctx context.Context, id fleet.GuestID) error {
 	_, q, err := d.here(ctx, id)

@@ -51,7 +51,6 @@ var (
 	_ agent.Profiler      = (*qemu.Driver)(nil)
 	_ agent.PostCopier    = (*qemu.Driver)(nil)
 	_ agent.Reclaimer     = (*qemu.Driver)(nil)
-	_ agent.Squeezer      = (*qemu.Driver)(nil)
 	_ agent.Checkpointer  = (*qemu.Driver)(nil)
 	_ agent.Driver        = (*container.Driver)(nil)
 	_ agent.Linker        = (*container.Driver)(nil)

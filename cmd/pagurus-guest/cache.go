@@ -12,18 +12,23 @@ import (
 	"pagurus/fleet"
 )
 
-// Cache reports how much memory the guest could do without, by the kernel's count. If drop
-// is set it first drops the page cache: only pages that equal their file and that no program
+// Cache reports how much memory the guest could do without, by the kernel's count. If it
+// is to, it first drops the page cache: only pages that equal their file and that no program
 // has mapped. So nothing is lost, and programs keep their code. That takes a CPU about a
 // millisecond per 10 MiB, some milliseconds under emulation. A container has no page cache
-// of its own, and none moves with it.
-func (m *member) Cache(_ context.Context, drop bool) (fleet.Cache, error) {
+// of its own, and none moves with it. Then it empties free memory.
+func (m *member) Cache(ctx context.Context, s fleet.Spare) (fleet.Cache, error) {
 	if contained {
 		return fleet.Cache{}, nil
 	}
-	if drop {
+	if s.Drop {
 		if err := os.WriteFile(filepath.Join(m.root, "proc/sys/vm/drop_caches"), []byte("1"), 0); err != nil {
 			return fleet.Cache{}, fmt.Errorf("dropping the page cache: %w", err)
+		}
+	}
+	if s.EmptyBytes > 0 {
+		if err := m.empty(ctx, s.EmptyBytes); err != nil {
+			return fleet.Cache{}, fmt.Errorf("emptying free memory: %w", err)
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(m.root, "proc/meminfo"))
@@ -31,7 +36,7 @@ func (m *member) Cache(_ context.Context, drop bool) (fleet.Cache, error) {
 		return fleet.Cache{}, fmt.Errorf("asking the kernel how memory is used: %w", err)
 	}
 	c := readCache(string(text))
-	c.Hints = m.hints()
+	c.Empties = true
 	return c, nil
 }
 
@@ -59,10 +64,4 @@ func readMeminfo(text string) map[string]int64 {
 		}
 	}
 	return at
-}
-
-// hints reports whether the kernel can give free memory to the host: it has a balloon.
-func (m *member) hints() bool {
-	found, _ := filepath.Glob(filepath.Join(m.root, "sys/bus/virtio/drivers/virtio_balloon/virtio*"))
-	return len(found) > 0
 }

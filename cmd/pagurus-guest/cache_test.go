@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -35,19 +36,17 @@ func TestCacheIsDroppedWhenToldAndOnlyThen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const valve, features = "proc/sys/vm/drop_caches", "sys/bus/virtio/drivers/virtio_balloon/virtio4/features"
+	const valve = "proc/sys/vm/drop_caches"
 	put("proc/meminfo", meminfo)
 	put(valve, "0")
-	want := fleet.Cache{UsedBytes: (496340 - 84084) << 10, FreeBytes: 84084 << 10, CleanBytes: (34092 + 190240 - 31500 - 12) << 10, HotBytes: (34092 - 31500) << 10}
-	if got, err := m.Cache(t.Context(), false); err != nil || got != want {
+	want := fleet.Cache{UsedBytes: (496340 - 84084) << 10, FreeBytes: 84084 << 10, CleanBytes: (34092 + 190240 - 31500 - 12) << 10, HotBytes: (34092 - 31500) << 10, Empties: true}
+	if got, err := m.Cache(t.Context(), fleet.Spare{}); err != nil || got != want {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
 	if text, _ := os.ReadFile(filepath.Join(m.root, valve)); string(text) != "0" {
 		t.Errorf("unasked it wrote %q", text)
 	}
-	put(features, "0100000000000000\n")
-	want.Hints = true
-	if got, err := m.Cache(t.Context(), true); err != nil || got != want {
+	if got, err := m.Cache(t.Context(), fleet.Spare{Drop: true}); err != nil || got != want {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
 	if text, _ := os.ReadFile(filepath.Join(m.root, valve)); string(text) != "1" {
@@ -56,7 +55,7 @@ func TestCacheIsDroppedWhenToldAndOnlyThen(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(m.root, "proc")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Cache(t.Context(), true); err == nil {
+	if _, err := m.Cache(t.Context(), fleet.Spare{Drop: true}); err == nil {
 		t.Error("where nothing can be dropped it was")
 	}
 	if got := readCache("nonsense\nDirty: x kB\nMapped: 9 kB\n:\n"); got.CleanBytes != 0 || got.HotBytes != 0 {
@@ -71,5 +70,23 @@ func TestTopologyIsThatOfTheRoot(t *testing.T) {
 	}
 	if _, err := newMember(nil, t.TempDir()).Topology(t.Context()); err == nil {
 		t.Error("a machine without processors has a topology")
+	}
+}
+
+// TestFreeMemoryIsEmptied: by a process of its own, which ends also when nobody waits for it any more.
+func TestFreeMemoryIsEmptied(t *testing.T) {
+	m := newMember(crew(t), "/")
+	if err := m.empty(t.Context(), 24<<20); err != nil {
+		t.Error(err)
+	}
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.empty(given, 1<<40); err == nil {
+		t.Error("memory that there is not was emptied after the end")
+	}
+	for _, args := range [][]string{nil, {"much"}, {"1", "2"}} {
+		if status := emptyFree(args); status == 0 {
+			t.Errorf("%q was taken", args)
+		}
 	}
 }

@@ -4,8 +4,8 @@
 // mounts the image with a writable layer in memory, and then serves the host's agent over
 // the guest link. It sets the guest up for its job, runs programs, keeps their input and
 // output by offset, and starts the remote parts of MPI jobs for its peers, so that no sshd
-// is needed. The same binary is the remote-start command ("rsh") and the last step before a
-// program ("pagurus-exec").
+// is needed. The same binary is the remote-start command ("rsh"), the last step before a
+// program ("pagurus-exec"), and what empties free memory before a copy ("pagurus-empty").
 //
 // Programs of the job steer it through a socket (steer.go): the guest agent keeps what they say, and the host asks for it.
 //
@@ -49,6 +49,8 @@ func main() {
 		os.Exit(remoteShell(os.Args[1:]))
 	case execName:
 		os.Exit(execProgram(os.Args[1:]))
+	case emptyName:
+		os.Exit(emptyFree(os.Args[1:]))
 	}
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "pagurus-guest is the first process of a guest; pagurus starts it, people do not")

@@ -193,7 +193,7 @@ func TestModesByHand(t *testing.T) {
 // TestGrown: memory that a program took after the profile must also be sent.
 func TestGrown(t *testing.T) {
 	p := steady(400, 1, 1)
-	p.FilledBytes, p.Resident, p.Cache = 90*mib, 150*mib, &fleet.Cache{Hints: true, FreeBytes: 300 * mib}
+	p.FilledBytes, p.Resident, p.Cache = 90*mib, 150*mib, &fleet.Cache{Empties: true, FreeBytes: 300 * mib}
 	for _, c := range []struct {
 		name                         string
 		resident, most, filled, free int64

@@ -32,7 +32,7 @@ func Drops(l fleet.Limits, c fleet.Cache) bool {
 // empties reports whether a guest's free memory is emptied before its copy, whichever way it moves: where the host can, and the guest is
 // not to be copied as it is.
 func empties(l fleet.Limits, c fleet.Cache) bool {
-	return c.Hints && l.PageCache != fleet.SendCache
+	return c.Empties && l.PageCache != fleet.SendCache
 }
 
 // filled is how much memory a copy must send first: nonzero pages, except those that are

@@ -7,7 +7,7 @@ import (
 )
 
 func TestDrops(t *testing.T) {
-	warm := fleet.Cache{UsedBytes: 400 * mib, FreeBytes: 100 * mib, CleanBytes: 200 * mib, HotBytes: 20 * mib, Hints: true}
+	warm := fleet.Cache{UsedBytes: 400 * mib, FreeBytes: 100 * mib, CleanBytes: 200 * mib, HotBytes: 20 * mib, Empties: true}
 	with := func(change func(*fleet.Cache)) fleet.Cache {
 		c := warm
 		change(&c)
@@ -25,7 +25,7 @@ func TestDrops(t *testing.T) {
 		{"little, told to drop it", fleet.Limits{PageCache: fleet.DropCache}, with(func(c *fleet.Cache) { c.CleanBytes = 1 }), true},
 		{"little beside what is in use", fleet.Limits{}, with(func(c *fleet.Cache) { c.UsedBytes = 16 << 30 }), false},
 		{"read again and again", fleet.Limits{}, with(func(c *fleet.Cache) { c.HotBytes = 150 * mib }), false},
-		{"it would be sent as free memory", fleet.Limits{}, with(func(c *fleet.Cache) { c.Hints = false }), false},
+		{"it would be sent as free memory", fleet.Limits{}, with(func(c *fleet.Cache) { c.Empties = false }), false},
 		{"by stop-and-copy", fleet.Limits{Mode: fleet.StopAndCopy}, warm, true},
 		{"by post-copy", fleet.Limits{Mode: fleet.PostCopy}, warm, true},
 	} {
@@ -43,7 +43,7 @@ func TestWhatIsNotSentIsNotPredicted(t *testing.T) {
 	if got := sent(fleet.Limits{}); got != 480 {
 		t.Errorf("of a guest that says nothing %d MiB", got)
 	}
-	p.Cache = &fleet.Cache{UsedBytes: 400 * mib, FreeBytes: 100 * mib, CleanBytes: 250 * mib, Hints: true}
+	p.Cache = &fleet.Cache{UsedBytes: 400 * mib, FreeBytes: 100 * mib, CleanBytes: 250 * mib, Empties: true}
 	for l, want := range map[fleet.Limits]int64{
 		{}:                            150,
 		{PageCache: fleet.SendCache}:  480,
@@ -56,11 +56,11 @@ func TestWhatIsNotSentIsNotPredicted(t *testing.T) {
 			t.Errorf("%+v: %d MiB, want %d", l, got, want)
 		}
 	}
-	p.Cache.Hints = false
+	p.Cache.Empties = false
 	if got := sent(fleet.Limits{PageCache: fleet.DropCache}); got != 480 {
 		t.Errorf("where free memory is not emptied %d MiB", got)
 	}
-	p.Cache = &fleet.Cache{FreeBytes: 900 * mib, Hints: true}
+	p.Cache = &fleet.Cache{FreeBytes: 900 * mib, Empties: true}
 	if got := sent(fleet.Limits{}); got != 0 {
 		t.Errorf("of a guest that is all free %d MiB", got)
 	}

@@ -31,12 +31,12 @@ var may = map[string][]string{
 	"act":                    {"fleet", "act/host", "internal/fault", "internal/note", "internal/pause", "internal/thread"},                  // but not siblings
 	"act/container":          {"fleet", "act/host", "internal/fault", "internal/note", "internal/pause", "internal/thread", "act/container"}, // its parts may import each other
 	"serve":                  {"fleet", "decide", "serve", "internal/fault", "internal/note", "internal/pause"},
-	"serve/agent/drivertest": {"fleet", "serve/agent", "internal/testkit", "act/xen/line"}, // the last for its witness
+	"serve/agent/drivertest": {"fleet", "serve/agent", "internal/testkit", "act/freemem", "act/xen/line"}, // the last two for its witness
 	"sim":                    {"fleet", "decide", "sim", "bench/stats", "internal/note"},
 	"bench":                  {"fleet", "serve/wire", "bench", "internal/note", "internal/pause"},
 	"show":                   {"fleet", "serve/wire", "show", "internal/pause"},
 	"cmd":                    {"fleet", "decide", "act", "serve", "sim", "bench", "show", "internal/chromium", "internal/fault", "internal/note", "internal/pause", "internal/thread", shared},
-	"cmd/pagurus-guest":      {"fleet", "act/guestlink", "act/guestnet", "act/host/written", "act/libpagurus", "act/numa", "act/ranks", "act/xen/line", "internal/note"},
+	"cmd/pagurus-guest":      {"fleet", "act/freemem", "act/guestlink", "act/guestnet", "act/host/written", "act/libpagurus", "act/numa", "act/ranks", "act/xen/line", "internal/note"},
 	"internal":               {"fleet"},
 	"internal/testkit":       {"fleet", "internal/chromium"},
 	"internal/testkit/ours":  {"internal/testkit"},

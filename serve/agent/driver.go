@@ -102,16 +102,6 @@ type PostCopier interface {
 	Pushed(context.Context, fleet.GuestID) (fleet.Progress, error)
 }
 
-// Squeezer is a driver whose guests can give up the contents of their free memory, so that a copy
-// does not send them.
-type Squeezer interface {
-	// Squeeze takes freeBytes of unused memory from a running guest and returns them at once, empty.
-	// After an error the guest may have less memory until ReturnMemory.
-	Squeeze(ctx context.Context, g fleet.GuestID, freeBytes int64) error
-	// Squeezes reports whether Squeeze takes anything from a guest that is here.
-	Squeezes(fleet.GuestID) bool
-}
-
 // Reclaimer is a driver whose guests can do without some of their memory, or can be
 // suspended, while the owner of the host is present.
 type Reclaimer interface {

@@ -19,9 +19,8 @@ type GuestAgent interface {
 	Signal(ctx context.Context, program string, s fleet.Signal) error
 	// Trace gives the MPI traces of the ranks in this guest.
 	Trace(context.Context, fleet.TraceQuery) ([]fleet.Trace, error)
-	// Cache gives the memory that the guest could do without. If drop is set, the guest
-	// first drops its page cache.
-	Cache(ctx context.Context, drop bool) (fleet.Cache, error)
+	// Cache gives the memory that the guest could do without, after it has spared what it is to.
+	Cache(context.Context, fleet.Spare) (fleet.Cache, error)
 	// Topology gives the processors and memory that the guest sees.
 	Topology(context.Context) (fleet.Topology, error)
 	// Shutdown ends all programs, flushes files and unmounts the share.

@@ -27,7 +27,6 @@ type memoryDriver struct {
 	mu        sync.Mutex
 	guests    map[fleet.GuestID]*memoryGuest
 	cache     int64                                        // of every guest: clean page cache in bytes
-	fixed     bool                                         // of every guest: its memory stays where it is
 	words     string                                       // of every guest: last words
 	remains   *fleet.Remains                               // of every guest
 	obstacles []string                                     // of every guest
@@ -308,16 +307,19 @@ func (in memoryGuestAgent) Write(ctx context.Context, _ string, offset int64, da
 	return next, err
 }
 
-func (in memoryGuestAgent) Cache(ctx context.Context, drop bool) (c fleet.Cache, err error) {
-	if drop {
+func (in memoryGuestAgent) Cache(ctx context.Context, s fleet.Spare) (c fleet.Cache, err error) {
+	if s.EmptyBytes > 0 {
+		err = in.d.call(ctx, "empty", in.g)
+	}
+	if s.Drop {
 		err = in.d.call(ctx, "drop", in.g)
 	}
 	in.d.mu.Lock()
 	defer in.d.mu.Unlock()
-	if drop && err == nil {
+	if s.Drop && err == nil {
 		in.d.cache = 0
 	}
-	return fleet.Cache{CleanBytes: in.d.cache, Hints: true}, err
+	return fleet.Cache{CleanBytes: in.d.cache, Empties: true}, err
 }
 
 func (in memoryGuestAgent) Topology(context.Context) (fleet.Topology, error) {
@@ -551,7 +553,7 @@ func (r *rig) start() {
 		Vaults: Vaults{Staging: filepath.Join(r.dir, "staging"), Own: r.vault},
 		Facts:  func() fleet.Facts { return fleet.Facts{Machine: "m1"} },
 		Drops: func(l fleet.Limits, c fleet.Cache) bool {
-			return c.Hints && c.CleanBytes > 50 || l.PageCache == fleet.DropCache
+			return c.Empties && c.CleanBytes > 50 || l.PageCache == fleet.DropCache
 		}, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(r.t.Context())

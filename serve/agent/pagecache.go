@@ -29,7 +29,9 @@ func (a *Agent) spareCopy(ctx context.Context, w *taskRun) int64 {
 		}
 		return 0
 	}
-	a.squeeze(ctx, w, max(dropped, a.emptied(w.slot.guest, has)))
+	if bytes := max(dropped, a.emptied(w.slot.guest, has)); bytes >= leastEmptied && has.Empties && a.empties(w.slot, w.task.Guest.Kind) {
+		a.empty(ctx, w, bytes)
+	}
 	return dropped
 }
 
@@ -38,12 +40,12 @@ func (a *Agent) dropPageCache(ctx context.Context, w *taskRun) (dropped int64, h
 	ctx, cancel := context.WithTimeout(ctx, cacheLimit)
 	defer cancel()
 	in, begun := a.guestAgentOf(w.slot, w.link), time.Now()
-	before, err := in.Cache(ctx, false)
-	before.Hints = before.Hints && a.squeezes(w.driver, w.slot)
+	before, err := in.Cache(ctx, fleet.Spare{})
+	before.Empties = before.Empties && a.empties(w.slot, w.task.Guest.Kind)
 	if err != nil || !a.Drops(w.task.Limits, before) {
 		return 0, before, err
 	}
-	if has, err = in.Cache(ctx, true); err != nil {
+	if has, err = in.Cache(ctx, fleet.Spare{Drop: true}); err != nil {
 		return 0, has, err
 	}
 	dropped = max(0, before.CleanBytes-has.CleanBytes)
@@ -51,8 +53,8 @@ func (a *Agent) dropPageCache(ctx context.Context, w *taskRun) (dropped int64, h
 	return dropped, has, nil
 }
 
-// leastSqueezed is the least memory that it pays to empty.
-const leastSqueezed = 16 << 20
+// leastEmptied is the least memory that it pays to empty.
+const leastEmptied = 16 << 20
 
 // emptied is how much of a guest's free memory holds what was there before, by its last profile; 0 if it has none.
 func (a *Agent) emptied(g fleet.GuestID, has fleet.Cache) int64 {
@@ -61,26 +63,19 @@ func (a *Agent) emptied(g fleet.GuestID, has fleet.Cache) int64 {
 	return min(has.FreeBytes, a.profiles.last[g].FilledBytes-has.UsedBytes)
 }
 
-// squeezes reports whether a guest's free memory can be emptied: its driver does that, and none of it is with the host's owner.
-func (a *Agent) squeezes(d Driver, s *guestSlot) bool {
+// empties reports whether what was in a guest's free memory need not be sent: zeroes are not, and none of it is with the host's owner.
+func (a *Agent) empties(s *guestSlot, kind fleet.Kind) bool {
 	a.mu.Lock()
-	lent := s.reclaim.Reclaimed != 0
-	a.mu.Unlock()
-	by, can := d.(Squeezer)
-	return can && !lent && by.Squeezes(s.guest)
+	defer a.mu.Unlock()
+	return kind.Traits().SkipsZeroes && s.reclaim.Reclaimed == 0
 }
 
-// squeeze empties bytes of a guest's free memory, if that is possible and pays.
-func (a *Agent) squeeze(ctx context.Context, w *taskRun, bytes int64) {
-	d, can := w.driver.(Squeezer)
-	if !can || bytes < leastSqueezed || !a.squeezes(w.driver, w.slot) {
-		return
-	}
+// empty empties bytes of a guest's free memory.
+func (a *Agent) empty(ctx context.Context, w *taskRun, bytes int64) {
+	ctx, cancel := context.WithTimeout(ctx, cacheLimit)
+	defer cancel()
 	begun := time.Now()
-	if err := d.Squeeze(ctx, w.slot.guest, bytes); err != nil {
-		a.mu.Lock()
-		w.slot.reclaim.Whole = false // it may have less memory: it is told to take all back
-		a.mu.Unlock()
+	if _, err := a.guestAgentOf(w.slot, w.link).Cache(ctx, fleet.Spare{EmptyBytes: bytes}); err != nil {
 		if w.ctx.Err() == nil {
 			a.Log.Warn("the guest is copied with what its free memory holds", "guest", w.slot.guest, "cause", err)
 		}
@@ -89,14 +84,14 @@ func (a *Agent) squeeze(ctx context.Context, w *taskRun, bytes int64) {
 	a.Log.Info("the guest emptied free memory", "guest", w.slot.guest, "bytes", bytes, "took", time.Since(begun).Round(time.Millisecond))
 }
 
-// dispensable asks a guest how much memory it could do without; nil if it does not answer. Hints then says whether a copy would.
+// dispensable asks a guest how much memory it could do without; nil if it does not answer. Empties then says whether a copy would.
 func (a *Agent) dispensable(ctx context.Context, g fleet.GuestID, kind fleet.Kind) *fleet.Cache {
-	c := said(ctx, a, g, kind, func(ctx context.Context, in GuestAgent) (fleet.Cache, error) { return in.Cache(ctx, false) })
+	c := said(ctx, a, g, kind, func(ctx context.Context, in GuestAgent) (fleet.Cache, error) { return in.Cache(ctx, fleet.Spare{}) })
 	a.mu.Lock()
 	s := a.slots[g]
 	a.mu.Unlock()
 	if c != nil {
-		c.Hints = c.Hints && s != nil && a.squeezes(a.Drivers[kind], s)
+		c.Empties = c.Empties && s != nil && a.empties(s, kind)
 	}
 	return c
 }

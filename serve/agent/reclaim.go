@@ -44,7 +44,7 @@ func (a *Agent) reclaimMemory(ctx context.Context, w *taskRun) (fleet.Report, er
 	has := fleet.Cache{}
 	if w.link != nil {
 		asks, cancel := context.WithTimeout(ctx, cacheLimit)
-		has, err = a.guestAgentOf(w.slot, w.link).Cache(asks, true)
+		has, err = a.guestAgentOf(w.slot, w.link).Cache(asks, fleet.Spare{Drop: true})
 		cancel()
 	}
 	var reclaimed int64

@@ -21,16 +21,6 @@ func (d *memoryDriver) ReclaimMemory(ctx context.Context, g fleet.GuestID, _ int
 	return 4096, d.call(ctx, "reclaim-memory", g)
 }
 
-func (d *memoryDriver) Squeeze(ctx context.Context, g fleet.GuestID, _ int64) error {
-	return d.call(ctx, "squeeze", g)
-}
-
-func (d *memoryDriver) Squeezes(fleet.GuestID) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return !d.fixed
-}
-
 func (d *memoryDriver) ReturnMemory(ctx context.Context, g fleet.GuestID) error {
 	return d.call(ctx, "return-memory", g)
 }

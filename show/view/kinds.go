@@ -59,6 +59,7 @@ var abilityRows = []abilityRow{
 		return can(a.Accelerator == "" || a.Accelerator == fleet.KVM, a.Emulated)
 	}},
 	{"has a kernel of its own", "", func(t fleet.KindTraits, _ fleet.Abilities) answer { return can(t.OwnPageCache, "") }},
+	{"free memory and dropped page cache are not sent", "", func(t fleet.KindTraits, _ fleet.Abilities) answer { return can(t.SkipsZeroes, "") }},
 	{"its clock stops while it is suspended", "", func(t fleet.KindTraits, _ fleet.Abilities) answer { return can(t.OwnClock, "") }},
 	{"can be tuned (`--tune`)", "", func(t fleet.KindTraits, _ fleet.Abilities) answer { return can(t.Tunable, "") }},
 	{"can have a device of its host (`--device`)", "an IOMMU, and a device for guests", func(t fleet.KindTraits, _ fleet.Abilities) answer { return can(t.Passes, "") }},

@@ -8,7 +8,7 @@
 // "hog SECONDS" leaves nothing else of the guest any time, "shout KIB" fills the console, "net" gives the guest's first hardware address,
 // "listen" begins to count numbered frames, "heard" gives how many came, "cards" how many network cards it finds on its bus, "shape" its
 // nodes with CPUs and distances and its sockets. "disk" gives the first bytes of its disk,
-// "read" reads the disk into the page cache, "drop" empties that, "exit" ends the guest.
+// "read" reads the disk into the page cache, "drop" empties that and the memory where it was, "exit" ends the guest.
 //
 // In a container, which is made before it starts, the link is a socket. In a guest of Xen it is a terminal.
 package main
@@ -28,6 +28,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/freemem"
 )
 
 const (
@@ -193,7 +195,7 @@ func do(what, value string) string {
 	case "read":
 		return fmt.Sprint(read())
 	case "drop":
-		return fmt.Sprint(os.WriteFile("/proc/sys/vm/drop_caches", []byte("1"), 0))
+		return fmt.Sprint(drop())
 	case "exit":
 		if inContainer {
 			os.Exit(0)
@@ -225,6 +227,19 @@ func read() (err error) {
 	}
 	if err == nil {
 		_, err = io.Copy(io.Discard, disk)
+	}
+	return err
+}
+
+// drop empties the page cache, and the memory in which it was.
+func drop() error {
+	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("1"), 0); err != nil {
+		return err
+	}
+	const most = 64 << 20 // the disk
+	_, release, err := freemem.Zero(most, time.Now().Add(time.Minute))
+	if err == nil {
+		release()
 	}
 	return err
 }
