@@ -50,6 +50,8 @@ type target struct {
 	attached   func() error        // waits until the guest's link is in its network
 	making     atomic.Bool         // everything has arrived, and CRIU is restoring the guest
 	lazyFill   *memory.PendingFill // puts the guest's memory in place; nil: not needed
+	completed  chan struct{}       // closed when the guest's memory is in CRIU's images, or cannot be; nil: it does not go there
+	incomplete error               // why it cannot be
 	place      host.Process        // holds the guest's place until it has arrived
 	handle     *os.File            // pidfd of place
 }
@@ -219,7 +221,7 @@ func (t *target) maker(r record, images string) (*criu.Restoring, error) {
 	}
 	return t.driver.criu.PrepareRestore(criu.RestoreSpec{
 		Images: images, Once: true, Root: filepath.Join(t.guest.Dir, rootDir), Netns: fmt.Sprintf("/proc/%d/ns/net", r.Process.PID), Mounts: mounts,
-		Made: t.made, Resuming: t.adoptProcesses, Failing: t.failing,
+		Filling: t.filling, Made: t.made, Resuming: t.adoptProcesses, Failing: t.failing,
 	})
 }
 
@@ -315,6 +317,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	if err != nil {
 		return err
 	}
+	defer func() { _ = t.filling(0) }() // nothing may write to the images later
 	if err := t.remember(in, images); err != nil {
 		return err
 	}
@@ -356,21 +359,28 @@ func (t *target) endLazyFill() error {
 }
 
 // remember puts the guest's memory where CRIU reads it. A small guest without lazy pages gets
-// its memory in CRIU's images. Otherwise the memory goes to a lazy pager and a page proxy, which
-// outlive this process, as the guest does. They put pages in place when they are touched, and
-// all others in the background.
+// its memory in CRIU's images, while CRIU makes namespaces. Otherwise the memory goes to a lazy
+// pager and a page proxy, which outlive this process, as the guest does. They put pages in place
+// when they are touched, and all others in the background.
 func (t *target) remember(in *transfer.Receiver, images string) error {
 	d, g := t.driver, t.guest
-	defer in.Close()
 	lazy := in.Memory.LazyBytes()
-	if t.lazyFill = nil; g.Remembered().LazyPager.PID != 0 { // left by a try before an agent died
+	if t.lazyFill, t.completed = nil, nil; g.Remembered().LazyPager.PID != 0 { // left by a try before an agent died
 		if err := g.Remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = host.Process{}, host.Process{}, false }); err != nil {
 			return err
 		}
 	}
 	if lazy == 0 && (!d.ability.Lazy || !d.ability.Faults || in.Memory.HeldBytes() <= postCopyBytes) {
-		return in.Memory.Complete(images)
+		done := make(chan struct{})
+		t.completed = done
+		go func() {
+			defer close(done)
+			defer in.Close()
+			t.incomplete = in.Memory.Complete(images)
+		}()
+		return nil
 	}
+	defer in.Close()
 	var rest *os.File
 	if lazy > 0 {
 		if t.listener != nil {
@@ -391,6 +401,15 @@ func (t *target) remember(in *transfer.Receiver, images string) error {
 	}
 	t.lazyFill = b
 	return nil
+}
+
+// filling waits until the images have the guest's memory.
+func (t *target) filling(int) error {
+	if t.completed == nil {
+		return nil
+	}
+	<-t.completed
+	return t.incomplete
 }
 
 // made ensures that the guest's processes never read zeros in place of their memory, even

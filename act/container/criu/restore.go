@@ -24,8 +24,10 @@ type RestoreSpec struct {
 	Once   bool              // the images are not needed again: unless Lazy, memory vanishes from them as the processes get it
 
 	// The steps are nil or called once, with the first process's PID here. An error of
-	// the first two ends the restore.
+	// the first three ends the restore.
 
+	// Filling is called before the images of memory are read.
+	Filling func(pid int) error
 	// Made is called when all processes exist. A LazyPager has, or is about to get, a
 	// userfaultfd of each, and has finished none.
 	Made func(pid int) error
@@ -116,7 +118,7 @@ func (c Criu) restoring(s RestoreSpec) *Restoring {
 		o.External = append(o.External, fmt.Sprintf("mnt[%s]:%s", name, s.Mounts[name]))
 	}
 	r.call.steps = map[string]func(*rpc.CriuNotify) error{
-		"setup-namespaces": r.named(nil), "post-restore": r.named(s.Made), "pre-resume": r.named(s.Resuming),
+		"setup-namespaces": r.named(nil), "post-setup-namespaces": r.named(s.Filling), "post-restore": r.named(s.Made), "pre-resume": r.named(s.Resuming),
 	}
 	r.call.destroy = r.destroy
 	return r
