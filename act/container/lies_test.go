@@ -20,8 +20,23 @@ import (
 )
 
 // TestSourceLies: a source that was taken over gives a guest's programs a filter that allows every call, after they
-// were dumped. The target does not resume them, says why, and the guest goes on at the source.
+// were dumped, or a list of pages that nobody can read. The target does not resume them, says why, and the guest goes
+// on at the source.
 func TestSourceLies(t *testing.T) {
+	for name, c := range map[string]struct {
+		image string
+		lie   func(path string) error
+		said  string
+	}{
+		"filter": {"seccomp.img", weaken, "has no filter of system calls that Pagurus gave it"},
+		"pages":  {"pagemap-1.img", func(path string) error { return os.Truncate(path, 9) }, "it is cut off"},
+	} {
+		t.Run(name, func(t *testing.T) { lies(t, c.image, c.lie, c.said) })
+	}
+}
+
+// lies moves a guest one of whose images is changed, which is said.
+func lies(t *testing.T, image string, lie func(path string) error, why string) {
 	w := newWorld(t)
 	tk := task("j1g0")
 	tk.Order.Migration = "m1.j1g0"
@@ -53,10 +68,10 @@ func TestSourceLies(t *testing.T) {
 		_, err := os.Stat(filepath.Join(images, "stats-dump")) // CRIU's last file
 		return err == nil
 	})
-	if err := errors.Join(weaken(filepath.Join(images, "seccomp.img")), os.WriteFile(lied, nil, 0o600)); err != nil {
+	if err := errors.Join(lie(filepath.Join(images, image)), os.WriteFile(lied, nil, 0o600)); err != nil {
 		t.Error(err)
 	}
-	if err := switching.Wait(); err == nil || !strings.Contains(said.String(), "has no filter of system calls that Pagurus gave it") {
+	if err := switching.Wait(); err == nil || !strings.Contains(said.String(), why) {
 		t.Errorf("the switch says %s: %v", said.String(), err)
 	}
 	if there, err := target.Inspect(t.Context()); err != nil || there[tk.Guest.ID].Run == fleet.Running {
