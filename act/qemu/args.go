@@ -141,8 +141,8 @@ func args(m machine) []string {
 	return out
 }
 
-// balloonDevice is the device by which the guest gives memory to the host's owner, and free memory
-// before a copy (Squeeze); it takes memory back before a program would be killed.
+// balloonDevice is the device by which the guest gives memory to the host's owner. It takes memory back before a program
+// would be killed.
 //
 // Guests boot without free page hints. With them the guest's kernel takes all of its free memory
 // whenever a pass of the copy begins, and the programs of a guest with one CPU wait for that:
