@@ -164,10 +164,13 @@ func TestHeldGuestRunsOn(t *testing.T) {
 	hosts := w.started(t, tk)
 	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
 	// If the machine gives a guest no CPU time for a whole pass, nothing is left to send,
-	// and QEMU suspends the guest. Once that is chance, and so is a slow switch.
-	stopped, slow := 0, 0
+	// and QEMU before 8.1 suspends the guest. Once that is chance, and so is a slow switch.
+	stopped, slow, chance := 0, 0, 0
+	if v := hosts[0].Abilities().Version; strings.HasPrefix(v, "7.") || strings.HasPrefix(v, "8.0") {
+		chance = 1
+	}
 	defer func() {
-		if stopped > 1 {
+		if stopped > chance {
 			t.Errorf("%d of 3 guests that were held stopped of their own accord", stopped)
 		}
 		if slow > 1 {
