@@ -17,7 +17,7 @@ const (
 	policyNormal = 0
 )
 
-// hurry lets QEMU's threads run before others at a switch: all but those of the guest's CPUs. It is best effort: a slow
+// hurry lets QEMU's threads run before others at a switch and at a checkpoint's cut: all but those of the guest's CPUs. It is best effort: a slow
 // switch is no failure. What ends it is relax, or QEMU's end.
 func hurry(pid int) { setUrgency(pid, hurryNice, hurrySlice) }
 

@@ -254,6 +254,7 @@ func (d *Driver) write(ctx context.Context, g *guest, q *qmp.Client) error {
 			r.Saving.Step, r.Saving.CutAt, r.Saving.Writer = savingCutting, time.Now(), writer
 		})
 	}
+	hurry(g.Remembered().Process.PID)
 	if err == nil {
 		err = fault.Point("qemu.cut.before-stop")
 	}
@@ -328,6 +329,7 @@ func (g *guest) unsave(ctx context.Context, q *qmp.Client) error {
 		}
 	}
 	err = errors.Join(err, g.goOn(ctx, q))
+	relax(g.Remembered().Process.PID)
 	var writer host.Process
 	if s := g.Remembered().Saving; s != nil {
 		writer = s.Writer
@@ -422,6 +424,7 @@ func (g *guest) continueCut(ctx context.Context, q *qmp.Client) error {
 		err = q.Do(ctx, "cont", nil, nil)
 	}
 	stop := time.Since(since)
+	relax(g.Remembered().Process.PID) // else what writes this guest keeps others from being cut
 	if err == nil {
 		err = fault.Point("qemu.continue.after-cont")
 	}
