@@ -60,8 +60,8 @@ BootIsolation.__doc__ = "BootIsolation says which CPUs a host's kernel isolates 
 
 Cache = TypedDict('Cache', {
     'clean_bytes': Required['int'],
+    'empties': Required['bool'],
     'free_bytes': Required['int'],
-    'hints': Required['bool'],
     'hot_bytes': Required['int'],
     'used_bytes': Required['int'],
 }, total=False)
