@@ -367,6 +367,7 @@ func (t *target) remember(in *transfer.Receiver, images string) error {
 	lazy := in.Memory.LazyBytes()
 	if t.lazyFill, t.completed = nil, nil; g.Remembered().LazyPager.PID != 0 { // left by a try before an agent died
 		if err := g.Remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = host.Process{}, host.Process{}, false }); err != nil {
+			in.Close()
 			return err
 		}
 	}

@@ -76,12 +76,14 @@ func TestHugePagesMove(t *testing.T) {
 		return
 	}
 	late := hosts[0].Abilities().PostCopy
+	var sent []int64
 	for i, c := range []struct {
+		says   []string // to the guest, before it moves
 		layout fleet.Layout
 		mode   fleet.Mode
 		stays  bool
 	}{
-		{layout: huge}, {layout: small}, {layout: huge},
+		{layout: huge, says: []string{"dirty 0", "read"}}, {layout: huge, says: []string{"read", "drop"}}, {layout: small}, {layout: huge},
 		{layout: huge, mode: fleet.PostCopy}, {layout: small, mode: fleet.PostCopy, stays: true},
 	} {
 		from, to := hosts[i%2], hosts[(i+1)%2]
@@ -90,13 +92,14 @@ func TestHugePagesMove(t *testing.T) {
 			break
 		}
 		drivertest.Healthy(t, from, tk.Guest.ID)
+		tell(t, from, tk.Guest.ID, c.says...)
 		tk.Order.Migration, tk.Layout = fleet.MigrationID(fmt.Sprintf("m%d", i)), &c.layout
 		tk.Limits = fleet.Limits{Mode: c.mode, Preempt: c.mode == fleet.PostCopy}
 		if c.stays {
 			w.stays(t, tk, from, to)
 			break
 		}
-		w.move(t, tk, from, to)
+		sent = append(sent, w.move(t, tk, from, to).SentBytes)
 		if c.mode == fleet.PostCopy {
 			if err := to.FetchRemaining(t.Context(), tk.Guest.ID); err != nil {
 				t.Fatal(err)
@@ -106,6 +109,9 @@ func TestHugePagesMove(t *testing.T) {
 		if got, want := w.hugeBytes(t, (i+1)%2, tk.Guest.ID), c.layout.Nodes[0].PageBytes/page*memory; got != want {
 			t.Errorf("after move %d it has %d MiB in huge pages, want %d", i, got>>20, want>>20)
 		}
+	}
+	if sent[1] > sent[0]-diskBytes/2 {
+		t.Errorf("with its page cache %d MiB were sent, without %d", sent[0]>>20, sent[1]>>20)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -56,7 +55,7 @@ func emptyFree(args []string) int {
 	if err == nil {
 		_, _, err = freemem.Zero(bytes, time.Now().Add(emptyLimit))
 	}
-	if err != nil && !errors.Is(err, unix.ENOMEM) { // what there is has been emptied
+	if err != nil {
 		return 1
 	}
 	return 0

@@ -81,7 +81,7 @@ func (a *Agent) empty(ctx context.Context, w *taskRun, bytes int64) {
 		}
 		return
 	}
-	a.Log.Info("the guest emptied free memory", "guest", w.slot.guest, "bytes", bytes, "took", time.Since(begun).Round(time.Millisecond))
+	a.Log.Info("the guest emptied free memory", "guest", w.slot.guest, "most", bytes, "took", time.Since(begun).Round(time.Millisecond))
 }
 
 // dispensable asks a guest how much memory it could do without; nil if it does not answer. Empties then says whether a copy would.
