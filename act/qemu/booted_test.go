@@ -11,6 +11,7 @@ import (
 
 	"pagurus/act/qemu"
 	"pagurus/fleet"
+	"pagurus/internal/testkit"
 	"pagurus/serve/agent/drivertest"
 )
 
@@ -36,6 +37,7 @@ func (w *world) fromSnapshot(t *testing.T, host int, id fleet.GuestID) bool {
 
 // TestSnapshots: a guest starts from a snapshot whenever possible, and always starts.
 func TestSnapshots(t *testing.T) {
+	testkit.Emulated(t, "by KVM all guests boot")
 	w := newWorld(t)
 	tk := task("j1g0")
 	w.ownImage(t)
