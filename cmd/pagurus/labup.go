@@ -194,8 +194,9 @@ func (l lab) bringUp(ctx context.Context, std streams) (err error) {
 	if err := l.enlist(ctx); err != nil {
 		return err
 	}
-	std.say("starting " + view.Count(l.Hosts, "agent"))
-	for _, n := range l.agents() {
+	agents := l.stoppedAgents()
+	std.say("starting " + view.Count(len(agents), "agent"))
+	for _, n := range agents {
 		if err := l.agent(n).Start(); err != nil {
 			return err
 		}
@@ -267,6 +268,16 @@ func (l lab) missing() []string {
 		}
 	}
 	return names
+}
+
+// stoppedAgents are the hosts whose agents are to be started.
+func (l lab) stoppedAgents() (stopped []int) {
+	for _, n := range l.agents() {
+		if _, ok := l.agent(n).Running(); !ok {
+			stopped = append(stopped, n)
+		}
+	}
+	return stopped
 }
 
 // daemons are all daemons of the lab.

@@ -226,7 +226,7 @@ var moveList = list{
 		{title: "MOVE", width: 7, text: func(s *shown, r row) string { return string(s.Moves[r.at].ID) }},
 		{title: "GUEST", width: 8, text: onPart(func(_ *shown, p view.Part) string { return string(p.Guest) })},
 		{title: "FROM → TO", width: 20, drop: 3, text: onPart(func(_ *shown, p view.Part) string { return string(p.From) + "→" + string(p.To) })},
-		{title: "PHASE", width: 10, state: true, text: onPart(func(_ *shown, p view.Part) string { return string(p.Phase) })},
+		{title: "PHASE", width: 10, state: true, text: onPart(func(_ *shown, p view.Part) string { return view.PhaseWord(p.Phase) })},
 		{title: "TOTAL", width: 8, drop: 4, right: true, text: onPart(func(s *shown, p view.Part) string { return view.Took(p.TotalTime(s.At)) }),
 			number: onPart(func(s *shown, p view.Part) float64 { return float64(p.TotalTime(s.At)) })},
 		{title: "DOWNTIME", width: 8, drop: 2, right: true, text: onPart(func(_ *shown, p view.Part) string {

@@ -257,7 +257,7 @@ func (m Move) costs(now time.Time) Table {
 		Empty: "its guests are no longer known"}
 	for _, p := range m.Parts {
 		pr := p.Progress
-		row := []string{cell(string(p.Guest)), cell(string(p.From)), cell(string(p.To)), cell(string(p.Phase)), Took(p.TotalTime(now)),
+		row := []string{cell(string(p.Guest)), cell(string(p.From)), cell(string(p.To)), cell(PhaseWord(p.Phase)), Took(p.TotalTime(now)),
 			"-", "-", "-", "-", p.downtime(), "-", p.stall()}
 		if pr.TotalBytes > 0 {
 			row[5], row[6] = fmt.Sprint(pr.Rounds), Bytes(pr.SentBytes)
@@ -321,7 +321,7 @@ func (m Move) phases(now time.Time) Table {
 		}
 	}
 	for _, phase := range order {
-		t.Columns = append(t.Columns, strings.ToUpper(string(phase)))
+		t.Columns = append(t.Columns, strings.ToUpper(PhaseWord(phase)))
 	}
 	for _, p := range m.Parts {
 		row := []string{cell(string(p.Guest))}

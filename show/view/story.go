@@ -82,7 +82,7 @@ func (p Part) Line(now time.Time) string {
 				Bytes(pr.RemainingBytes), Bytes(pr.TotalBytes), Rate(pr.BytesPerSecond))
 		}
 	}
-	return fmt.Sprintf("%s: %s", head, Clean(string(p.Phase)))
+	return fmt.Sprintf("%s: %s", head, Clean(PhaseWord(p.Phase)))
 }
 
 // Over reports whether every migration of the move is over.
@@ -101,10 +101,10 @@ func (m Move) Explain(now time.Time) []string {
 				until = p.Entered[i+1].At
 			}
 			if e.Phase.Ended() {
-				lines = append(lines, fmt.Sprintf("  %-10s %s", e.Phase, e.At.Local().Format("15:04:05.000")))
+				lines = append(lines, fmt.Sprintf("  %-10s %s", PhaseWord(e.Phase), e.At.Local().Format("15:04:05.000")))
 				continue
 			}
-			lines = append(lines, fmt.Sprintf("  %-10s %s  for %s", e.Phase, e.At.Local().Format("15:04:05.000"), Took(until.Sub(e.At))))
+			lines = append(lines, fmt.Sprintf("  %-10s %s  for %s", PhaseWord(e.Phase), e.At.Local().Format("15:04:05.000"), Took(until.Sub(e.At))))
 		}
 		if s := p.StallLine(); s != "" {
 			lines = append(lines, "  "+s)

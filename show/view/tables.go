@@ -108,15 +108,15 @@ func (c Cluster) hostNotes(h Host) []string {
 	lease := fleet.ShortDuration(h.Lease)
 	switch {
 	case h.Gone:
-		notes = append(notes, fmt.Sprintf("%s is gone: it was not heard from for %s, and its lease was %s, so none of its guests runs any more; `pagurus forget %s` if it does not come back", h.ID, Age(h.Silent), lease, h.ID))
+		notes = append(notes, fmt.Sprintf("%s is gone: it was not heard from for %s, and its lease was %s, so nothing runs there any more; `pagurus forget %s` if it does not come back", h.ID, Age(h.Silent), lease, h.ID))
 	case h.Facts.SeenAt.IsZero() && len(h.Facts.Troubles) > 0: // it has called, and was refused
 	case h.Facts.SeenAt.IsZero():
 		notes = append(notes, fmt.Sprintf("%s has not called since the controller started: does its agent run? `pagurus forget %s` if the host is gone for good", h.ID, h.ID))
 	case !h.Facts.Connected || c.At.Sub(h.Facts.SeenAt) > silentAfter:
 		notes = append(notes, fmt.Sprintf("the agent of %s is not connected, last heard %s: does it run? `pagurus forget %s` if the host is gone for good", h.ID, c.seen(h.Facts), h.ID))
 	}
-	if h.Lease > 0 && h.Silent > 0 && !h.Gone && len(h.GuestIDs) > 0 {
-		notes = append(notes, fmt.Sprintf("the guests of %s are stopped there, and lost, unless its agent is heard again within its lease of %s: for %s it has not been", h.ID, lease, Age(h.Silent)))
+	if ids := c.homed(h.ID); h.Lease > 0 && h.Silent > 0 && !h.Gone && len(ids) > 0 {
+		notes = append(notes, fmt.Sprintf("what runs at %s (%s) is stopped there, and lost, unless its agent is heard again within its lease of %s: for %s it has not been", h.ID, List(ids), lease, Age(h.Silent)))
 	}
 	// One working kind is enough; `pagurus doctor` tells what others lack.
 	if kinds(h.Facts.Abilities) == "" {
@@ -129,6 +129,16 @@ func (c Cluster) hostNotes(h Host) []string {
 		notes = append(notes, fmt.Sprintf("%s: %s", h.ID, trouble))
 	}
 	return notes
+}
+
+// homed are the guests that run at a host. Those that move there, or have moved away from it, run elsewhere.
+func (c Cluster) homed(h fleet.HostID) (ids []fleet.GuestID) {
+	for _, g := range c.Guests {
+		if g.Home == h && !g.State.Ended() {
+			ids = append(ids, g.ID)
+		}
+	}
+	return ids
 }
 
 // GuestTable lists the guests that have not ended.
@@ -236,10 +246,11 @@ func (c Cluster) MoveTable() Table {
 	for _, m := range c.Moves {
 		for _, p := range m.Parts {
 			t.Rows = append(t.Rows, []string{
-				cell(string(m.ID)), cell(string(p.Guest)), cell(string(p.From)), cell(string(p.To)), cell(string(p.Phase)),
+				cell(string(m.ID)), cell(string(p.Guest)), cell(string(p.From)), cell(string(p.To)), cell(PhaseWord(p.Phase)),
 				p.Far(), Took(p.TotalTime(c.At)), p.downtime(), p.stall(), cell(m.Why),
 			})
 			switch {
+			case !c.fresh(p): // `explain` tells old stories
 			case p.Phase.Traits().Back:
 				t.Notes = append(t.Notes, fmt.Sprintf("%s of %s was cancelled: %s", p.ID, p.Guest, short(orElse(p.Cause, "no cause is known"), 2*causeWidth)))
 			case p.Phase == fleet.Lost:
@@ -248,6 +259,43 @@ func (c Cluster) MoveTable() Table {
 		}
 	}
 	return t
+}
+
+// PhaseWord is a phase for people.
+func PhaseWord(p fleet.Phase) string {
+	if p == fleet.Aborted {
+		return "cancelled" // as everywhere else
+	}
+	return string(p)
+}
+
+// freshFor is for how long a note says that a move is over without success.
+const freshFor = 10 * time.Minute
+
+// fresh reports whether what came of a migration may still be news: it is the guest's last one, and goes on or is just over.
+func (c Cluster) fresh(p Part) bool {
+	if !p.Phase.Ended() {
+		return true
+	}
+	if g, ok := c.Guest(p.Guest); ok && g.State == fleet.GuestEnded {
+		return false
+	}
+	for _, m := range c.Moves {
+		for _, other := range m.Parts {
+			if other.Guest == p.Guest && other.begun().After(p.begun()) {
+				return false
+			}
+		}
+	}
+	return len(p.Entered) > 0 && c.At.Sub(p.Entered[len(p.Entered)-1].At) < freshFor
+}
+
+// begun is when the first order of a migration was given; zero: not yet.
+func (p Part) begun() time.Time {
+	if len(p.Entered) == 0 {
+		return time.Time{}
+	}
+	return p.Entered[0].At
 }
 
 func cpus(f fleet.Facts) string {

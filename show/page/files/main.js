@@ -6,7 +6,7 @@ import { ClusterPage } from "./cluster.js";
 import { GuestPage, HostPage, JobPage, MovePage } from "./details.js";
 import { el, show } from "./dom.js";
 import { JobsPage, OwnersPage } from "./lists.js";
-import { Model, isOver } from "./model.js";
+import { Model, isOver, phaseWord } from "./model.js";
 import { MovesPage } from "./moves.js";
 import { age } from "./words.js";
 
@@ -117,7 +117,7 @@ function arrivals(news) {
       else arrived.set(p.id, false);
     }
   }
-  if (ended.length) tell(ended.slice(0, told).map((p) => (p.phase === "finished" ? `${p.guest} has moved to ${p.to}. ` : `${p.guest}: ${p.phase}. `)), ended.length > told ? `And ${ended.length - told} more.` : "");
+  if (ended.length) tell(ended.slice(0, told).map((p) => (p.phase === "finished" ? `${p.guest} has moved to ${p.to}. ` : `${p.guest}: ${phaseWord(p.phase)}. `)), ended.length > told ? `And ${ended.length - told} more.` : "");
 }
 
 model.listeners.add((news) => {

@@ -6,6 +6,8 @@ import { at } from "./words.js";
 const over = new Set(["finished", "aborted", "lost"]);
 const gone = new Set(["ended", "lost"]);
 
+// phaseWord is a phase for people.
+export const phaseWord = (phase) => (phase === "aborted" ? "cancelled" : phase);
 export const isOver = (part) => over.has(part.phase);
 export const isGone = (guest) => gone.has(guest.state);
 

@@ -2,7 +2,7 @@
 
 import { bar, doing, el, link, show, svg, table } from "./dom.js";
 import { call } from "./api.js";
-import { isOver } from "./model.js";
+import { isOver, phaseWord } from "./model.js";
 import { at, byName, bytes, causes, clock, colourOf, count, percent, since, took, where } from "./words.js";
 
 // far says how far a migration is: a share, and words.
@@ -58,7 +58,7 @@ export function moveTable(caption, parts, empty) {
       el("span", {}, link("move", p.move), el("br", {}), el("span", { class: "small" }, since(p.entered?.[0]?.at), " ago")),
       link("guest", p.guest),
       el("span", {}, link("host", p.from), " → ", link("host", p.to)),
-      el("span", {}, el("span", { class: `badge ${colourOf(p.phase)}` }, p.phase), ended ? "" : el("span", {}, bar(f.share, `${p.phase}`), el("span", { class: "small" }, f.words)), p.cause ? el("span", { class: "small" }, " ", p.cause) : ""),
+      el("span", {}, el("span", { class: `badge ${colourOf(p.phase)}` }, phaseWord(p.phase)), ended ? "" : el("span", {}, bar(f.share, `${p.phase}`), el("span", { class: "small" }, f.words)), p.cause ? el("span", { class: "small" }, " ", p.cause) : ""),
       beside(arrived ? lasted(p) : undefined, p.predicted?.total_ns, took),
       beside(arrived ? cost.downtime_ns : undefined, p.predicted?.downtime_ns, took),
       beside(arrived ? cost.sent_bytes : undefined, p.predicted?.sent_bytes, bytes),
@@ -133,7 +133,7 @@ export function phases(p) {
   return table(`${p.id}: ${p.guest}`, ["Phase", "Entered", "For"], entered.map((e, i) => {
     const next = entered[i + 1];
     const until = next ? at(next.at) : clock.now();
-    return { key: `${i}`, cells: [e.phase, new Date(at(e.at)).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false, fractionalSecondDigits: 3 }), next || !isOver(p) ? took(1e6 * (until - at(e.at))) : ""] };
+    return { key: `${i}`, cells: [phaseWord(e.phase), new Date(at(e.at)).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false, fractionalSecondDigits: 3 }), next || !isOver(p) ? took(1e6 * (until - at(e.at))) : ""] };
   }), "It has not begun.");
 }
 
