@@ -48,6 +48,8 @@ func (s JobSpec) Refused() string {
 	switch {
 	case len(s.Args) == 0 || s.Args[0] == "":
 		return "there is no program to run; name it after --"
+	case s.Args[0][0] == '-': // launchers would take it for a flag of their own
+		return fmt.Sprintf("%q is no program: flags of `pagurus run` stand before --, and those of mpirun are not taken; for a program of this name write ./%[1]s", s.Args[0])
 	case slices.ContainsFunc(slices.Concat(s.Args, s.Env), func(a string) bool { return strings.ContainsRune(a, 0) }):
 		return "an argument or variable holds a zero byte, which no program can be given; leave it out"
 	case slices.ContainsFunc(s.Env, func(e string) bool { return strings.IndexByte(e, '=') < 1 }):

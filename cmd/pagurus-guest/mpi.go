@@ -23,33 +23,27 @@ const carried = "PAGURUS_ENV"
 // plan gives the arguments for a program, the program to check first, and the environment.
 func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check string, env []string) {
 	env = ownEnv(home)
-	args = p.Args
+	var load []string // not in the environment: mpirun and the daemons must not load an MPI library of their own
 	if library := preloaded(); (p.Trace || p.MPI && emulated()) && exists(library) {
-		// By env(1), not in the environment: mpirun and the daemons must not load an MPI
-		// library of their own.
-		load := []string{"env", "LD_PRELOAD=" + preload(library, p.Env)}
+		load = []string{"LD_PRELOAD=" + preload(library, p.Env)}
 		if emulated() {
 			load = append(load, "PAGURUS_WAIT="+strconv.Itoa(longestWait(s)))
 		}
-		args = append(load, args...)
 	}
 	if !p.MPI {
-		if len(args) != len(p.Args) {
+		if len(load) > 0 {
 			check = p.Args[0]
 		}
-		return args, check, merge(env, p.Env)
-	}
-	if !strings.HasPrefix(p.Args[0], "-") { // otherwise it begins with an option of mpirun
-		check = p.Args[0]
+		return asTyped(load, p.Args), check, merge(env, p.Env)
 	}
 	if spawns := libpagurus.Spawner; p.Grow {
-		if len(args) > len(p.Args) {
-			args[1] = strings.Replace(args[1], "LD_PRELOAD=", "LD_PRELOAD="+spawns+":", 1)
+		if len(load) > 0 {
+			load[0] = strings.Replace(load[0], "LD_PRELOAD=", "LD_PRELOAD="+spawns+":", 1)
 		}
 		// In the environment, too: ranks that others spawn have it from the daemons of their MPI library, which it does no harm.
 		p.Env = append(slices.Clone(p.Env), "LD_PRELOAD="+preload(spawns, p.Env)) // the last one counts
 	}
-	args = append([]string{mpirun(s.MPI), "-n", strconv.Itoa(p.Ranks)}, args...)
+	args = append([]string{mpirun(s.MPI), "-n", strconv.Itoa(p.Ranks)}, asTyped(load, p.Args)...)
 	env = merge(merge(env, mpiEnv(s)), p.Env)
 	var names []string
 	for _, v := range p.Env {
@@ -57,8 +51,32 @@ func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check st
 			names = append(names, name)
 		}
 	}
-	return args, check, merge(env, []string{carried + "=" + strings.Join(names, " ")})
+	return args, p.Args[0], merge(env, []string{carried + "=" + strings.Join(names, " ")})
 }
+
+// asTyped gives the words by which a launcher starts a program that is to have variables. To mpirun a word ":" begins another
+// program, wherever it is, and to env(1) a program with "=" in its name is a variable: then a shell has all of it in one word.
+func asTyped(variables, args []string) []string {
+	if !slices.Contains(args, ":") && (len(variables) == 0 || !strings.Contains(args[0], "=")) {
+		if len(variables) > 0 {
+			variables = append([]string{"env"}, variables...)
+		}
+		return append(variables, args...)
+	}
+	var line strings.Builder
+	for _, v := range variables {
+		name, value, _ := strings.Cut(v, "=")
+		line.WriteString(name + "=" + quoted(value) + " ")
+	}
+	line.WriteString("exec")
+	for _, arg := range args {
+		line.WriteString(" " + quoted(arg))
+	}
+	return []string{"sh", "-c", line.String()}
+}
+
+// quoted is a word of a shell's command line.
+func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 // longestWait is how many milliseconds a waiting rank may sleep. Network data wakes it, but
 // not a write of a rank in the same guest to shared memory.

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -77,6 +79,7 @@ func checkMPI(t *testing.T, guests []*vm) {
 	}
 	checkMove(t, guests, mpi(2, "./witness", "200", "16", "10000", "moved"))
 	checkPrompt(t, g, mpi(2, "sh", "-c", `echo "$(hostname) sees $COLOUR"; [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 0 ] || { cat; exit 7; }`))
+	checkTyped(t, g, mpi)
 	o := g.do(t, time.Minute, mpi(4, "./witness", "1"), "") // more ranks than slots
 	t.Logf("oversubscribed: %v %v\n%s%s", o.took, o.exit, o.stdout, o.stderr)
 	contains(t, "output of four ranks", o.stdout, "START ranks=4", "OK")
@@ -84,6 +87,28 @@ func checkMPI(t *testing.T, guests []*vm) {
 	t.Logf("missing: %v %v\n%s%s", o.took, o.exit, o.stdout, o.stderr)
 	if o.exit.Code != 127 {
 		t.Errorf("a missing program: %+v", o)
+	}
+}
+
+// typed are words that launchers and shells take for their own, which a program gets as they were typed.
+var typed = []string{
+	":", "", "-n", "5", "--", ":", "--help", "-x", "--app", "f", "$HOME", "`id`", "$(id)", "a b", "it's", "''", `"q"`, `\`, `\n`, "%h", "::", "*", "~",
+	"#", ";", "|", "&", "{}", "=", "a=b", "@f", "two\nlines", "\ttab", " ", "é", "-", ":",
+}
+
+// checkTyped has a rank on each guest print its arguments, by programs whose names are as awkward.
+func checkTyped(t *testing.T, g *vm, mpi func(int, ...string) fleet.Program) {
+	t.Helper()
+	g.compile(t, `printf '#!/bin/sh\necho $(printf "[%%s]" "$@" | od -An -v -tx1)\n' >"a=b's c" && chmod 755 "a=b's c"`) // one line of each rank
+	for _, words := range [][]string{typed, slices.DeleteFunc(slices.Clone(typed), func(w string) bool { return w == ":" })} {
+		want := fmt.Sprintf("% x\n", "["+strings.Join(words, "][")+"]")
+		for _, trace := range []bool{false, true} {
+			p := mpi(2, append([]string{"./a=b's c"}, words...)...)
+			p.Trace = trace
+			if o := g.do(t, time.Minute, p, ""); o.exit.Code != 0 || o.stdout != want+want {
+				t.Errorf("traced %v: two ranks got %q, not twice %q: %+v", trace, o.stdout, want, o)
+			}
+		}
 	}
 }
 

@@ -375,6 +375,29 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// No word of a program stands where a launcher, or env(1), would take it for its own.
+func TestAsTyped(t *testing.T) {
+	for _, variables := range [][]string{nil, {"LD_PRELOAD=/it's.so", "PAGURUS_WAIT=1"}} {
+		for _, args := range [][]string{append([]string{"printf", "[%s]"}, typed...), {"env", "echo"}, {"expr", "ab", ":", "a.*"}, {":", "a=b"}, {"a=b", ":"}, {"a=b"}} {
+			got := asTyped(variables, args)
+			if slices.Contains(got, ":") || len(variables) > 0 && strings.HasPrefix(got[0], "env") && strings.Contains(got[len(variables)+1], "=") {
+				t.Errorf("%q with %q: %q", args, variables, got)
+			}
+			if strings.Contains(args[0], "=") || args[0] == ":" {
+				continue // there is no such program
+			}
+			out, err := exec.Command(got[0], got[1:]...).Output()
+			if want, werr := exec.Command(args[0], args[1:]...).Output(); err != nil || werr != nil || string(out) != string(want) {
+				t.Errorf("%q with %q gives %q, %v, not %q, %v", args, variables, out, err, want, werr)
+			}
+		}
+	}
+	got := asTyped([]string{"A=it's", "B=2"}, []string{"sh", "-c", `printf %s "$A$B$1"`, "sh", ":"})
+	if out, err := exec.Command(got[0], got[1:]...).CombinedOutput(); err != nil || string(out) != "it's2:" {
+		t.Errorf("variables of a program behind a shell: %q %v", out, err)
+	}
+}
+
 func TestParseRemote(t *testing.T) {
 	for line, want := range map[string]string{
 		"guest1 a b":                      "guest1|a b|false",

@@ -21,6 +21,7 @@ func TestSubmitRefuses(t *testing.T) {
 		"300 guests are more than the 250 that a job may have; give each more ranks with --guests 250":                                                              func(r *fleet.Request) { r.Spec.Guests, r.Spec.Ranks = 300, 300 },
 		"64 MiB of memory cannot hold a guest; give it 128 MiB or more with --mem":                                                                                  func(r *fleet.Request) { r.Spec.Need.MemoryBytes = 64 << 20 },
 		"a guest cannot have -1 CPUs; ask for 1 to 255, or for more guests with --guests":                                                                           func(r *fleet.Request) { r.Spec.Need.CPUs = -1 },
+		`"-n" is no program: flags of ` + "`pagurus run` stand before --, and those of mpirun are not taken; for a program of this name write ./-n":                 func(r *fleet.Request) { r.Spec.Args = []string{"-n", "2", "./a.out"} },
 		"there is no program to run; name it after --":                                                                                                              func(r *fleet.Request) { r.Spec.Args = nil },
 		"an argument or variable holds a zero byte, which no program can be given; leave it out":                                                                    func(r *fleet.Request) { r.Spec.Args = []string{"a\x00b"} },
 		"a variable of the environment is not of the form NAME=value; correct it":                                                                                   func(r *fleet.Request) { r.Spec.Env = []string{"=x"} },
