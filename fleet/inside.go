@@ -18,6 +18,7 @@ type Setup struct {
 	Share    netip.Addr  `json:"share"`            // NFS 4.1 server, TCP port 2049; not valid: no share
 	Export   string      `json:"export"`           // exported path, mounted at the same path
 	Files    []Directory `json:"files,omitempty"`  // more directories of Share
+	Links    []Link      `json:"links,omitempty"`  // those are made where nothing is yet
 	Gateway  netip.Addr  `json:"gateway,omitzero"` // the way to the Internet, and the name server; not valid: there is none
 	UID      uint32      `json:"uid"`              // programs run as this user
 	GID      uint32      `json:"gid"`

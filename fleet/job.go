@@ -52,6 +52,7 @@ type JobSpec struct {
 
 	Source string      `json:"source,omitempty"` // of Export, as in Directory
 	Files  []Directory `json:"files,omitempty"`  // more directories, beside Export
+	Links  []Link      `json:"links,omitempty"`  // of the names by which its user has the directories
 
 	Time       time.Duration   `json:"time_ns,omitempty"`    // how long its program may run; 0: no limit
 	Checkpoint *CheckpointPlan `json:"checkpoint,omitempty"` // nil: checkpoints are made on request only
@@ -68,6 +69,15 @@ type Directory struct {
 	ReadOnly bool   `json:"read_only,omitempty"`
 	Source   string `json:"source,omitempty"` // what it is: directories of two hosts with the same source are the same; empty: no file system that hosts share
 }
+
+// Link is a symbolic link that guests have, too, so that a directory keeps the name its user has for it.
+type Link struct {
+	Path string `json:"path"` // without links but itself
+	To   string `json:"to"`   // without links
+}
+
+// MostLinks is how many Linux follows for one name.
+const MostLinks = 40
 
 // MostDirectories limits the directories of a job beside its Export.
 const MostDirectories = 16

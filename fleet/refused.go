@@ -40,7 +40,7 @@ const (
 
 // Refused says what is wrong with a job by itself and how to fix it; empty: nothing.
 func (s JobSpec) Refused() string {
-	for _, check := range []func(JobSpec) string{invalidSize, invalidPath, invalidFiles, invalidLength, refusedDevice} {
+	for _, check := range []func(JobSpec) string{invalidSize, invalidPath, invalidFiles, invalidLinks, invalidLength, refusedDevice} {
 		if reason := check(s); reason != "" {
 			return reason
 		}
@@ -117,6 +117,26 @@ func invalidFiles(s JobSpec) string {
 	}
 	if bytes > PathBytes {
 		return fmt.Sprintf("the directories' paths have %d bytes together; name directories whose paths have %d or fewer", bytes, PathBytes)
+	}
+	return ""
+}
+
+// invalidLinks refuses links that no guest could make.
+func invalidLinks(s JobSpec) string {
+	if len(s.Links) > MostLinks*(1+MostDirectories) {
+		return fmt.Sprintf("the names of the directories go by %d symbolic links, which are too many; name the directories themselves", len(s.Links))
+	}
+	bytes := 0
+	for _, l := range s.Links {
+		bytes += len(l.Path) + len(l.To)
+		for _, p := range []string{l.Path, l.To} {
+			if !path.IsAbs(p) || path.Clean(p) != p || strings.ContainsFunc(p, unicode.IsControl) {
+				return fmt.Sprintf("the symbolic link %q to %q cannot be made in guests; name the directory itself", l.Path, l.To)
+			}
+		}
+	}
+	if bytes > 2*PathBytes {
+		return fmt.Sprintf("the symbolic links in the directories' names have %d bytes; name the directories themselves", bytes)
 	}
 	return ""
 }

@@ -41,7 +41,9 @@ func execProgram(args []string) int {
 	if err := os.Chdir(dir); err != nil {
 		return sorry(exitOurs, fmt.Sprintf("working directory %s cannot be used in the guest (%v); run from a directory that the job's guests mount", dir, cause(err)))
 	}
-	os.Setenv("PWD", dir)
+	if !isHere(os.Getenv("PWD")) { // the name that the job's user has for it
+		os.Setenv("PWD", dir)
+	}
 	if check != "" {
 		if _, code, err := resolve(check); err != nil {
 			return sorry(code, err.Error())
@@ -52,6 +54,13 @@ func execProgram(args []string) int {
 		return sorry(code, err.Error())
 	}
 	return refused(args[0], syscall.Exec(path, args, os.Environ()))
+}
+
+// isHere reports whether a name is one of the working directory.
+func isHere(name string) bool {
+	there, err := os.Stat(name)
+	here, herr := os.Stat(".")
+	return filepath.IsAbs(name) && err == nil && herr == nil && os.SameFile(there, here)
 }
 
 func refused(name string, err error) int {

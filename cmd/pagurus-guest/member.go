@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ type member struct {
 	root     string // "/", or a test's folder for /etc and others
 
 	mu       sync.Mutex
+	linked   bool              // set by the first setup
+	unlinked bool              // some links are not made
 	setting  *setting          // the last setup, done or under way
 	shares   []fleet.Directory // the job's directories, mounted now or before
 	home     account
@@ -110,6 +113,7 @@ func (m *member) join(s fleet.Setup) (err error) {
 			return fmt.Errorf("mounting the job's files: %w", err)
 		}
 	}
+	m.link(s)
 	home, err := m.enlist(s)
 	if err != nil {
 		return fmt.Errorf("making the job's user: %w", err)
@@ -191,6 +195,9 @@ func (m *member) Launch(_ context.Context, p fleet.Program) error {
 		if strings.ContainsRune(s, 0) {
 			return errors.New("arguments, environment and directory cannot contain a zero byte")
 		}
+	}
+	if m.unlinked { // the name may lead nowhere
+		p.Env = slices.DeleteFunc(slices.Clone(p.Env), isDirectory)
 	}
 	args, check, env := plan(m.setting.setup, m.home, p)
 	started, err := launch(m.children, command{

@@ -43,6 +43,12 @@ func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check st
 		// In the environment, too: ranks that others spawn have it from the daemons of their MPI library, which it does no harm.
 		p.Env = append(slices.Clone(p.Env), "LD_PRELOAD="+preload(spawns, p.Env)) // the last one counts
 	}
+	// mpirun gives ranks the last path of the directory instead.
+	for _, v := range p.Env {
+		if isDirectory(v) {
+			load = append(load, v)
+		}
+	}
 	args = append([]string{mpirun(s.MPI), "-n", strconv.Itoa(p.Ranks)}, asTyped(load, p.Args)...)
 	env = merge(merge(env, mpiEnv(s)), p.Env)
 	var names []string
@@ -53,6 +59,9 @@ func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check st
 	}
 	return args, p.Args[0], merge(env, []string{carried + "=" + strings.Join(names, " ")})
 }
+
+// isDirectory reports whether a variable is the name that the job's user has for the working directory.
+func isDirectory(v string) bool { return strings.HasPrefix(v, "PWD=") }
 
 // asTyped gives the words by which a launcher starts a program that is to have variables. To mpirun a word ":" begins another
 // program, wherever it is, and to env(1) a program with "=" in its name is a variable: then a shell has all of it in one word.

@@ -338,6 +338,57 @@ func TestEnlist(t *testing.T) {
 	}
 }
 
+// A directory has the name that its user has for it, and no link covers what is the image's or the user's.
+func TestLinks(t *testing.T) {
+	m := enlisted(t)
+	m.root = t.TempDir()
+	for _, dir := range []string{"home", "data/home/ada/work", "opt/full/of/it", "usr", "sent", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(m.root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := fleet.Setup{Export: "/data/home/ada/work", Files: []fleet.Directory{{Path: "/sent"}}, Links: []fleet.Link{
+		{Path: "/home", To: "/data/home"}, {Path: "/data/home/bob/own", To: "/data/home/ada/work"}, {Path: "/opt/full", To: "/sent"},
+		{Path: "/usr/own", To: "/sent"}, {Path: "/sent/own", To: "/data/home"}, {Path: "/tmp", To: "/data/tmp"},
+	}}
+	m.link(s)
+	for path, want := range map[string]string{"home": "/data/home", "data/home/bob/own": "/data/home/ada/work", "opt/full": "", "usr/own": "", "sent/own": "", "tmp": ""} {
+		if got, _ := os.Readlink(filepath.Join(m.root, path)); got != want {
+			t.Errorf("/%s leads to %q, not %q", path, got, want)
+		}
+	}
+	whole := enlisted(t)
+	whole.root = t.TempDir()
+	whole.link(fleet.Setup{Links: s.Links[:1]})
+	if !m.unlinked || whole.unlinked {
+		t.Errorf("some links are not made: %v, where all are: %v", m.unlinked, whole.unlinked)
+	}
+	m.link(fleet.Setup{Links: []fleet.Link{{Path: "/late", To: "/sent"}}})
+	if _, err := os.Lstat(filepath.Join(m.root, "late")); err == nil {
+		t.Error("a link is made after programs may run")
+	}
+}
+
+// PWD is the user's name of the directory as long as it is one of it.
+func TestNameOfDirectory(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "named")
+	if err := os.Symlink(dir, name); err != nil {
+		t.Fatal(err)
+	}
+	for given, want := range map[string]string{name: name, dir: dir, "/": dir, "/nothing": dir, ".": dir, "": dir} {
+		cmd := exec.Command("/proc/self/exe", dir, "", "env")
+		cmd.Args[0], cmd.Env = execName, []string{"PATH=" + searchPath, "PWD=" + given}
+		out, err := cmd.Output()
+		if err != nil || !strings.Contains("\n"+string(out), "\nPWD="+want+"\n") {
+			t.Errorf("PWD=%s: %q %v, not %s", given, out, err, want)
+		}
+	}
+}
+
 func TestMountable(t *testing.T) {
 	for path, want := range map[string]bool{
 		"/home/alice": true, "/root": true, "/tmp/x": true, "/data/with space": true, "/usrlocal": true,
@@ -368,6 +419,10 @@ func TestPlan(t *testing.T) {
 	load := "LD_PRELOAD=" + libpagurus.Spawner + ":/own.so"
 	if !slices.Contains(env, load) || !slices.Contains(env, carried+"=LD_PRELOAD A") || slices.Contains(env, "LD_PRELOAD=/own.so") {
 		t.Errorf("a job that may grow: %q", env)
+	}
+	args, _, _ = plan(s, home, fleet.Program{Args: []string{"./a.out"}, MPI: true, Ranks: 4, Env: []string{"PWD=/way"}})
+	if fmt.Sprint(args) != "[mpirun -n 4 env PWD=/way ./a.out]" {
+		t.Errorf("ranks do not have the directory's name: %q", args)
 	}
 	args, check, _ = plan(s, home, fleet.Program{Args: []string{"./a.out"}})
 	if fmt.Sprint(args) != "[./a.out]" || check != "" {

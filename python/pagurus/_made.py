@@ -645,6 +645,7 @@ JobSpec = TypedDict('JobSpec', {
     'guests': Required['int'],
     'image': Required['str'],
     'kind': Required['str'],
+    'links': NotRequired['list[Link]'],
     'machine': Required['str'],
     'need': Required['Resources'],
     'net': NotRequired['str'],
@@ -740,6 +741,12 @@ Limits = TypedDict('Limits', {
     'slow': NotRequired['bool'],
 }, total=False)
 Limits.__doc__ = 'Limits bounds a move and each of its copies. The zero value of a field means its default.'
+
+Link = TypedDict('Link', {
+    'path': Required['str'],
+    'to': Required['str'],
+}, total=False)
+Link.__doc__ = 'Link is a symbolic link that guests have, too, so that a directory keeps the name its user has for it.'
 
 Marks = TypedDict('Marks', {
     'at': NotRequired['str'],

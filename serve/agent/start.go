@@ -152,7 +152,7 @@ func setupOf(t fleet.Task, now time.Time) fleet.Setup {
 		Guest: g.ID, Hostname: fleet.GuestName(g.Index), Index: g.Index,
 		Addr: j.Subnet.GuestAddr(g.Index), Prefix: fleet.SubnetPrefixBits,
 		MAC: j.Subnet.GuestMAC(g.Index), MTU: j.NetworkMTU(),
-		Export: j.Spec.Export, Files: j.Spec.Files, UID: j.Spec.UID, GID: j.Spec.GID, Groups: j.Spec.Groups,
+		Export: j.Spec.Export, Files: j.Spec.Files, Links: j.Spec.Links, UID: j.Spec.UID, GID: j.Spec.GID, Groups: j.Spec.Groups,
 		MPI: j.MPI, Clock: now,
 	}
 	if j.Spec.Export != "" {

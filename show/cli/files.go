@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -23,24 +24,111 @@ const (
 	mayRead  = 4
 )
 
+// findDirectories finds the job's directories and the links by which their names lead to them, and checks whether guests can have them.
+func (f *runFlags) findDirectories() error {
+	name, err := os.Getwd() // PWD, where that is true
+	if err != nil {
+		return fmt.Errorf("finding the current directory: %w", err)
+	}
+	if f.directory, f.links, err = resolved(name); err != nil {
+		return fmt.Errorf("finding the current directory: %w", err)
+	}
+	given := slices.ContainsFunc(f.environment, func(v string) bool { return strings.HasPrefix(v, "PWD=") })
+	if f.directory != name && !given {
+		f.environment = append(f.environment, "PWD="+name)
+	}
+	f.exportDir = f.directory
+	if f.export != "" {
+		var links []fleet.Link
+		if f.exportDir, links, err = resolved(f.export); err != nil {
+			return fmt.Errorf("--"+fleet.ExportFlag+" %s: %w", f.export, plainly(err))
+		}
+		f.links = union(f.links, links)
+	}
+	if err := checkExport(f.exportDir, f.directory); err != nil {
+		return err
+	}
+	directories, links, err := moreDirectories(f.files)
+	f.directories, f.links = directories, union(f.links, links)
+	return err
+}
+
+// resolved gives the directory that a name leads to, and the symbolic links on the way there, in the order in which they are followed.
+func resolved(name string) (dir string, links []fleet.Link, err error) {
+	name, err = filepath.Abs(name)
+	if err != nil {
+		return "", nil, err
+	}
+	dir = "/"
+	for part := range strings.SplitSeq(strings.TrimPrefix(name, "/"), "/") {
+		next := filepath.Join(dir, part)
+		if dir, err = filepath.EvalSymlinks(next); err != nil {
+			return "", nil, err
+		}
+		if dir != next {
+			links = append(links, fleet.Link{Path: next, To: dir})
+		}
+	}
+	return dir, links, nil
+}
+
+// union has all links once.
+func union(links, more []fleet.Link) []fleet.Link {
+	for _, l := range more {
+		if !slices.Contains(links, l) {
+			links = append(links, l)
+		}
+	}
+	return links
+}
+
+var (
+	// occupied are directories that each guest has itself; a job's files cannot be mounted
+	// over them.
+	occupied = []string{"/", "/tmp", "/var"}
+	// system are directories that a guest needs itself, with everything below. A guest
+	// refuses these only after it has started.
+	system = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
+)
+
+// checkExport checks whether guests can mount export and work in dir.
+func checkExport(export, dir string) error {
+	for _, path := range []string{export, dir} {
+		if !utf8.ValidString(path) {
+			return fmt.Errorf("the name of the directory %q is not UTF-8, so guests cannot mount it: rename it, or start the job in another one", path)
+		}
+	}
+	below := func(parent string) bool { return strings.HasPrefix(export, parent+"/") }
+	taken := slices.Contains(occupied, export) || slices.Contains(system, export) ||
+		slices.ContainsFunc(system, below)
+	if taken {
+		return fmt.Errorf("%s cannot be shared with guests, because they have their own: go to your program's directory, or name one with --"+fleet.ExportFlag, export)
+	}
+	if dir != export && !strings.HasPrefix(dir, export+"/") {
+		return fmt.Errorf("--"+fleet.ExportFlag+" %s does not contain the current directory %s", export, dir)
+	}
+	return nil
+}
+
 // moreDirectories checks the directories that --files names: that they are there, and that the
 // user may do there what the guests shall. fleet.JobSpec checks the rest.
-func moreDirectories(given []string) (all []fleet.Directory, err error) {
+func moreDirectories(given []string) (all []fleet.Directory, links []fleet.Link, err error) {
 	for _, name := range given {
 		var d fleet.Directory
 		path, only := strings.CutSuffix(name, readOnly)
 		if d.ReadOnly = only; path == "" {
-			return nil, fmt.Errorf("--"+fleet.FilesFlag+" %q names no directory: write DIR, or DIR%s to read only", name, readOnly)
+			return nil, nil, fmt.Errorf("--"+fleet.FilesFlag+" %q names no directory: write DIR, or DIR%s to read only", name, readOnly)
 		}
-		if d.Path, err = resolved(path); err == nil {
+		var on []fleet.Link
+		if d.Path, on, err = resolved(path); err == nil {
 			err = usableDirectory(d)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("--"+fleet.FilesFlag+" %s: %w", name, plainly(err))
+			return nil, nil, fmt.Errorf("--"+fleet.FilesFlag+" %s: %w", name, plainly(err))
 		}
-		all = append(all, d)
+		all, links = append(all, d), union(links, on)
 	}
-	return all, nil
+	return all, links, nil
 }
 
 // usableDirectory says why guests cannot have a directory.

@@ -28,7 +28,7 @@ func TestMoreDirectoriesAreChecked(t *testing.T) {
 	if err := os.Symlink("data", "link"); err != nil {
 		t.Fatal(err)
 	}
-	got, err := moreDirectories([]string{"link:ro", filepath.Join(top, "other")})
+	got, _, err := moreDirectories([]string{"link:ro", filepath.Join(top, "other")})
 	want := []fleet.Directory{{Path: filepath.Join(top, "data"), ReadOnly: true}, {Path: filepath.Join(top, "other")}}
 	if err != nil || len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("%+v, %v", got, err)
@@ -39,7 +39,7 @@ func TestMoreDirectoriesAreChecked(t *testing.T) {
 		`--files ":ro" names no directory`:                         {":ro"},
 		"guests have their own":                                    {"/usr/share"},
 	} {
-		if _, err := moreDirectories(names); err == nil || !strings.Contains(err.Error(), says) {
+		if _, _, err := moreDirectories(names); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v: %v, want %s", names, err, says)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -40,6 +39,7 @@ type runFlags struct {
 	passed               fleet.Passthrough     // device, parsed
 	directory, exportDir string
 	directories          []fleet.Directory // files, parsed
+	links                []fleet.Link      // of the directories' names
 }
 
 const runText = `Run starts guests on the cluster's hosts and PROGRAM in them, on RANKS ranks.
@@ -273,19 +273,7 @@ func (f *runFlags) check(args []string) error {
 	if f.plan, err = ParseCheckpointPlan(f.checkpoint); err != nil {
 		return fmt.Errorf("--"+fleet.CheckpointFlag+": %w", err)
 	}
-	if f.directory, err = workingDirectory(); err != nil {
-		return err
-	}
-	f.exportDir = f.directory
-	if f.export != "" {
-		if f.exportDir, err = resolved(f.export); err != nil {
-			return fmt.Errorf("--"+fleet.ExportFlag+" %s: %w", f.export, plainly(err))
-		}
-	}
-	if err := checkExport(f.exportDir, f.directory); err != nil {
-		return err
-	}
-	if f.directories, err = moreDirectories(f.files); err != nil {
+	if err := f.findDirectories(); err != nil {
 		return err
 	}
 	if i := slices.IndexFunc(args, func(arg string) bool { return !utf8.ValidString(arg) }); i >= 0 {
@@ -305,7 +293,7 @@ func (f *runFlags) check(args []string) error {
 // job is what the flags say of the job.
 func (f *runFlags) job(args []string) fleet.JobSpec {
 	return fleet.JobSpec{
-		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir, Files: f.directories,
+		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir, Files: f.directories, Links: f.links,
 		Ranks: f.ranks, Guests: f.guests, Need: fleet.Resources{CPUs: f.cpus, MemoryBytes: f.memory, Device: f.passed},
 		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.cap, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
 		Time: f.time, Restarts: f.restarts, Grow: f.grow, Checkpoint: f.plan, Net: reach(f.net),
@@ -317,52 +305,6 @@ var (
 	kinds   = append(fleet.KindNames(), string(fleet.Auto))
 	classes = []string{string(fleet.Gold), string(fleet.Normal), string(fleet.Bronze)}
 )
-
-// workingDirectory gives the current directory without symbolic links, because guests do not
-// see links above it.
-func workingDirectory() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("finding the current directory: %w", err)
-	}
-	return resolved(dir)
-}
-
-func resolved(dir string) (string, error) {
-	path, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
-	}
-	return filepath.EvalSymlinks(path)
-}
-
-var (
-	// occupied are directories that each guest has itself; a job's files cannot be mounted
-	// over them.
-	occupied = []string{"/", "/tmp", "/var"}
-	// system are directories that a guest needs itself, with everything below. A guest
-	// refuses these only after it has started.
-	system = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
-)
-
-// checkExport checks whether guests can mount export and work in dir.
-func checkExport(export, dir string) error {
-	for _, path := range []string{export, dir} {
-		if !utf8.ValidString(path) {
-			return fmt.Errorf("the name of the directory %q is not UTF-8, so guests cannot mount it: rename it, or start the job in another one", path)
-		}
-	}
-	below := func(parent string) bool { return strings.HasPrefix(export, parent+"/") }
-	taken := slices.Contains(occupied, export) || slices.Contains(system, export) ||
-		slices.ContainsFunc(system, below)
-	if taken {
-		return fmt.Errorf("%s cannot be shared with guests, because they have their own: go to your program's directory, or name one with --"+fleet.ExportFlag, export)
-	}
-	if dir != export && !strings.HasPrefix(dir, export+"/") {
-		return fmt.Errorf("--"+fleet.ExportFlag+" %s does not contain the current directory %s", export, dir)
-	}
-	return nil
-}
 
 // spec makes the job from flags, defaults and the hosts.
 func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, error) {
