@@ -336,7 +336,7 @@ func (a *Agent) answer(ctx context.Context, s Session, q wire.Query) {
 		reply.Traces, err = a.trace(ctx, q)
 	}
 	if err != nil {
-		reply.Error = err.Error()
+		reply.Error = plain(err.Error())
 	}
 	// If the reply cannot be sent, the client asks again.
 	if err := s.Send(ctx, wire.Up{Reply: &reply}); errors.Is(err, wire.ErrTooLong) {

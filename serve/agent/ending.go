@@ -5,10 +5,17 @@ import "pagurus/fleet"
 // remains is what is known of a guest that ended by itself, or had too little memory; nil:
 // nothing.
 func (a *Agent) remains(w *taskRun) *fleet.Remains {
-	if t, ok := w.driver.(Teller); ok {
-		return t.Ending(w.slot.guest)
+	t, ok := w.driver.(Teller)
+	if !ok {
+		return nil
 	}
-	return nil
+	r := t.Ending(w.slot.guest)
+	if r == nil || plain(r.Why) == r.Why {
+		return r
+	}
+	said := *r
+	said.Why = plain(r.Why)
+	return &said
 }
 
 // lastWords says why a guest ended by itself and what it said last, as the end of a sentence.

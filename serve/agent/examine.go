@@ -60,6 +60,9 @@ func (a *Agent) obstacles(ctx context.Context, g fleet.GuestID, d Driver) []stri
 	if err != nil || len(found) == 0 { // it is being moved or gone, or has no obstacles
 		found, again = nil, examineEvery
 	}
+	for i := range found {
+		found[i] = plain(found[i])
+	}
 	if more := len(found) - mostObstacles; more > 0 {
 		found = append(found[:mostObstacles:mostObstacles], fmt.Sprintf("and %d more", more))
 	}

@@ -123,7 +123,7 @@ func (a *Agent) acceptTask(t fleet.Task) {
 	}
 	if err := a.refuse(t); err != nil {
 		a.Log.Warn("refused an order", "order", o, "cause", err)
-		a.post(fleet.Report{Order: o, Outcome: fleet.Failed, Cause: err.Error()})
+		a.post(fleet.Report{Order: o, Outcome: fleet.Failed, Cause: plain(err.Error())})
 		return
 	}
 	if o.Verb == fleet.Drop && o.Peer == "" { // it is about the vault here, and the guest may never have been
@@ -132,7 +132,7 @@ func (a *Agent) acceptTask(t fleet.Task) {
 	}
 	s, err := a.slotOf(t.Guest.ID)
 	if err != nil {
-		a.post(fleet.Report{Order: o, Outcome: fleet.Unknown, Cause: err.Error()})
+		a.post(fleet.Report{Order: o, Outcome: fleet.Unknown, Cause: plain(err.Error())})
 		return
 	}
 	a.mu.Lock()
@@ -171,7 +171,7 @@ func (a *Agent) acceptTask(t fleet.Task) {
 		p := s.entry
 		p.LastGen = gen
 		if err := a.journal.Write(s.guest, p); err != nil {
-			a.postLocked(fleet.Report{Order: o, Outcome: fleet.Unknown, Cause: err.Error()})
+			a.postLocked(fleet.Report{Order: o, Outcome: fleet.Unknown, Cause: plain(err.Error())})
 			return
 		}
 		s.entry = p
@@ -373,7 +373,7 @@ func (a *Agent) conclude(w *taskRun, r fleet.Report, err error) {
 	}
 	r.Outcome = fleet.Done
 	if err != nil {
-		r.Outcome, r.Cause = fleet.Failed, err.Error()
+		r.Outcome, r.Cause = fleet.Failed, plain(err.Error())
 	}
 	switch {
 	case errors.As(err, new(gone)):
@@ -386,7 +386,7 @@ func (a *Agent) conclude(w *taskRun, r fleet.Report, err error) {
 		if err := a.journal.Write(w.slot.guest, p); err == nil {
 			w.slot.entry = p
 		} else if r.Outcome == fleet.Failed {
-			r.Outcome, r.Cause = fleet.Unknown, r.Cause+"; "+err.Error() // a promise that is not written down does not hold
+			r.Outcome, r.Cause = fleet.Unknown, r.Cause+"; "+plain(err.Error()) // a promise that is not written down does not hold
 		}
 		if w.point("recorded") != nil {
 			return // as if the report got lost

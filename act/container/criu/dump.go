@@ -82,7 +82,7 @@ func (c Criu) PrepareDump(s DumpSpec) (*Dumping, error) {
 	return d, nil
 }
 
-func (s DumpSpec) wrap(err error) error { return fmt.Errorf("dump process %d: %w", s.PID, err) }
+func (s DumpSpec) wrap(err error) error { return fmt.Errorf("dump the container: %w", err) }
 
 func (d *Dumping) prepare(c Criu) error {
 	s := d.spec

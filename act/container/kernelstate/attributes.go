@@ -67,7 +67,7 @@ func noteAttributes(c *Container) (any, error) {
 		u.cores, err = setting(first, "coredump_filter")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask for the attributes of process %d: %w", c.Processes[0].Inside, err)
+		return nil, fmt.Errorf("ask for the attributes of process %d in the container: %w", c.Processes[0].Inside, err)
 	}
 	if s, err := unix.SchedGetAttr(first, 0); err == nil {
 		u.slice = s.Runtime
@@ -151,11 +151,11 @@ func restoreAttributes(c *Container, text []byte) error {
 	for _, f := range all.Processes {
 		p, ok := c.Process(f.Inside)
 		if !ok {
-			return fmt.Errorf("process %d is not there", f.Inside)
+			return fmt.Errorf("process %d in the container is not there", f.Inside)
 		}
 		value := "0x" + strings.TrimPrefix(f.Cores, "0x") // it is read as hexadecimal without the prefix
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/coredump_filter", p.PID), []byte(value), 0); err != nil {
-			return fmt.Errorf("set which memory core dumps of process %d have: %w", f.Inside, err)
+			return fmt.Errorf("set which memory core dumps of process %d in the container have: %w", f.Inside, err)
 		}
 	}
 	for _, a := range all.Threads {
@@ -164,11 +164,11 @@ func restoreAttributes(c *Container, text []byte) error {
 			err = errors.Join(a.schedule(tid, c), a.settings(tid))
 		}
 		if err != nil {
-			return fmt.Errorf("thread %d of process %d: %w", a.Inside, a.Process, err)
+			return fmt.Errorf("thread %d of process %d in the container: %w", a.Inside, a.Process, err)
 		}
 		if a.Memory != nil {
 			if err := a.remember(tid, c); err != nil {
-				return fmt.Errorf("thread %d of process %d: %w", a.Inside, a.Process, err)
+				return fmt.Errorf("thread %d of process %d in the container: %w", a.Inside, a.Process, err)
 			}
 		}
 		if a.Personality != nil {

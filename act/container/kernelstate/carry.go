@@ -182,7 +182,7 @@ func (p Process) Files() ([]File, error) {
 	folder := fmt.Sprintf("/proc/%d/fd", p.PID)
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, fmt.Errorf("list the files of process %d: %w", p.Inside, err)
+		return nil, fmt.Errorf("list the files of process %d in the container: %w", p.Inside, err)
 	}
 	var all []File
 	for _, e := range entries {
@@ -200,12 +200,12 @@ func (p Process) Files() ([]File, error) {
 func (p Process) Borrow(fd int) (int, error) {
 	handle, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
-		return -1, fmt.Errorf("open process %d: %w", p.Inside, err)
+		return -1, fmt.Errorf("open process %d in the container: %w", p.Inside, err)
 	}
 	defer unix.Close(handle)
 	ours, err := unix.PidfdGetfd(handle, fd, 0)
 	if err != nil {
-		return -1, fmt.Errorf("borrow descriptor %d of process %d: %w", fd, p.Inside, err)
+		return -1, fmt.Errorf("borrow descriptor %d of process %d in the container: %w", fd, p.Inside, err)
 	}
 	return ours, nil
 }

@@ -205,7 +205,7 @@ func (s socket) queue(all []message, deliver func([]byte) error) error {
 			err = s.grown(before)
 		}
 		if err != nil {
-			return fmt.Errorf("give message %d of %d to descriptor %d of process %d again: %w", i+1, len(all), s.number, s.process, err)
+			return fmt.Errorf("give message %d of %d to descriptor %d of process %d in the container again: %w", i+1, len(all), s.number, s.process, err)
 		}
 	}
 	return attach()

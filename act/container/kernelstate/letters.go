@@ -180,7 +180,7 @@ func (l letter) send(to unix.Sockaddr, c *Container) (err error) {
 	} else if p, ok := c.Process(l.Process); ok {
 		fd, err = p.Borrow(l.FD)
 	} else {
-		err = fmt.Errorf("process %d is not there", l.Process)
+		err = fmt.Errorf("process %d in the container is not there", l.Process)
 	}
 	if err != nil {
 		return err

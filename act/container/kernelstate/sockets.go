@@ -165,19 +165,19 @@ func readSockets(text []byte) (n notedSockets, err error) {
 	}
 	for _, s := range n.Sockets {
 		if s.Kind < 0 || s.Kind >= len(n.Kinds) {
-			return n, fmt.Errorf("descriptor %d of process %d is of kind %d of %d", s.FD, s.Process, s.Kind, len(n.Kinds))
+			return n, fmt.Errorf("descriptor %d of process %d in the container is of kind %d of %d", s.FD, s.Process, s.Kind, len(n.Kinds))
 		}
 		k := n.Kinds[s.Kind]
 		for _, o := range optionsOf(k.Kind) {
 			for _, values := range []map[string][]byte{s.Options, k.Options} {
 				if value, has := values[o.key]; has && o.Way == Half && len(value) != 4 {
-					return n, fmt.Errorf("%s of descriptor %d of process %d has %d bytes", o.Name, s.FD, s.Process, len(value))
+					return n, fmt.Errorf("%s of descriptor %d of process %d in the container has %d bytes", o.Name, s.FD, s.Process, len(value))
 				}
 			}
 		}
 		for _, m := range s.Messages {
 			if !m.From.IsValid() || !m.To.IsValid() || m.From.Addr().Is4() != m.To.Addr().Is4() || len(m.Data) > mostDatagram {
-				return n, fmt.Errorf("a message of %d bytes from %s to %s of descriptor %d of process %d is none", len(m.Data), m.From, m.To, s.FD, s.Process)
+				return n, fmt.Errorf("a message of %d bytes from %s to %s of descriptor %d of process %d in the container is none", len(m.Data), m.From, m.To, s.FD, s.Process)
 			}
 		}
 	}
@@ -217,7 +217,7 @@ func inNetworkOf(pid int, f func() error) error {
 func (n notedSocket) restore(c *Container, k notedKind) error {
 	p, ok := c.Process(n.Process)
 	if !ok {
-		return fmt.Errorf("process %d is not there", n.Process)
+		return fmt.Errorf("process %d in the container is not there", n.Process)
 	}
 	fd, err := p.Borrow(n.FD)
 	if err != nil {
@@ -263,7 +263,7 @@ func (n notedSocket) setOptions(s socket, usual map[string][]byte) error {
 			err = s.set(o, wanted)
 		}
 		if err != nil {
-			return fmt.Errorf("set %s of descriptor %d of process %d: %w", o.Name, n.FD, n.Process, err)
+			return fmt.Errorf("set %s of descriptor %d of process %d in the container: %w", o.Name, n.FD, n.Process, err)
 		}
 	}
 	return nil
@@ -289,7 +289,7 @@ func (c *Container) sockets() (all []socket, err error) {
 			s := socket{fd: fd, owner: p.PID, process: p.Inside, number: f.FD, name: f.Name}
 			all = append(all, s)
 			if err := all[len(all)-1].identify(); err != nil {
-				return all, fmt.Errorf("check descriptor %d of process %d: %w", f.FD, p.Inside, err)
+				return all, fmt.Errorf("check descriptor %d of process %d in the container: %w", f.FD, p.Inside, err)
 			}
 		}
 	}

@@ -68,11 +68,11 @@ func (p Process) timer(fd int) (e expired, err error) {
 	}
 	defer unix.Close(ours)
 	if err := unix.TimerfdGettime(ours, &e.Left); err != nil {
-		return e, fmt.Errorf("read timer %d of process %d: %w", fd, p.Inside, err)
+		return e, fmt.Errorf("read timer %d of process %d in the container: %w", fd, p.Inside, err)
 	}
 	text, err := os.Open(fmt.Sprintf("/proc/%d/fdinfo/%d", p.PID, fd))
 	if err != nil {
-		return e, fmt.Errorf("read timer %d of process %d: %w", fd, p.Inside, err)
+		return e, fmt.Errorf("read timer %d of process %d in the container: %w", fd, p.Inside, err)
 	}
 	defer text.Close()
 	for lines := bufio.NewScanner(text); lines.Scan(); {
@@ -97,10 +97,10 @@ func restoreTimers(c *Container, text []byte) error {
 	for _, e := range all {
 		p, ok := c.Process(e.Process)
 		if !ok {
-			return fmt.Errorf("process %d is not there", e.Process)
+			return fmt.Errorf("process %d in the container is not there", e.Process)
 		}
 		if err := p.rearm(e); err != nil {
-			return fmt.Errorf("timer %d of process %d: %w", e.FD, e.Process, err)
+			return fmt.Errorf("timer %d of process %d in the container: %w", e.FD, e.Process, err)
 		}
 	}
 	return nil
