@@ -31,6 +31,12 @@ var python []byte
 //go:embed lib/libpagurus-mpi.so
 var spawner []byte
 
+//go:embed lib/libpagurus-launch.so
+var launcher []byte
+
+// Launcher is loaded before all other libraries (LD_PRELOAD) by Open MPI's mpirun.
+const Launcher = "/" + libraries + "/libpagurus-launch.so"
+
 // Spawner is what is loaded before all other libraries (LD_PRELOAD) by programs whose job may grow: it gives MPI_Comm_spawn its hints.
 const Spawner = "/" + libraries + "/" + soName + ":" + spawnerPath
 
@@ -51,6 +57,7 @@ func Place(root string) error {
 	}{
 		{filepath.Join(libraries, soName), library},
 		{spawnerPath, spawner},
+		{Launcher, launcher},
 		{filepath.Join(libraries, "pkgconfig/pagurus.pc"), pkgConfig},
 		{"usr/include/pagurus.h", header},
 		{"usr/include/pagurus.f90", fortran},

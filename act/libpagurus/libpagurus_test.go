@@ -14,6 +14,52 @@ import (
 func TestLibraryIsBuiltFromItsSource(t *testing.T) {
 	testkit.Built(t, "lib/libpagurus.so", "lib/libpagurus.c", "022cde78ede8df5cc8d6d9501a0dec1470f504343a4fc302c2f830bd72a395d7")
 	testkit.Built(t, "lib/libpagurus-mpi.so", "lib/libpagurus-mpi.c", "3a4c4dcccc0e738076a5b24a0f6c83d2a1390ca2347bf97c3ac0f686e44b992c")
+	testkit.Built(t, "lib/libpagurus-launch.so", "lib/libpagurus-launch.c", "4b4cb3b81dcc8a495a4f17cf4c3053be64867d79c006dc76caa294427ead15ff")
+}
+
+// A command that mpirun has put into a group of its own, and that was quicker than mpirun, is no reason for a warning; whatever else the kernel
+// refuses is refused. What mpirun starts does not load it.
+func TestCommandIsQuickerThanItsLauncher(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "mpirun")
+	if out, err := exec.Command("gcc", "-Wall", "-Werror", "-o", program, "testdata/launch.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	library, err := filepath.Abs("lib/libpagurus-launch.so")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(program string, env ...string) string {
+		t.Helper()
+		cmd := exec.Command(program)
+		cmd.Env = append(env, "KEPT=kept")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%v: %v: %s", env, err, out)
+		}
+		return string(out)
+	}
+	const rest = "other group: -1 13\nstranger: -1 3\npreloaded: "
+	if got := of(program); got != "own group: -1 13\n"+rest+"nothing\nkept: kept\n" {
+		t.Errorf("without it: %q", got)
+	}
+	if got := of(program, "LD_PRELOAD="+library); got != "own group: 0 0\n"+rest+library+"\nkept: kept\n" {
+		t.Errorf("a command that becomes the launcher: %q", got)
+	}
+	testkit.Root(t, "unshare") // to have it where guests have it
+	for _, name := range []string{"prte", "orterun"} {
+		if err := os.Link(program, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		for more, left := range map[string]string{"": "nothing", ":/usr/lib/x86_64-linux-gnu/libc.so.6": "/usr/lib/x86_64-linux-gnu/libc.so.6"} {
+			const inside = `mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w && mount -t overlay -o lowerdir=/usr/lib/x86_64-linux-gnu,upperdir=/mnt/u,workdir=/mnt/w none /usr/lib/x86_64-linux-gnu && cp "$1" "$2" && LD_PRELOAD="$2$3" exec "$4"`
+			cmd := exec.Command("unshare", "--mount", "sh", "-c", inside, "sh", library, Launcher, more, filepath.Join(dir, name))
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "KEPT=kept"}
+			if out, err := cmd.CombinedOutput(); err != nil || string(out) != "own group: 0 0\n"+rest+left+"\nkept: kept\n" {
+				t.Errorf("%s with %q: %v: %q", name, more, err, out)
+			}
+		}
+	}
 }
 
 // placed is a root with the library, and a program that uses all of it but scratch memory.

@@ -57,6 +57,9 @@ func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check st
 			names = append(names, name)
 		}
 	}
+	if s.MPI == "openmpi" && exists(libpagurus.Launcher) {
+		env = merge(env, []string{"LD_PRELOAD=" + preload(libpagurus.Launcher, env)})
+	}
 	return args, p.Args[0], merge(env, []string{carried + "=" + strings.Join(names, " ")})
 }
 
