@@ -86,6 +86,19 @@ func MigrationsGone(members []fleet.Migration, host fleet.HostID, cause string, 
 	return out, changed
 }
 
+// MigrationsUnheard applies that hosts are silent, which may run on. What is to be discarded there waits for its host alone, which
+// destroys what is not wanted when it is back: the guest is at its source, and may go elsewhere. The second result is false if
+// nothing changed.
+func MigrationsUnheard(members []fleet.Migration, unheard func(fleet.HostID) bool, at time.Time) ([]fleet.Migration, bool) {
+	out, changed := slices.Clone(members), false
+	for i, m := range out {
+		if m.Phase == fleet.Discarding && unheard(m.To) {
+			out[i], changed = enter(m, fleet.Aborted, at), true
+		}
+	}
+	return out, changed
+}
+
 // phaseWithout is where a migration's phase leads when a host is gone; empty: it goes on.
 func phaseWithout(m fleet.Migration, host fleet.HostID) fleet.Phase {
 	for _, a := range gonePhases {
@@ -107,6 +120,9 @@ A host holds a lease, usually of %s, which every answer of the controller renews
 ends, the host stops all of its guests, also without its agent. A host from which
 the controller has heard nothing for a lease and a margin is gone: nothing runs
 there. No answer is waited for any more, also where one would have been unknown.
+
+A migration that is discarding is aborted once its target is silent, whether that is
+gone or not: when it is back, it destroys what it has of the guest by itself.
 
 `
 

@@ -81,6 +81,17 @@ func (d *draft) endGone() {
 	d.align()
 }
 
+// leaveUnheard ends the moves that wait only for a silent host to discard what it has.
+func (d *draft) leaveUnheard() {
+	unheard := func(host fleet.HostID) bool { return placement.Unheard(d.base, host, d.at) > 0 }
+	for _, v := range d.underWay() {
+		if members, changed := lifecycle.MigrationsUnheard(d.membersOf(v), unheard, d.at); changed {
+			d.recordGang(v.ID, members)
+		}
+	}
+	d.align()
+}
+
 // lostWith notes that a guest was lost because a host is gone, on its job. A job is settled
 // after this, and fails. Who wants to begin such a job again finds all that failed by a host
 // in its LostWith.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
 
@@ -183,6 +184,44 @@ func TestSourceGoneAndTargetWhole(t *testing.T) {
 	w.minutes(8)
 	if g := w.s.Guests["j1g0"]; g.State != fleet.GuestRunning || g.Home != m.To || w.guests[m.To]["j1g0"] != fleet.Running || w.s.Jobs[j].State != fleet.JobRunning {
 		t.Errorf("guest: %+v, job: %+v, migration: %+v", g, w.s.Jobs[j], w.s.Migrations[m.ID])
+	}
+}
+
+// A target that loses power while a guest is copied to it keeps nobody waiting: the guest goes elsewhere when the target is silent, with
+// a lease or without one. What the target has of it, when it was only cut off, it destroys when it is back.
+func TestSilentTargetDiscardsAlone(t *testing.T) {
+	for _, lease := range []time.Duration{aLease, 0} {
+		for _, power := range []bool{true, false} {
+			for _, phase := range []fleet.Phase{fleet.Preparing, fleet.Copying} {
+				w, j := running(t, 1, "host1", "host2", "host3")
+				m := w.moveUntil(phase, fleet.PreCopy)
+				w.lease(m.To, lease)
+				if w.cut(m.To); power {
+					w.power(m.To)
+				}
+				if phase == fleet.Copying {
+					w.fault(fleet.Copy, "failed")
+				} else {
+					w.must(fleet.Request{Verb: fleet.CancelMove, Move: m.Move})
+				}
+				w.answerAll()
+				w.tick(placement.SilentAfter + 2*time.Second)
+				g := w.s.Guests["j1g0"]
+				if g.State != fleet.GuestRunning || g.Home != m.From || w.s.Migrations[m.ID].Phase != fleet.Aborted || w.s.Moves[m.Move].Ended.IsZero() {
+					t.Fatalf("lease %s, power %t, %s: %+v, %+v", lease, power, phase, g, w.s.Migrations[m.ID])
+				}
+				w.must(fleet.Request{Verb: fleet.Migrate, Guest: g.ID})
+				w.answerAll()
+				if g := w.s.Guests["j1g0"]; g.State != fleet.GuestRunning || g.Home == m.From || g.Home == m.To {
+					t.Fatalf("lease %s, power %t, %s: it does not go elsewhere: %+v", lease, power, phase, g)
+				}
+				w.reconnect(m.To)
+				w.answerAll()
+				if len(w.guests[m.To]) != 0 || w.s.Jobs[j].State != fleet.JobRunning {
+					t.Errorf("lease %s, power %t, %s: %s has %v, the job is %s", lease, power, phase, m.To, w.guests[m.To], w.s.Jobs[j].State)
+				}
+			}
+		}
 	}
 }
 

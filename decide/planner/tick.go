@@ -42,6 +42,7 @@ func (d *draft) tick() error {
 	d.seek()
 	d.endRestore()
 	d.endGone()
+	d.leaveUnheard()
 	late, resend := d.due()
 	d.resend = resend
 	if err := d.heard(late); err != nil {
