@@ -149,6 +149,7 @@ type Job struct {
 	MTU       int       `json:"mtu,omitempty"`     // of its network, as long as it lives; 0: NetworkMTU
 	VLAN      uint16    `json:"vlan,omitempty"`    // of its hosts' cards, that is its network as long as it lives; 0: its network is of our tunnels
 	ShareHost HostID    `json:"share_host"`        // serves the job's files
+	Crowded   bool      `json:"crowded,omitempty"` // its ranks had fewer CPUs than they are as it began
 	Gateway   HostID    `json:"gateway,omitempty"` // leads its guests to the Internet; empty: none does
 	Submitted time.Time `json:"submitted"`
 	Started   time.Time `json:"started"` // when the program was first started
@@ -187,6 +188,17 @@ type Job struct {
 // Computes reports whether its program runs and is to go on.
 func (j Job) Computes() bool {
 	return j.State == JobRunning && j.Ending == nil && j.Exited.IsZero()
+}
+
+// YieldWhenIdle has Open MPI's ranks that wait let others run, again and again. Without it they spin.
+const YieldWhenIdle = "OMPI_MCA_mpi_yield_when_idle=1"
+
+// Environment is what its program gets: what was asked for counts more than what fits.
+func (j Job) Environment() []string {
+	if j.Crowded && j.MPI == "openmpi" {
+		return append([]string{YieldWhenIdle}, j.Spec.Env...)
+	}
+	return j.Spec.Env
 }
 
 // Number is the number in a job's ID; 0: it has none.

@@ -192,7 +192,7 @@ func mpiEnv(s fleet.Setup) []string {
 	}
 	for _, p := range s.Peers {
 		if p.Addr == s.Addr && (p.Slots > runtime.NumCPU() || emulated()) {
-			env = append(env, "OMPI_MCA_mpi_yield_when_idle=1")
+			env = append(env, fleet.YieldWhenIdle)
 		}
 	}
 	if s.UID == 0 {

@@ -61,7 +61,7 @@ type Pump struct {
 func (p Pump) Launch(ctx context.Context, j fleet.Job) error {
 	s := j.Spec
 	return p.Programs.Launch(ctx, fleet.Program{
-		ID: p.program(), Args: s.Args, Env: s.Env, Dir: s.Dir,
+		ID: p.program(), Args: s.Args, Env: j.Environment(), Dir: s.Dir,
 		MPI: j.MPI != "", Ranks: s.Ranks, Trace: s.Trace, Grow: s.Grow > 0,
 	})
 }
