@@ -9,7 +9,7 @@ GOFLAGS_BUILD = -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
 all: build check pure quick
 
 ## build: the binaries, in bin/
-build: bin/pagurus bin/pagurus-agent bin/pagurus-controller bin/pagurus-guest bin/pagurus-shim
+build: bin/pagurus bin/pagurus-agent bin/pagurus-controller bin/pagurus-guest bin/pagurus-shim bin/pagurus-daemon
 
 # What go puts into the binaries: code, and files that it embeds.
 SOURCES = $(shell find . -name '*.go' -not -name '*_test.go' -o -name '*.c' -o -name '*.h' -o -name '*.asm' -o -name '*.bin' -o -name '*.sh' -o -name '*.melt' -o -name '*.html' -o -path './show/page/files/*' -o -name openapi.json -o -path './act/libpagurus/*') go.mod go.sum
@@ -28,6 +28,9 @@ bin/pagurus-guest: $(SOURCES)
 
 bin/pagurus-shim: $(SOURCES)
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus-shim
+
+bin/pagurus-daemon: $(SOURCES)
+	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus-daemon
 
 ## check: what reads the code without running it (gofmt, vet, staticcheck, spelling)
 check:

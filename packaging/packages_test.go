@@ -100,7 +100,7 @@ func checkFiles(t *testing.T, files map[string]string) {
 			t.Errorf("%s is %s", path, mode)
 		}
 	}
-	for _, name := range []string{roles.ClientProgram, roles.AgentProgram, roles.ControllerProgram, roles.GuestProgram, "pagurus-shim"} {
+	for _, name := range []string{roles.ClientProgram, roles.AgentProgram, roles.ControllerProgram, roles.GuestProgram, "pagurus-shim", "pagurus-daemon"} {
 		if files["/usr/bin/"+name] == "" {
 			t.Errorf("%s is not beside the others", name)
 		}

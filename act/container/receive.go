@@ -392,7 +392,10 @@ func (t *target) remember(in *transfer.Receiver, images string) error {
 		}
 	}
 	b, err := memory.StartFill(g.life, memory.FillOrder{
-		Store: in.Memory, Criu: d.criu, Images: images, Rest: rest, Verdict: filepath.Join(g.Dir, verdictFile),
+		Store: in.Memory, Images: images, Rest: rest, Verdict: filepath.Join(g.Dir, verdictFile),
+		Pager: func(ctx context.Context, images string, socket, own *os.File) (memory.Pager, error) {
+			return d.criu.StartLazyPager(ctx, images, socket, own)
+		},
 	})
 	if err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"pagurus/act/container/criu"
 	"pagurus/act/container/interrupted"
 	"pagurus/act/container/kernelstate"
@@ -212,7 +214,9 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 		err = dumping.Do(ctx)
 	}
 	if err == nil {
-		err = waits.Mend(s.images)
+		err = waits.Mend(func(thread int, alter func(*unix.PtraceRegs) bool) error {
+			return criu.ChangeRegisters(s.images, thread, alter)
+		})
 	}
 	if err == nil {
 		err = criu.Trust(s.images, r.Process.PID, r.jobFolders()) // for files that the target also has

@@ -30,7 +30,7 @@ import (
 type Config struct {
 	Run          string                                              // folder for state that lasts until the next boot
 	GuestAgent   string                                              // the guest agent's binary, static
-	Shim         string                                              // path of pagurus-shim, which becomes the wardens
+	Shim         string                                              // path of pagurus-daemon, which becomes the wardens
 	Address      netip.Addr                                          // where guests are received
 	Prefix       string                                              // that the names of domains begin with; empty: "pagurus-"
 	MaxBandwidth int64                                               // bytes a second for one copy; 0: no limit
@@ -104,7 +104,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if d.config.Shim == "" {
-		return errors.New("pagurus-shim is not beside this program, and it keeps guests: install Pagurus again")
+		return errors.New("pagurus-daemon is not beside this program, and it keeps guests: install Pagurus again")
 	}
 	if d.config.Log == nil {
 		d.config.Log = slog.Default()

@@ -11,7 +11,7 @@ import (
 )
 
 // The names of the programs that xl calls to plug a guest's link and disk in, and out. Debian's take three seconds each under emulation,
-// and xl gives them 40. They are links to pagurus-shim in the guest's folder, where nothing can be executed that is a file: it is in /run.
+// and xl gives them 40. They are links to pagurus-daemon in the guest's folder, where nothing can be executed that is a file: it is in /run.
 const (
 	linkName = "pagurus-xen-link"
 	diskName = "pagurus-xen-disk"

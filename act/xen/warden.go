@@ -25,7 +25,7 @@ const (
 	minderName = "pagurus-xen-minder"
 )
 
-// Shims are the processes beside each guest. They are parts of pagurus-shim.
+// Shims are the processes beside each guest. They are parts of pagurus-daemon.
 var Shims = map[string]func([]string) error{wardenName: keepGuest, minderName: mindWarden, saverName: save, linkName: plug(linkName), diskName: plug(diskName)}
 
 // warden is the process of one guest in dom0, as QEMU is that of a virtual machine: it makes the domain, has its consoles, sends

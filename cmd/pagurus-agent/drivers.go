@@ -21,7 +21,7 @@ func (h *host) openDomains(ctx context.Context, guest string, address netip.Addr
 		return false
 	}
 	d, err := xen.Open(ctx, xen.Config{
-		Run: f.RunDir, Shim: shim.Program(), GuestAgent: guest, Address: address, MaxBandwidth: f.Bandwidth, Slice: h.slicePolicy(true).Base,
+		Run: f.RunDir, Shim: shim.Daemon(), GuestAgent: guest, Address: address, MaxBandwidth: f.Bandwidth, Slice: h.slicePolicy(true).Base,
 		ImageFolder: h.images.Ensure, Converged: agent.Converged, Log: log,
 	})
 	if err != nil {

@@ -41,7 +41,7 @@ func openEncryption(f roles.Agent, log *slog.Logger, readdress func(tunnels, soc
 	}
 	program := ""
 	if shim.Check() == nil {
-		program = shim.Program()
+		program = shim.Daemon()
 	}
 	device, err := wireguard.Open(wireguard.Config{Run: run, State: f.StateDir, Port: f.WireGuardPort, Program: program})
 	if err != nil {

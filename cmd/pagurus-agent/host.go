@@ -258,7 +258,7 @@ func (h *host) openNetwork(address netip.Addr) (err error) {
 		return err
 	}
 	h.gates, err = gateway.Open(gateway.Config{
-		Run: h.flags.RunDir, Program: shim.Program(), UIDs: h.flags.UIDs, Allowed: h.flags.Internet, BytesPerSecond: h.flags.InternetBandwidth,
+		Run: h.flags.RunDir, Program: shim.Daemon(), UIDs: h.flags.UIDs, Allowed: h.flags.Internet, BytesPerSecond: h.flags.InternetBandwidth,
 	})
 	return err
 }
@@ -285,7 +285,7 @@ func (h *host) openGroups() (err error) {
 func ours() []string {
 	var all []string
 	if shim.Check() == nil {
-		all = append(all, shim.Program())
+		all = append(all, shim.Program(), shim.Daemon())
 	}
 	for _, name := range []string{roles.ClientProgram, roles.AgentProgram, roles.ControllerProgram} {
 		if path, err := roles.Beside(name); err == nil { // not every machine has every program

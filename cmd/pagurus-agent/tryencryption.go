@@ -63,7 +63,7 @@ func Encryption(ctx context.Context, folder string) (cost string, err error) {
 			return "", err
 		}
 		err := thread.In(p.host, func() (err error) {
-			ends[i], err = wireguard.Open(wireguard.Config{Run: own, State: own, Program: shim.Program()})
+			ends[i], err = wireguard.Open(wireguard.Config{Run: own, State: own, Program: shim.Daemon()})
 			return err
 		})
 		if err != nil {

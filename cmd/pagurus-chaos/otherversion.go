@@ -70,7 +70,7 @@ func beside() string {
 
 // oneApart says what is wrong with programs of another version.
 func oneApart(folder string) error {
-	for _, name := range []string{"pagurus", "pagurus-agent", "pagurus-controller", "pagurus-guest", "pagurus-shim"} {
+	for _, name := range []string{"pagurus", "pagurus-agent", "pagurus-controller", "pagurus-guest", "pagurus-shim", "pagurus-daemon"} {
 		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
 			return err
 		}

@@ -1,6 +1,6 @@
 // Command pagurus-shim has the small processes that must start at once. The agent starts it
-// for guests: to jail QEMU, to end guests when the host's lease is over, to let them run on after a cut, to stop processes for a moment, to serve their memory, to keep a guest of Xen, or to become a
-// container's first process. `pagurus bench noise --in` copies it into a guest, and runs it with the
+// for guests: to jail QEMU, to end guests when the host's lease is over, to stop processes for a moment, to serve their memory, or to become a
+// container's first process. What needs more than this program does, and stays, is in pagurus-daemon. `pagurus bench noise --in` copies it into a guest, and runs it with the
 // argument probe to probe the guest's CPUs. It must run in any image, so it is statically
 // linked.
 package main
@@ -13,20 +13,15 @@ import (
 	"pagurus/act/container/memory"
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/shim"
-	"pagurus/act/container/thaw"
 	"pagurus/act/fence"
-	"pagurus/act/gateway"
 	"pagurus/act/host/jail"
 	"pagurus/act/host/passage"
 	"pagurus/act/share/handle"
-	"pagurus/act/siterelay"
-	"pagurus/act/wireguard"
-	"pagurus/act/xen"
 	"pagurus/bench/noise"
 )
 
 func main() {
-	shim.Become(memory.Shims, sandbox.Shims, thaw.Shims, jail.Shims, passage.Shims, handle.Shims, siterelay.Shims, wireguard.Shims, fence.Shims, gateway.Shims, xen.Shims)
+	shim.Become(memory.Shims, sandbox.Shims, jail.Shims, passage.Shims, handle.Shims, fence.Shims)
 	if !slices.Equal(os.Args[1:], []string{noise.ProbeVerb}) {
 		fmt.Fprintln(os.Stderr, "pagurus-shim is a part of `pagurus agent`, which starts it; people do not")
 		os.Exit(2)

@@ -29,7 +29,7 @@ func buildSpeaking(number, folder string) error {
 	}
 	flags := "-s -w -X main.version=speaks" + number + " -X pagurus/fleet.spoken=" + number
 	for cgo, programs := range map[string][]string{
-		"CGO_ENABLED=0": {"pagurus-guest", "pagurus-shim"}, "": {"pagurus", "pagurus-agent", "pagurus-controller"},
+		"CGO_ENABLED=0": {"pagurus-guest", "pagurus-shim", "pagurus-daemon"}, "": {"pagurus", "pagurus-agent", "pagurus-controller"},
 	} {
 		build := []string{"build", "-trimpath", "-ldflags", flags, "-o", folder + "/"}
 		for _, p := range programs {

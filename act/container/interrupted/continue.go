@@ -147,15 +147,22 @@ func Resume(tid int, r *unix.PtraceRegs) {
 // its time. It reports whether it did.
 func (t *thread) repeat(r *unix.PtraceRegs) bool {
 	t.status(fmt.Sprintf("/proc/%d/task/%d/", t.pid, t.tid))
-	code := make([]byte, 2)
-	if t.inside == 0 || t.signals || int64(r.Rax) != -int64(unix.EINTR) || r.Orig_rax != t.call.number ||
-		r.Orig_rax == unix.SYS_RESTART_SYSCALL || !waits[r.Orig_rax] ||
-		memory(t.tid, r.Rip-2, code) != nil || !bytes.Equal(code, systemCall) {
+	if t.inside == 0 || t.signals || r.Orig_rax != t.call.number || r.Orig_rax == unix.SYS_RESTART_SYSCALL || !waits[r.Orig_rax] || !t.cutShort(r) {
 		return false
 	}
-	a := t.again()
+	back(r, t.again())
+	return true
+}
+
+// cutShort reports whether a thread has just left a system call with EINTR.
+func (t *thread) cutShort(r *unix.PtraceRegs) bool {
+	code := make([]byte, 2)
+	return int64(r.Rax) == -int64(unix.EINTR) && memory(t.tid, r.Rip-2, code) == nil && bytes.Equal(code, systemCall)
+}
+
+// back has a thread that has left a system call make another.
+func back(r *unix.PtraceRegs, a call) {
 	r.Rip -= 2
 	r.Rax, r.Orig_rax = a.number, math.MaxUint64
 	r.Rdi, r.Rsi, r.Rdx, r.R10 = a.arguments[0], a.arguments[1], a.arguments[2], a.arguments[3]
-	return true
 }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -220,9 +219,4 @@ func memory(pid int, at uint64, into []byte) error {
 		err = errors.New("there is less")
 	}
 	return err
-}
-
-// core returns the path of the image with a thread's registers.
-func (t *thread) core(images string) string {
-	return filepath.Join(images, fmt.Sprintf("core-%d.img", t.inside))
 }

@@ -1,69 +1,35 @@
 package interrupted
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
-	"os"
 	"time"
 
-	x86 "github.com/checkpoint-restore/go-criu/v8/crit/images/core-x86"
-	criucore "github.com/checkpoint-restore/go-criu/v8/crit/images/criu-core"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 )
 
-// headBytes is the length of an image's head: two magic numbers and the message's length.
-const headBytes = 12
-
-// Mend changes the images of a dump according to the waits that NoteWaits and Again recorded.
-// The processes must still be suspended.
-func (s *Seen) Mend(images string) error {
+// Mend changes the registers of threads in images according to the waits that NoteWaits and Again recorded: change has a
+// function alter those of the thread with a number inside. The processes must still be suspended.
+func (s *Seen) Mend(change func(thread int, alter func(*unix.PtraceRegs) bool) error) error {
 	for _, t := range s.threads {
 		if t.signals {
 			continue
 		}
-		if err := t.mend(t.core(images)); err != nil {
+		if err := change(t.inside, t.mend); err != nil {
 			return fmt.Errorf("let thread %d go on waiting: %w", t.inside, err)
 		}
 	}
 	return nil
 }
 
-func (t *thread) mend(path string) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
+// mend has a thread make its call again whose wait was cut short, and reports whether it has to.
+func (t *thread) mend(r *unix.PtraceRegs) bool {
+	if int64(r.Orig_rax) < 0 || r.Rip != t.call.at || t.call.number == unix.SYS_RESTART_SYSCALL || !t.cutShort(r) {
+		return false
 	}
-	if len(text) < headBytes {
-		return fmt.Errorf("%s is too short", path)
-	}
-	var core criucore.CoreEntry
-	if err := proto.Unmarshal(text[headBytes:], &core); err != nil {
-		return err
-	}
-	r := core.GetThreadInfo().GetGpregs()
-	if r == nil || r.GetMode() != x86.UserX86RegsMode_NATIVE || int64(r.GetAx()) != -int64(unix.EINTR) || int64(r.GetOrigAx()) < 0 || r.GetIp() != t.call.at {
-		return nil
-	}
-	code := make([]byte, 2)
-	if err := memory(t.pid, r.GetIp()-2, code); err != nil || !bytes.Equal(code, systemCall) {
-		return nil
-	}
-	if t.call.number == unix.SYS_RESTART_SYSCALL {
-		return nil
-	}
-	a := t.again()
-	*r.Ip -= 2
-	*r.Ax, *r.OrigAx = a.number, math.MaxUint64
-	*r.Di, *r.Si, *r.Dx, *r.R10 = a.arguments[0], a.arguments[1], a.arguments[2], a.arguments[3]
-	message, err := proto.Marshal(&core)
-	if err != nil {
-		return err
-	}
-	text = binary.LittleEndian.AppendUint32(text[:headBytes-4:headBytes-4], uint32(len(message)))
-	return os.WriteFile(path, append(text, message...), 0o600)
+	back(r, t.again())
+	return true
 }
 
 // again returns the call by which a thread continues to wait.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"pagurus/act/container/criu"
 	"pagurus/act/host"
 )
 
@@ -62,20 +61,26 @@ func (f LazyFill) Await(ctx context.Context) error {
 	}
 }
 
+// Pager is CRIU's process that gives a guest its memory as it is asked for.
+type Pager interface {
+	PID() int
+	Close() error
+}
+
 // FillOrder says which memory is put in place for which guest.
 type FillOrder struct {
 	Store   *Store
-	Criu    criu.Criu
-	Images  string   // the folder of the images from which the guest will be restored
-	Rest    *os.File // a connection to the page server, owned by StartFill; nil: there are no lazy pages
-	Verdict string   // path for the verdict
+	Pager   func(ctx context.Context, images string, socket, own *os.File) (Pager, error) // starts one
+	Images  string                                                                        // the folder of the images from which the guest will be restored
+	Rest    *os.File                                                                      // a connection to the page server, owned by StartFill; nil: there are no lazy pages
+	Verdict string                                                                        // path for the verdict
 }
 
 // PendingFill is a lazy fill whose guest is not restored yet.
 type PendingFill struct {
 	LazyFill
 	pageProxy *PageProxy
-	lazyPager *criu.LazyPager
+	lazyPager Pager
 }
 
 // StartFill starts lazy fill for a guest that will be restored with Lazy. After an error
@@ -92,7 +97,10 @@ func StartFill(ctx context.Context, o FillOrder) (b *PendingFill, err error) {
 	}
 	host.Spare(b.pageProxy.PID)
 	if b.PageProxy, err = host.Find(b.pageProxy.PID); err == nil {
-		b.lazyPager, err = o.Criu.StartLazyPager(ctx, o.Images, b.pageProxy.Socket, b.pageProxy.Own)
+		var pager Pager
+		if pager, err = o.Pager(ctx, o.Images, b.pageProxy.Socket, b.pageProxy.Own); err == nil {
+			b.lazyPager = pager
+		}
 	}
 	if err == nil {
 		host.Spare(b.lazyPager.PID())

@@ -76,7 +76,7 @@ func Watch(c Cut) (g *Guard, err error) {
 	}
 	if err == nil {
 		g.cmd = &exec.Cmd{
-			Path: shim.Program(), Args: []string{name}, Env: []string{}, Dir: "/",
+			Path: shim.Daemon(), Args: []string{name}, Env: []string{}, Dir: "/",
 			ExtraFiles: []*os.File{orders, answer, token}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 		}
 		err = g.cmd.Start()
