@@ -146,11 +146,11 @@ type Job struct {
 	Digest    Digest    `json:"digest"`
 	MPI       string    `json:"mpi"` // of the image: "openmpi", "mpich" or ""
 	Subnet    Subnet    `json:"subnet"`
-	MTU       int       `json:"mtu,omitempty"`     // of its network, as long as it lives; 0: NetworkMTU
-	VLAN      uint16    `json:"vlan,omitempty"`    // of its hosts' cards, that is its network as long as it lives; 0: its network is of our tunnels
-	ShareHost HostID    `json:"share_host"`        // serves the job's files
-	Crowded   bool      `json:"crowded,omitempty"` // its ranks had fewer CPUs than they are as it began
-	Gateway   HostID    `json:"gateway,omitempty"` // leads its guests to the Internet; empty: none does
+	MTU       int       `json:"mtu,omitempty"`      // of its network, as long as it lives; 0: NetworkMTU
+	VLAN      uint16    `json:"vlan,omitempty"`     // of its hosts' cards, that is its network as long as it lives; 0: its network is of our tunnels
+	ShareHost HostID    `json:"share_host"`         // serves the job's files
+	FewCPUs   bool      `json:"few_cpus,omitempty"` // its ranks had fewer CPUs than they are as it began
+	Gateway   HostID    `json:"gateway,omitempty"`  // leads its guests to the Internet; empty: none does
 	Submitted time.Time `json:"submitted"`
 	Started   time.Time `json:"started"` // when the program was first started
 	Ended     time.Time `json:"ended"`
@@ -195,7 +195,7 @@ const YieldWhenIdle = "OMPI_MCA_mpi_yield_when_idle=1"
 
 // Environment is what its program gets: what was asked for counts more than what fits.
 func (j Job) Environment() []string {
-	if j.Crowded && j.MPI == "openmpi" {
+	if j.FewCPUs && j.MPI == "openmpi" {
 		return append([]string{YieldWhenIdle}, j.Spec.Env...)
 	}
 	return j.Spec.Env

@@ -10,7 +10,7 @@ import (
 	"pagurus/fleet"
 )
 
-// rooms are directories that programs write to, or that have much of the image: no link takes their place.
+// rooms are directories that programs write to, or that the image fills: no link takes their place.
 var rooms = []string{"/", "/tmp", "/var", "/var/tmp", "/root"}
 
 // link makes the links by which the job's directories have the names that their user has for them. What cannot be made is left
@@ -45,6 +45,9 @@ func (m *member) linkOne(l fleet.Link) error {
 	}
 	err := os.Symlink(l.To, at)
 	if errors.Is(err, fs.ErrExist) {
+		if to, rerr := os.Readlink(at); rerr == nil && to == l.To {
+			return nil // the image's own
+		}
 		if st, serr := os.Lstat(at); serr == nil && st.IsDir() && os.Remove(at) == nil {
 			err = os.Symlink(l.To, at)
 		}

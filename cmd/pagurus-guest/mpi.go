@@ -31,10 +31,10 @@ func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check st
 		}
 	}
 	if !p.MPI {
-		if len(load) > 0 {
-			check = p.Args[0]
+		if len(load) == 0 {
+			return p.Args, "", merge(env, p.Env)
 		}
-		return asTyped(load, p.Args), check, merge(env, p.Env)
+		return asTyped(load, p.Args), p.Args[0], merge(env, p.Env)
 	}
 	if spawns := libpagurus.Spawner; p.Grow {
 		if len(load) > 0 {

@@ -74,9 +74,9 @@ func (m *member) write(path, text string) error {
 	return note.Write(path, []byte(text), 0o644)
 }
 
-// ofJob reports whether a path is in one of the job's directories.
+// ofJob reports whether a path is in one of the job's directories, or below a link that leads to one.
 func ofJob(s fleet.Setup, path string) bool {
-	return slices.ContainsFunc(directories(s), func(d fleet.Directory) bool { return within(path, d.Path) })
+	return slices.ContainsFunc(s.Links, func(l fleet.Link) bool { return within(path, l.Path) }) || slices.ContainsFunc(directories(s), func(d fleet.Directory) bool { return within(path, d.Path) })
 }
 
 // enlist adds the job's user to the guest, so that programs can look it up, and gives it a

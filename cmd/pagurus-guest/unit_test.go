@@ -325,10 +325,17 @@ func TestEnlist(t *testing.T) {
 	for _, c := range []struct {
 		uid         uint32
 		export, dir string
-	}{{1000, "/data", "/home/alice"}, {1000, "/home", "/var/home/user"}, {5555, "/home/user/x", "/home/user"}, {5555, "/home/user", "/var/home/user"}} {
+		links       []fleet.Link
+	}{
+		{1000, "/data", "/home/alice", nil}, {1000, "/home", "/var/home/user", nil},
+		{5555, "/home/user/x", "/home/user", nil}, {5555, "/home/user", "/var/home/user", nil},
+		{5555, "/data/home", "/var/home/user", []fleet.Link{{Path: "/home", To: "/data/home"}}},
+		{1000, "/data/home", "/var/home/user", []fleet.Link{{Path: "/home", To: "/data/home"}}},
+		{5555, "/scratch/user/x", "/var/home/user", []fleet.Link{{Path: "/home/user", To: "/scratch/user"}}},
+	} {
 		m := newMember(nil, t.TempDir())
 		m.write("/etc/passwd", "alice:x:1000:1000::/home/alice:/bin/sh")
-		a, err := m.enlist(fleet.Setup{UID: c.uid, GID: 5555, Export: c.export})
+		a, err := m.enlist(fleet.Setup{UID: c.uid, GID: 5555, Export: c.export, Links: c.links})
 		if err != nil || a.dir != c.dir {
 			t.Errorf("%+v: home %s, %v", c, a.dir, err)
 		}
@@ -359,6 +366,9 @@ func TestLinks(t *testing.T) {
 	}
 	whole := enlisted(t)
 	whole.root = t.TempDir()
+	if err := os.Symlink("/data/home", filepath.Join(whole.root, "home")); err != nil { // the image has it already
+		t.Fatal(err)
+	}
 	whole.link(fleet.Setup{Links: s.Links[:1]})
 	if !m.unlinked || whole.unlinked {
 		t.Errorf("some links are not made: %v, where all are: %v", m.unlinked, whole.unlinked)

@@ -23,7 +23,7 @@ func (d *draft) fewCPUs(s fleet.JobSpec, chosen []placement.Choice) bool {
 				promised += d.room().CPUs(id)
 			}
 		}
-		return promised > h.Facts.Capacity.CPUs
+		return promised > h.Facts.Capacity.CPUs || h.Facts.CPULimit > 0 && float64(d.room().CPUs(c.Host)) > h.Facts.CPULimit
 	})
 }
 

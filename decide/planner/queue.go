@@ -302,7 +302,7 @@ func (d *draft) beginJob(q *queueing, j fleet.Job, chosen []placement.Choice) bo
 	}
 	j.From = from.ID
 	j = lifecycle.BeginJob(j, len(chosen), net, share, d.at)
-	j.Gateway, j.Crowded = gateway, d.fewCPUs(j.Spec, chosen)
+	j.Gateway, j.FewCPUs = gateway, d.fewCPUs(j.Spec, chosen)
 	j.MTU = d.base.Cluster.Encryption.GuestMTU(gateway != "" && desired.By6(d.base.Hosts[gateway]) || slices.ContainsFunc(chosen, func(c placement.Choice) bool { return desired.By6(d.base.Hosts[c.Host]) }))
 	if j.VLAN = vlan; vlan != 0 {
 		j.MTU = cardMTU

@@ -66,6 +66,9 @@ func Weight(s fleet.JobSpec) (n int64) {
 	for _, d := range s.Files {
 		n += weigh(d.Path) + weigh(d.Source) + 64
 	}
+	for _, l := range s.Links {
+		n += weigh(l.Path) + weigh(l.To) + 64
+	}
 	return n + 11*int64(len(s.Groups))
 }
 
@@ -127,7 +130,7 @@ func evenly(counts []int, each, all int) int {
 // arguments what no list shows.
 func Shorten(j fleet.Job) fleet.Job {
 	s := &j.Spec
-	s.Env, s.Groups, s.On, s.Files, s.Source, j.Traffic = nil, nil, nil, nil, "", nil
+	s.Env, s.Groups, s.On, s.Files, s.Links, s.Source, j.Traffic = nil, nil, nil, nil, nil, "", nil
 	j.Growths = nil
 	s.Args = shortArguments(s.Args)
 	for _, text := range []*string{&s.Dir, &s.Export, &s.Image, &s.Machine, &j.Cause} {

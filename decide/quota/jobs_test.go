@@ -29,6 +29,7 @@ func described(t *rapid.T) fleet.JobSpec {
 	s.Dir, s.Export, s.Image, s.Machine, s.Source = names[0], names[1], names[2], names[3], names[4]
 	for _, name := range names {
 		s.On, s.Files = append(s.On, fleet.HostID(name)), append(s.Files, fleet.Directory{Path: name, Source: name, ReadOnly: true})
+		s.Links = append(s.Links, fleet.Link{Path: name, To: name})
 	}
 	return s
 }

@@ -95,10 +95,14 @@ func TestPlainKeepsWhatHelps(t *testing.T) {
 		"python3 (process 7 in the container) has /home/ada/x open, which was removed: let it close the file",
 		"chgrp pagurus /dev/userfaultfd && chmod 660 /dev/userfaultfd", "there is no room in /var/lib/pagurus: make some",
 		"descriptor 5 of process 7 in the container: permission denied", "host2 has 3 processes too many",
+		"open /scratch/ada/proc/0/out: no such file or directory", "mkdir /data/run/pagurus/results/x: file exists",
 	} {
 		if got := plain(s); got != s {
 			t.Errorf("%q becomes %q", s, got)
 		}
+	}
+	if got, want := plain(`open "/run/pagurus/agent/x": gone`), `open "a file of the agent": gone`; got != want {
+		t.Errorf("%q, not %q", got, want)
 	}
 	if got, want := plain("dump process 4711: read /proc/4711/maps: no such process"), "dump a process: read the kernel's file of a process: no such process"; got != want {
 		t.Errorf("%q, not %q", got, want)

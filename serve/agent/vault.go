@@ -146,7 +146,8 @@ func (a *Agent) dropKept(o fleet.Order) {
 		r := fleet.Report{Order: o, Outcome: fleet.Done}
 		if a.Vaults.Own != nil {
 			if err := a.Vaults.Own.Remove(o.Checkpoint); err != nil {
-				r.Outcome, r.Cause = fleet.Unknown, err.Error()
+				a.Log.Warn("a checkpoint stays in the vault", "checkpoint", o.Checkpoint, "cause", err)
+				r.Outcome, r.Cause = fleet.Unknown, plain(err.Error())
 			}
 		}
 		a.Log.Info("checkpoint dropped from the vault", "checkpoint", o.Checkpoint, "cause", r.Cause)
