@@ -66,8 +66,8 @@ func TestGuest(t *testing.T) {
 	if strings.Contains(string(status), "\nUid:\t0") {
 		t.Error("QEMU runs as root")
 	}
-	for range 10 { // each character of a console takes KVM without hardware virtualization long
-		if _, err := drivertest.Ask(t.Context(), d, "j1g0", "shout 30"); err != nil {
+	for range 100 { // each character of a console takes KVM without hardware virtualization long
+		if _, err := drivertest.Ask(t.Context(), d, "j1g0", "shout 3"); err != nil {
 			t.Fatal(err)
 		}
 	}
