@@ -27,8 +27,8 @@ func (d *draft) fewCPUs(s fleet.JobSpec, chosen []placement.Choice) bool {
 	})
 }
 
-// aboutCrowd tells whoever asked for a job what was set because its ranks have few CPUs.
-func aboutCrowd(j fleet.Job) []string {
+// aboutFewCPUs tells whoever asked for a job what was set because its ranks have few CPUs.
+func aboutFewCPUs(j fleet.Job) []string {
 	name, _, _ := strings.Cut(fleet.YieldWhenIdle, "=")
 	own := slices.ContainsFunc(j.Spec.Env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
 	if len(j.Environment()) == len(j.Spec.Env) || own {

@@ -9,14 +9,14 @@ import (
 )
 
 // Ranks of Open MPI that have fewer CPUs than they are do not spin while they wait, and whoever asked for them is told.
-func TestCrowdedRanksYield(t *testing.T) {
+func TestRanksWithFewCPUsYield(t *testing.T) {
 	const own = "OMPI_MCA_mpi_yield_when_idle=0"
 	for name, c := range map[string]struct {
-		before  int // guests of another job
-		limit   float64
-		change  func(*fleet.Request)
-		crowded bool
-		told    bool
+		before int // guests of another job
+		limit  float64
+		change func(*fleet.Request)
+		few    bool
+		told   bool
 	}{
 		"a CPU each":                {0, 0, func(*fleet.Request) {}, false, false},
 		"fewer in a guest":          {0, 0, func(r *fleet.Request) { r.Spec.Ranks = 3 }, true, true},
@@ -47,11 +47,11 @@ func TestCrowdedRanksYield(t *testing.T) {
 			a := w.must(r)
 			j := w.s.Jobs[a.Job]
 			told := slices.ContainsFunc(a.Notes, func(n string) bool { return strings.Contains(n, "fewer CPUs than they are") })
-			if j.State != fleet.JobStarting || j.FewCPUs != c.crowded || told != c.told {
-				t.Errorf("%s, crowded %t, told %q", j.State, j.FewCPUs, a.Notes)
+			if j.State != fleet.JobStarting || j.FewCPUs != c.few || told != c.told {
+				t.Errorf("%s, few CPUs %t, told %q", j.State, j.FewCPUs, a.Notes)
 			}
 			env := j.Environment()
-			if yields := slices.Contains(env, fleet.YieldWhenIdle); yields != (c.crowded && j.MPI == "openmpi") || len(j.Spec.Env) > 0 && env[len(env)-1] != own {
+			if yields := slices.Contains(env, fleet.YieldWhenIdle); yields != (c.few && j.MPI == "openmpi") || len(j.Spec.Env) > 0 && env[len(env)-1] != own {
 				t.Errorf("environment: %q", env)
 			}
 		})

@@ -187,7 +187,7 @@ func TestSourceGoneAndTargetWhole(t *testing.T) {
 	}
 }
 
-// A target that loses power while a guest is copied to it keeps nobody waiting: the guest goes elsewhere when the target is silent, with
+// A target that loses power while a guest is copied to it holds nothing up: the guest goes elsewhere when the target is silent, with
 // a lease or without one. What the target has of it, when it was only cut off, it destroys when it is back.
 func TestSilentTargetDiscardsAlone(t *testing.T) {
 	for _, lease := range []time.Duration{aLease, 0} {

@@ -83,7 +83,7 @@ func (d *draft) told(j fleet.Job) (notes []string) {
 		for _, g := range d.guestsOf(j) {
 			chosen = append(chosen, placement.Choice{Host: g.Home, Kind: g.Kind, Reason: g.Reason})
 		}
-		notes = append(placement.Kinds(j.Spec.Kind, desired.GuestIDs(j), chosen), aboutCrowd(j)...)
+		notes = append(placement.Kinds(j.Spec.Kind, desired.GuestIDs(j), chosen), aboutFewCPUs(j)...)
 	}
 	return append(notes, planned(j.Spec, d.base.Hosts)...)
 }

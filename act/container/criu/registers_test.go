@@ -83,6 +83,6 @@ func TestChangeRegisters(t *testing.T) {
 		}
 	}
 	if err := ChangeRegisters(t.TempDir(), 5, func(*unix.PtraceRegs) bool { return true }); err == nil {
-		t.Error("no image is no error")
+		t.Error("a missing image gives no error")
 	}
 }

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* Puts a child into a group of its own only after the child has begun its program, as a mpirun that is slow does. */
+/* Puts a child into a group of its own only after the child has begun its program, as an mpirun that is slow does. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
