@@ -123,7 +123,7 @@ func (c *Client) asked() string {
 	return c.addresses.current()
 }
 
-// untilOneLeads repeats a request while no controller leads, if there are several. A request may be
+// untilOneLeads repeats a request while no controller leads, if there are several, or while the one that does takes no more of this caller. A request may be
 // repeated: a change has an ID, and bytes of a stream have an offset.
 func (c *Client) untilOneLeads(ctx context.Context, request func() (*http.Response, error)) (*http.Response, error) {
 	began, pause := time.Now(), firstPause
@@ -132,6 +132,13 @@ func (c *Client) untilOneLeads(ctx context.Context, request func() (*http.Respon
 		r, err := request()
 		if err == nil {
 			return r, nil
+		}
+		if wait := (*later)(nil); errors.As(err, &wait) && time.Since(began)+wait.after < againLongest {
+			pause := 2 * wait.after // of which rest waits at least half
+			if rest(ctx, &pause); ctx.Err() != nil {
+				return nil, err
+			}
+			continue
 		}
 		c.turn(asked, err)
 		if c.addresses == nil || !c.addresses.several() && !c.told(err) || !errors.Is(err, ErrNoController) || time.Since(began) > failover {

@@ -10,8 +10,6 @@ import (
 	"net/url"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"pagurus/decide/access"
 	"pagurus/fleet"
 )
@@ -25,14 +23,12 @@ type Audit interface {
 
 // Of refusals only so many are kept, since whoever may do nothing may try it often.
 const (
-	refusalsEvery  = 100 * time.Millisecond // on average
+	refusalsEvery  = 100 * time.Millisecond // on average, of each caller
 	refusalsAtOnce = 100
 	// recordedBytes is the most of each text. What a caller names may be as long as a request, and who may do
 	// nothing could fill the disk with it.
 	recordedBytes = 1 << 10
 )
-
-func newRefusals() *rate.Limiter { return rate.NewLimiter(rate.Every(refusalsEvery), refusalsAtOnce) }
 
 // record keeps what a caller did, or why it was not done. It is in the log as well, should the
 // disk be full.
@@ -46,7 +42,7 @@ func (s *server) record(id Peer, r fleet.AuditRecord, err error) {
 	case !errors.As(err, &e) || e.Status >= http.StatusInternalServerError:
 		r.Failed = clippedTo(err.Error(), recordedBytes)
 	default:
-		if r.Refused = clippedTo(e.Error(), recordedBytes); !s.refusals.Allow() {
+		if r.Refused = clippedTo(e.Error(), recordedBytes); s.paces.refusals.TakeTokens(id.name()+r.From, 1, r.At) > 0 {
 			return
 		}
 	}

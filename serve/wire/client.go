@@ -461,6 +461,9 @@ func (c *Client) problem(r *http.Response) error {
 	if json.Unmarshal(b, &p) != nil || p.Error == "" {
 		p.Error = fmt.Sprintf("%s is not a pagurus controller: it answers %s", c.address, r.Status)
 	}
+	if after := askAgainAfter(r.Header); r.StatusCode == http.StatusTooManyRequests && after > 0 {
+		return AskAgain(after, p.Error)
+	}
 	return &Error{r.StatusCode, p.Error}
 }
 

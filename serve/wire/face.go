@@ -5,6 +5,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,7 +61,7 @@ func (s *server) routeFace(mux *http.ServeMux) {
 			}
 			id, err := s.bearerOr(r)
 			if err != nil {
-				return err
+				return cmp.Or(s.strange(r), err)
 			}
 			return s.Face.Serve(&Acting{s, id, r}, w, r)
 		})
@@ -188,6 +189,9 @@ func (s *server) isCalled(hostport string) bool {
 // may says why the caller may not make a call, and keeps that it was tried.
 func (a *Acting) may(what access.Call) error {
 	err := allowed(a.id, what)
+	if err == nil {
+		err = a.s.paced(a.id, what)
+	}
 	a.s.recordForbidden(a.id, what, a.r, err)
 	return err
 }

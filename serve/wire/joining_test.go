@@ -43,7 +43,7 @@ func TestOnlyTheControllersMachineIsIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	routes := (&server{ServeConfig: ServeConfig{Members: s, Machine: "here", Controller: s.world, Log: slog.New(slog.DiscardHandler)}}).routes()
+	routes := (&server{ServeConfig: ServeConfig{Members: s, Machine: "here", Controller: s.world, paces: newPaces(), Log: slog.New(slog.DiscardHandler)}}).routes()
 	from, to := "", net.Addr(nil)
 	serving := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // as if the connection were another
 		r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, to))

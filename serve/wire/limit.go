@@ -71,7 +71,7 @@ func (l *counting) count(conn net.Conn) *counted {
 		}
 		who = strconv.FormatUint(uint64(id.UID), 10)
 	} else {
-		who = callersAt(conn.RemoteAddr())
+		who = callersAt(conn.RemoteAddr().String())
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,8 +92,8 @@ func (l *counting) count(conn net.Conn) *counted {
 
 // callersAt names those who count as one caller over TCP: an address, or with IPv6 the 64 bits of a
 // network, in which every machine may take as many addresses as it likes.
-func callersAt(from net.Addr) string {
-	at, err := netip.ParseAddrPort(from.String())
+func callersAt(from string) string {
+	at, err := netip.ParseAddrPort(from)
 	if err != nil {
 		return ""
 	}

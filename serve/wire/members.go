@@ -105,6 +105,9 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return &Error{http.StatusUnauthorized, err.Error()}
 	}
+	if err := s.strange(r); err != nil {
+		return err
+	}
 	var j Joining
 	if err := s.told(w, r, &j); err != nil {
 		return err

@@ -99,7 +99,8 @@ type ServeConfig struct {
 	Refused    func(context.Context, fleet.HostID, string) // hears why a host's agent was not let in; may be nil
 	Log        *slog.Logger
 
-	protocol *int // nil: as this program
+	protocol *int   // nil: as this program
+	paces    *paces // nil: as always
 }
 
 // Limits of the server. A client's own are longer.
@@ -126,7 +127,6 @@ const (
 
 type server struct {
 	ServeConfig
-	refusals *rate.Limiter
 	sessions sync.WaitGroup // hijacked connections, which http.Server forgets
 	agents   sessionsOf     // agents
 	ctx      context.Context
@@ -137,7 +137,10 @@ type server struct {
 func Serve(ctx context.Context, c ServeConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &server{ServeConfig: c, ctx: ctx, refusals: newRefusals()}
+	s := &server{ServeConfig: c, ctx: ctx}
+	if s.paces == nil {
+		s.paces = newPaces()
+	}
 	all := s.shows(s.passes(s.routes()))
 	h, face := s.serving(all), s.serving(s.onlyFace(all))
 	broken := make(chan error, len(c.Listeners)+len(c.Faces))
@@ -184,10 +187,13 @@ func (s *server) routes() http.Handler {
 			s.answer(w, r, func(w http.ResponseWriter, r *http.Request) error {
 				id, err := s.caller(r)
 				if err != nil {
-					return err
+					return cmp.Or(s.strange(r), err)
 				}
 				err = allowed(id, what)
 				asks := err == nil && what == access.Ask // which is recorded in any case
+				if err == nil {
+					err = s.paced(id, what)
+				}
 				if err == nil {
 					err = serve(id, w, r)
 				}
@@ -257,7 +263,9 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(http.
 	} else if r.Context().Err() == nil {
 		s.Log.Error("request failed", "method", r.Method, "path", r.URL.Path, "cause", err)
 	}
-	if status == http.StatusTooManyRequests || status == http.StatusUnauthorized { // it is the connection that is refused
+	if wait := (*later)(nil); errors.As(err, &wait) {
+		w.Header().Set(againHeader, inSeconds(wait.after))
+	} else if status == http.StatusTooManyRequests || status == http.StatusUnauthorized { // it is the connection that is refused
 		w.Header().Set("Connection", "close")
 	}
 	sendProblem(w, r, status, reason)

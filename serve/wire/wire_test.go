@@ -126,6 +126,7 @@ type served struct {
 	authority    *identity.Authority
 	most         int           // connections of one user; 0: as always
 	protocol     *int          // nil: as this program
+	paces        *paces        // nil: as always
 	ahead        time.Duration // what its clock is ahead of others
 	backup       Backup
 	audit        Audit
@@ -171,7 +172,7 @@ func (s *served) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Face: whoCalls{}, Page: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("the page")) }), Names: []string{identity.ServerName}, Passing: s.passing, Machine: cmp.Or(s.machine, "here"), Controller: s.world, Streams: s.world, Forecasts: s.world, Backup: s.makeBackup, Audit: s.audit, Version: "build", Refused: s.world.Refused, protocol: s.protocol, Log: slog.New(slog.DiscardHandler)})
+		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Face: whoCalls{}, Page: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("the page")) }), Names: []string{identity.ServerName}, Passing: s.passing, Machine: cmp.Or(s.machine, "here"), Controller: s.world, Streams: s.world, Forecasts: s.world, Backup: s.makeBackup, Audit: s.audit, Version: "build", Refused: s.world.Refused, protocol: s.protocol, paces: s.paces, Log: slog.New(slog.DiscardHandler)})
 	}()
 	var once sync.Once
 	s.stop = func() {
