@@ -45,13 +45,13 @@ func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, er
 	}
 	var answer fleet.Answer
 	var failure error
-	err = c.do(ctx, func(ctx context.Context) {
+	err = c.do(ctx, forUser(q.By), func(ctx context.Context) {
 		q.At = now()
 		answer, failure = c.step(ctx, q)
 		c.noteStoreError(failure)
 	})
 	if err != nil {
-		return fleet.Answer{}, notLeading
+		return fleet.Answer{}, unasked(err)
 	}
 	if failure == nil && q.Verb == fleet.SendSignal {
 		failure = c.signal(ctx, q)

@@ -81,7 +81,6 @@ const (
 	tickEvery   = time.Second            // the shortest interval between watchers' updates for facts alone
 	copiesEvery = 200 * time.Millisecond // that interval while a guest is copied
 	tries       = 5                      // of one event, while others keep changing the store
-	queue       = 256                    // queued events; another caller waits
 )
 
 // Controller is one cluster's controller. Only Run's goroutine touches the fields from loop
@@ -90,8 +89,8 @@ type Controller struct {
 	Config
 	spool   *spool
 	stash   *stash
-	held    []heldBy // what others kept when this one began to lead
-	events  chan func(context.Context)
+	held    []heldBy      // what others kept when this one began to lead
+	turns   inTurn        // what others have the loop do
 	ready   chan struct{} // closed when it leads
 	over    chan struct{} // closed when Run has returned
 	current atomic.Pointer[fleet.Snapshot]
@@ -135,7 +134,7 @@ type Controller struct {
 // New makes a controller and starts nothing.
 func New(c Config) *Controller {
 	out := &Controller{
-		Config: c, spool: newSpool(c.Spool), events: make(chan func(context.Context), queue), ready: make(chan struct{}),
+		Config: c, spool: newSpool(c.Spool), turns: inTurn{woken: make(chan struct{}, 1)}, ready: make(chan struct{}),
 		over: make(chan struct{}), hosts: map[fleet.HostID]*host{}, remarks: health.Book{}, wishRefusals: rate.NewLimiter(refusedASecond, refusedASecond), rekeyed: rekeyed{}, meter: newMeter(),
 	}
 	out.stash = &stash{dir: c.Spool, reserve: c.Reserve}
@@ -212,16 +211,8 @@ func (c *Controller) Run(ctx context.Context) error {
 				return nil
 			}
 			return ErrLost
-		case do := <-c.events:
-			c.awake()
-			do(ctx)
-			for range len(c.events) { // events that came meanwhile
-				(<-c.events)(ctx)
-				c.Alive()
-			}
-			if !c.failing {
-				c.hear(ctx)
-			}
+		case <-c.turns.woken:
+			c.takeTurns(ctx)
 		case <-tick.C:
 			c.awake()
 			c.tick(ctx)
@@ -260,26 +251,6 @@ func (c *Controller) awake() {
 
 // now is the time as stored: no location, no monotonic clock. Tests set it in one controller of a machine.
 func now() time.Time { return time.Now().UTC().Round(0).Add(fault.Ahead("controller.clock")) }
-
-// do runs something in the loop and waits for it.
-func (c *Controller) do(ctx context.Context, what func(context.Context)) error {
-	done := make(chan struct{})
-	select {
-	case c.events <- func(ctx context.Context) { defer close(done); what(ctx) }:
-	case <-c.over:
-		return errOver
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case <-done:
-		return nil
-	case <-c.over:
-		return errOver
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
 
 // ErrLost is Run's error when another controller leads.
 var ErrLost = errors.New("another controller leads now")

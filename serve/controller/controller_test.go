@@ -307,7 +307,7 @@ func TestReportsTogether(t *testing.T) {
 	for i, a := range agents[1:] {
 		a.report(fleet.Report{Order: starts[i+1], Outcome: fleet.Done})
 	}
-	soon("the others to be heard", func() bool { return len(r.ctl.events) == len(agents)-1 })
+	soon("the others to be heard", func() bool { return r.ctl.turns.length() == len(agents)-1 })
 	r.store.mu.Unlock()
 	r.until("the job to run", running(id))
 	r.store.mu.Lock()
@@ -457,7 +457,7 @@ func TestWatchEnds(t *testing.T) {
 	cancel()
 	for range seen {
 	}
-	r.ctl.do(r.ctx, func(context.Context) { r.ctl.publish() })
+	r.ctl.do(r.ctx, forItself, func(context.Context) { r.ctl.publish() })
 }
 
 // TestNotLeading: a controller that does not lead answers "try again", not that there are no

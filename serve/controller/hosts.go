@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"pagurus/decide/desired"
 	"pagurus/decide/planner"
 	"pagurus/decide/ways"
@@ -18,6 +20,13 @@ import (
 // probeLimit is how long the host's present agent has to answer before a new one with the
 // same host name replaces it.
 const probeLimit = 2 * time.Second
+
+// How many messages of a host are heard a second on average, and at once; more wait at the host. It says something once a second, and
+// reports on each order.
+const (
+	heardASecond = 200
+	heardAtOnce  = 2000
+)
 
 // fewHosts are told at once of each that attaches; more of them with the next tick.
 const fewHosts = 200
@@ -44,9 +53,13 @@ func (c *Controller) Attach(ctx context.Context, by wire.Peer, hello wire.Hello,
 	}
 	defer func() {
 		// After Run has ended this fails, and is not needed.
-		_ = c.do(ctx, func(context.Context) { c.detach(hello.Host, s) })
+		_ = c.do(ctx, forHost(hello.Host), func(context.Context) { c.detach(hello.Host, s) })
 	}()
+	pace := rate.NewLimiter(heardASecond, heardAtOnce)
 	for {
+		if pace.Wait(ctx) != nil {
+			return nil
+		}
 		up, err := s.Receive(ctx)
 		if err != nil {
 			return nil // the agent left; not an error
@@ -56,7 +69,7 @@ func (c *Controller) Attach(ctx context.Context, by wire.Peer, hello wire.Hello,
 			continue
 		}
 		var bad error
-		if err := c.do(ctx, func(ctx context.Context) { bad = c.handleMessage(ctx, said{by, hello.Host, s, up}) }); err != nil {
+		if err := c.do(ctx, forHost(hello.Host), func(ctx context.Context) { bad = c.handleMessage(ctx, said{by, hello.Host, s, up}) }); err != nil {
 			return nil
 		}
 		if bad != nil {
@@ -71,7 +84,7 @@ func (c *Controller) admit(ctx context.Context, by wire.Peer, hello wire.Hello, 
 	for {
 		var before *wire.HostSession
 		var refused error
-		if err := c.do(ctx, func(ctx context.Context) { before, refused = c.join(ctx, by, hello, s) }); err != nil {
+		if err := c.do(ctx, forHost(hello.Host), func(ctx context.Context) { before, refused = c.join(ctx, by, hello, s) }); err != nil {
 			return err
 		}
 		if before == nil {
@@ -88,7 +101,7 @@ func (c *Controller) admit(ctx context.Context, by wire.Peer, hello wire.Hello, 
 		}
 		before.End("another agent took this host's place, which did not answer")
 		// Only this goroutine removes it while its own still reads.
-		if err := c.do(ctx, func(context.Context) { c.detach(hello.Host, before) }); err != nil {
+		if err := c.do(ctx, forHost(hello.Host), func(context.Context) { c.detach(hello.Host, before) }); err != nil {
 			return err
 		}
 	}
@@ -140,7 +153,7 @@ func (c *Controller) join(ctx context.Context, by wire.Peer, hello wire.Hello, s
 
 // Refused keeps why a host's agent was not let in, for people.
 func (c *Controller) Refused(ctx context.Context, id fleet.HostID, why string) {
-	_ = c.do(ctx, func(context.Context) { // the agent tries again
+	_ = c.do(ctx, forHost(id), func(context.Context) { // the agent tries again
 		h, known := c.snap().Hosts[id]
 		if !known || c.hosts[id] != nil || slices.Equal(h.Facts.Troubles, []string{why}) {
 			return

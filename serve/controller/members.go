@@ -154,13 +154,13 @@ func (m Members) Join(ctx context.Context, t identity.Token, j wire.Joining, for
 // enrol has the planner decide about who joins; before is called with the state in which it does.
 func (m Members) enrol(ctx context.Context, e fleet.Enrolment, before func(fleet.Snapshot)) (answer fleet.Answer, err error) {
 	var failure error
-	err = m.c.do(ctx, func(ctx context.Context) {
+	err = m.c.do(ctx, forJoins, func(ctx context.Context) {
 		before(m.c.snap())
 		answer, failure = m.c.step(ctx, fleet.Observation{At: now(), Enrolment: &e})
 		m.c.noteStoreError(failure)
 	})
 	if err != nil {
-		return answer, notLeading
+		return answer, unasked(err)
 	}
 	return answer, answerable(failure)
 }

@@ -200,7 +200,7 @@ func (c *Controller) handOver(ctx context.Context, h *hand) error {
 // given notes that a part has come back to its vault.
 func (c *Controller) given(ctx context.Context, p fleet.PartName) error {
 	var failure error
-	err := c.do(ctx, func(ctx context.Context) {
+	err := c.do(ctx, forAsked, func(ctx context.Context) {
 		_, failure = c.step(ctx, fleet.Observation{At: now(), Given: p})
 		c.noteStoreError(failure)
 	})
@@ -312,7 +312,7 @@ func (c *Controller) queryHost(ctx context.Context, host fleet.HostID, q wire.Qu
 		delete(c.asking.replies, q.ID)
 	}()
 	away := false
-	err := c.do(ctx, func(context.Context) {
+	err := c.do(ctx, forAsked, func(context.Context) {
 		if away = c.hosts[host] == nil; !away {
 			c.sendToHost(host, wire.Down{Query: &q})
 		}

@@ -117,8 +117,9 @@ type shaky struct {
 	mu      sync.Mutex // holding it delays commits
 	fail    error
 	commits int
-	asked   atomic.Int32 // for commits
-	silent  atomic.Bool  // the next commit is made, and not answered
+	gate    chan struct{} // each commit takes one from here; nil: it is open
+	asked   atomic.Int32  // for commits
+	silent  atomic.Bool   // the next commit is made, and not answered
 }
 
 func (s *shaky) set(err error) {
@@ -130,6 +131,11 @@ func (s *shaky) set(err error) {
 func (s *shaky) Commit(ctx context.Context, from int64, c fleet.Changeset) (int64, error) {
 	s.asked.Add(1)
 	s.mu.Lock()
+	if gate := s.gate; gate != nil {
+		s.mu.Unlock()
+		<-gate
+		s.mu.Lock()
+	}
 	defer s.mu.Unlock()
 	if s.fail != nil {
 		return 0, s.fail

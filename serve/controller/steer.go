@@ -221,7 +221,7 @@ func (c *Controller) consider(g fleet.Guest, of *wishesOf, w fleet.Wish) (a flee
 	go func() {
 		a, err := c.grant(g.ID, w)
 		// However long that took: what it held is given back. If this controller leads no longer, another one is asked.
-		_ = c.do(context.Background(), func(context.Context) {
+		_ = c.do(context.Background(), forItself, func(context.Context) {
 			c.wishes.leave(uid)
 			delete(of.under, w.ID)
 			if err != nil || a.Code != fleet.WishDone {

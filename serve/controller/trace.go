@@ -201,7 +201,7 @@ func (c *Controller) measureStall(ctx context.Context, s fleet.Snapshot, m fleet
 		seen, ok = stall.Measure(m, migrationsOf(s, m.Job), traces)
 	}
 	// After the loop's end this is not needed.
-	_ = c.do(ctx, func(ctx context.Context) {
+	_ = c.do(ctx, forItself, func(ctx context.Context) {
 		c.stalls.under--
 		if ok {
 			c.record(ctx, m.ID, seen)

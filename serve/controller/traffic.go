@@ -74,7 +74,7 @@ func (c *Controller) askTraffic(ctx context.Context, s fleet.Snapshot, j fleet.J
 	}
 	traffic := placement.Traffic(j, traces)
 	// After the loop's end this is not needed.
-	_ = c.do(ctx, func(ctx context.Context) {
+	_ = c.do(ctx, forItself, func(ctx context.Context) {
 		if c.trafficQueries.under--; len(traffic) == 0 || err != nil && len(c.snap().Jobs[j.ID].Traffic) > 0 {
 			return // the recorded traffic is more complete
 		}

@@ -137,7 +137,7 @@ func (c *Controller) Usage(ctx context.Context, by fleet.Caller, since time.Time
 		return fleet.UsageAnswer{}, err
 	}
 	var out fleet.UsageAnswer
-	err := c.do(ctx, func(context.Context) {
+	err := c.do(ctx, forUser(by), func(context.Context) {
 		b := c.accounts.book
 		if b == nil {
 			return
@@ -162,7 +162,7 @@ func (c *Controller) Usage(ctx context.Context, by fleet.Caller, since time.Time
 		}
 	})
 	if err != nil {
-		return fleet.UsageAnswer{}, notLeading
+		return fleet.UsageAnswer{}, unasked(err)
 	}
 	if c.Authority != nil && c.Authority.Name() != "" {
 		out.Cluster = c.Authority.Name()
