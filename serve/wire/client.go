@@ -303,7 +303,7 @@ func (c *Client) Watch(ctx context.Context) (<-chan fleet.Snapshot, error) {
 type watchSession = Session[struct{}, fleet.Snapshot]
 
 func (c *Client) watching(ctx context.Context) (*watchSession, error) {
-	conn, err := c.connect(ctx, "/v1/watch")
+	conn, err := c.connect(ctx, watchPath)
 	if err != nil {
 		return nil, err
 	}

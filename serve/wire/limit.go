@@ -157,14 +157,19 @@ const (
 type patient struct {
 	http.ResponseWriter
 	limit time.Duration
+	until time.Time // later than that nothing is written; zero: no such limit
 }
 
 // Unwrap gives http.ResponseController the inner writer.
 func (p patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 func (p patient) renew() {
+	at := time.Now().Add(p.limit)
+	if !p.until.IsZero() && p.until.Before(at) {
+		at = p.until
+	}
 	// All our connections support it; a broken one fails at the write.
-	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(p.limit))
+	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(at)
 }
 
 // WriteHeader begins the answer.

@@ -163,7 +163,7 @@ func TestWhoDoesNotRead(t *testing.T) {
 	}
 	wrote := make(chan error, 1)
 	h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, err := patient{w, limit}.Write(big)
+		_, err := patient{ResponseWriter: w, limit: limit}.Write(big)
 		wrote <- err
 	})}
 	go h.Serve(l)

@@ -18,10 +18,10 @@ import (
 // the connections that they may have.
 const (
 	callsASecond = 100
-	callsAtOnce  = 1000
+	callsAtOnce  = 2000
 
-	strangersASecond = 50
-	strangersAtOnce  = 500
+	strangersASecond = 200
+	strangersAtOnce  = 2000
 
 	againHeader  = "Retry-After"
 	againLongest = time.Minute // that a client asks again by itself
@@ -104,11 +104,17 @@ func (b *Buckets) tidy(at time.Time) {
 	b.most = max(fewBuckets, 2*len(b.by))
 }
 
-// paces are how often everybody calls.
-type paces struct{ known, strangers, refusals *Buckets }
+// paces are how often everybody calls, and how long the next answer waits for its place.
+type paces struct {
+	known, strangers, refusals *Buckets
+	answers                    time.Duration
+}
 
 func newPaces() *paces {
-	return &paces{NewBuckets(callsASecond, callsAtOnce), NewBuckets(strangersASecond, strangersAtOnce), NewBuckets(1/refusalsEvery.Seconds(), refusalsAtOnce)}
+	return &paces{
+		known: NewBuckets(callsASecond, callsAtOnce), strangers: NewBuckets(strangersASecond, strangersAtOnce),
+		refusals: NewBuckets(1/refusalsEvery.Seconds(), refusalsAtOnce), answers: answersWait,
+	}
 }
 
 // name is by whom a caller's calls are counted.

@@ -115,7 +115,7 @@ func (s *server) passes(next http.Handler) http.Handler {
 			ctx := context.WithValue(r.Context(), to{}, address)
 			r = r.WithContext(context.WithValue(ctx, who{}, base64.StdEncoding.EncodeToString(caller)))
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as long as the one that leads likes
-			proxy.ServeHTTP(patient{w, pieceLimit}, r)
+			proxy.ServeHTTP(patient{ResponseWriter: w, limit: pieceLimit}, r)
 		}
 	})
 }

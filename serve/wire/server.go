@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	"golang.org/x/time/rate"
 
 	"pagurus/decide/access"
 	"pagurus/fleet"
@@ -117,8 +116,6 @@ const (
 	idleLimit   = 2 * time.Minute
 	streamLimit = 25 * time.Second // how long ?wait=1 waits
 	helloLimit  = 5 * time.Second
-	watchEvery  = 100 * time.Millisecond // on average
-	watchAtOnce = 20                     // snapshots sent without that interval: a short move has as many changes
 	farewell    = 2 * time.Second
 	endedHeader = "Pagurus-Ended"
 	upQueue     = 256
@@ -129,6 +126,8 @@ type server struct {
 	ServeConfig
 	sessions sync.WaitGroup // hijacked connections, which http.Server forgets
 	agents   sessionsOf     // agents
+	answers  answering
+	encoded  encodings
 	ctx      context.Context
 }
 
@@ -141,6 +140,7 @@ func Serve(ctx context.Context, c ServeConfig) error {
 	if s.paces == nil {
 		s.paces = newPaces()
 	}
+	s.answers.wait = s.paces.answers
 	all := s.shows(s.passes(s.routes()))
 	h, face := s.serving(all), s.serving(s.onlyFace(all))
 	broken := make(chan error, len(c.Listeners)+len(c.Faces))
@@ -195,7 +195,7 @@ func (s *server) routes() http.Handler {
 					err = s.paced(id, what)
 				}
 				if err == nil {
-					err = serve(id, w, r)
+					err = s.serveOne(id, what, w, r, serve)
 				}
 				if !asks {
 					s.recordForbidden(id, what, r, err)
@@ -208,7 +208,7 @@ func (s *server) routes() http.Handler {
 	add("POST /v1/predict", access.ReadCluster, s.predict)
 	add("GET /v1/score", access.ReadCluster, s.score)
 	add("GET /v1/snapshot", access.ReadCluster, s.snapshot)
-	add("GET /v1/watch", access.ReadCluster, s.watch)
+	add("GET "+watchPath, access.ReadCluster, s.watch)
 	add("GET /v1/explain", access.ReadCluster, s.explain)
 	add("GET /v1/jobs/{job}/trace", access.ReadTrace, s.trace)
 	add("GET /v1/jobs/{job}/{stream}", access.PassStream, s.read)
@@ -246,7 +246,7 @@ func (s *server) routes() http.Handler {
 
 // answer serves a request and sends an error as a Problem.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request) error) {
-	w = patient{w, pieceLimit}
+	w = patient{ResponseWriter: w, limit: pieceLimit}
 	if r.ContentLength != 0 { // an unread body would be read at the end
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyLimit)) // all our connections support it
 	}
@@ -289,7 +289,7 @@ func reply(w http.ResponseWriter, v any) error {
 		return fmt.Errorf("encoding the answer: %w", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b)
+	SendAnswer(w, b)
 	return nil
 }
 
@@ -372,14 +372,6 @@ func (s *server) locateFiles(id Peer, spec *fleet.JobSpec) error {
 	}
 	spec.Machine = cmp.Or(id.Machine, s.Machine)
 	return nil
-}
-
-func (s *server) snapshot(id Peer, w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.Controller.Snapshot(r.Context())
-	if err != nil {
-		return err
-	}
-	return reply(w, access.Visible(snap, id.Caller))
 }
 
 func (s *server) explain(id Peer, w http.ResponseWriter, r *http.Request) error {
@@ -465,30 +457,4 @@ func (s *server) accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn
 		s.sessions.Done()
 	}
 	return conn, err
-}
-
-// watch sends snapshots at most every watchEvery on average, and no faster than the watcher
-// takes them.
-func (s *server) watch(id Peer, w http.ResponseWriter, r *http.Request) error {
-	conn, err := s.accept(w, r)
-	if err != nil {
-		return nil // accept has answered
-	}
-	defer s.sessions.Done()
-	session := newSession[fleet.Snapshot](s.ctx, conn, sessionConfig[struct{}]{messageBytes: 1 << 10, out: 1, in: 1, peer: "the watcher"})
-	defer session.Close()
-	ctx, cancel := context.WithCancel(s.ctx)
-	defer cancel()
-	defer context.AfterFunc(session.ctx, cancel)()
-	pace := rate.NewLimiter(rate.Every(watchEvery), watchAtOnce)
-	for snap := range s.Controller.Watch(ctx) {
-		if _, err := s.caller(r); err != nil { // it was let in long ago, and may have been removed
-			session.End(err.Error())
-			return nil
-		}
-		if session.Send(ctx, access.Visible(snap, id.Caller)) != nil || pace.Wait(ctx) != nil {
-			return nil
-		}
-	}
-	return nil
 }

@@ -79,6 +79,11 @@ func (s *Session[Out, In]) Send(ctx context.Context, m Out) error {
 	if err != nil {
 		return fmt.Errorf("encoding a message: %w", err)
 	}
+	return s.sendText(ctx, b)
+}
+
+// sendText sends a message that is encoded already. Nobody may change it.
+func (s *Session[Out, In]) sendText(ctx context.Context, b []byte) error {
 	if s.most > 0 && int64(len(b)) > s.most {
 		return fmt.Errorf("%w: %d bytes, and %s takes %d", ErrTooLong, len(b), s.peer, s.most)
 	}

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ type world struct {
 	asked   []fleet.Request
 	refused []string // agents
 	snap    fleet.Snapshot
+	shown   atomic.Int32 // how often it was asked for
 	changes chan fleet.Snapshot
 	image   string
 	attach  func(context.Context, Hello, *HostSession) error
@@ -55,7 +57,10 @@ func (w *world) Ask(_ context.Context, q fleet.Request) (fleet.Answer, error) {
 	return fleet.Answer{Job: "j1"}, nil
 }
 
-func (w *world) Snapshot(context.Context) (fleet.Snapshot, error) { return w.snap, nil }
+func (w *world) Snapshot(context.Context) (fleet.Snapshot, error) {
+	w.shown.Add(1)
+	return w.snap, nil
+}
 
 func (w *world) Watch(ctx context.Context) <-chan fleet.Snapshot {
 	out := make(chan fleet.Snapshot)

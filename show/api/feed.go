@@ -45,7 +45,7 @@ type feeds struct {
 
 // join finds the feed of a caller, or begins one.
 func (all *feeds) join(by sharing, brief bool) (f *feed, leave func(), err error) {
-	who := audience{sees(by.Caller()), brief}
+	who := audience{wire.Audience(by.Caller()), brief}
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	f = all.by[who]

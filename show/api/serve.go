@@ -139,6 +139,13 @@ func (c *call) serve(o Operation) error {
 			q.Request.Asks = digest(c.r.Method+" "+c.r.URL.Path, body)
 		}
 	}
+	if o.Verb == "" { // what is read may be large
+		done, err := c.by.Answering(c.r.Context())
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
 	out, err := o.do(c.r.Context(), sharing{c.by, &c.p.readings}, q)
 	if err != nil {
 		return err
@@ -167,7 +174,7 @@ func (c *call) reply(v any) error {
 		return fmt.Errorf("encoding the answer: %w", err)
 	}
 	c.w.Header().Set("Content-Type", "application/json")
-	_, _ = c.w.Write(text.Bytes()) // the client may be gone
+	wire.SendAnswer(c.w, text.Bytes())
 	return nil
 }
 
