@@ -63,6 +63,13 @@ type ImageLimits struct {
 	All  int64 `json:"all,omitempty"`
 }
 
+// ChangeLimits bound what users have the controller change in a minute; 0 is no limit. Root on the controller's machine is not bound.
+type ChangeLimits struct {
+	Requests  int   // of one user
+	Stored    int64 // bytes that one user's requests put into the store
+	StoredAll int64 // bytes that all users' do
+}
+
 // ImagesKept is what the controller keeps of images.
 type ImagesKept struct {
 	Limits ImageLimits  `json:"limits"`

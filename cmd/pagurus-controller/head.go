@@ -92,7 +92,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	}
 	defer func() { err = errors.Join(err, kept.Close()) }()
 	h := &heads{store: store, peer: peer, authority: authority, log: log}
-	config := controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Limits: f.Output, ImageLimits: f.Images, Usages: store, Notify: controller.Notify{Receivers: told, Kinds: f.Notices.Kinds, Cluster: authority.Name(), Store: store}, Planner: planner.Planner{KeepJobs: f.Output.Keep, Keeps: f.Checkpoints, GrowEach: f.GrowEach, VLANs: f.VLANs}, Alive: roles.NewSupervisor(ctx, log).Alive, Audit: kept, Log: log}
+	config := controller.Config{Store: store, Images: images, Authority: authority, Encryption: f.Encryption, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Limits: f.Output, ImageLimits: f.Images, Changes: f.Changes, Usages: store, Notify: controller.Notify{Receivers: told, Kinds: f.Notices.Kinds, Cluster: authority.Name(), Store: store}, Planner: planner.Planner{KeepJobs: f.Output.Keep, Keeps: f.Checkpoints, GrowEach: f.GrowEach, VLANs: f.VLANs}, Alive: roles.NewSupervisor(ctx, log).Alive, Audit: kept, Log: log}
 	m := &mirror{images: images, limits: f.Images, others: h.list, leading: h.leading, load: store.Load, reserve: spoolReserve, said: map[string]string{}, log: log}
 	if store.Several() {
 		config.Term, config.Others, config.SeekImage = store.Term, h.list, m.seek

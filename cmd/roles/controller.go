@@ -33,6 +33,7 @@ type Controller struct {
 	Output                     fleet.OutputLimits
 	Checkpoints                fleet.CheckpointLimits
 	Images                     fleet.ImageLimits
+	Changes                    fleet.ChangeLimits
 	VLANs                      fleet.VLANs // of hosts' cards, for jobs whose guests have virtual functions of them
 	GrowEach                   int         // by how many guests all jobs of a user may grow together; 0: no limit
 	Metrics                    string      // TCP address for monitoring; empty: none
@@ -67,6 +68,11 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	cli.Size(flags, &f.Checkpoints.All, "checkpoints-in-all", "the most that vaults keep of all users' checkpoints (default: what vaults have)")
 	cli.Size(flags, &f.Images.Each, "images-per-user", "the most that one user's images take; then no more are built for that user until some are removed (default: no limit)")
 	cli.Size(flags, &f.Images.All, "images-in-all", "the most that all images take, root's too (default: what the disk has)")
+	f.Changes = fleet.ChangeLimits{Requests: 3000, Stored: 32 << 20, StoredAll: 64 << 20}
+	flags.IntVar(&f.Changes.Requests, requestsEachFlag, f.Changes.Requests, "how many changes one user may ask for in a minute, as to submit, cancel and move jobs; 0: no limit")
+	cli.NoLess(flags, requestsEachFlag, 0)
+	cli.Size(flags, &f.Changes.Stored, "stored-per-user", "the most that one user's requests put into the controller's store in a minute, by arguments and environments of jobs above all")
+	cli.Size(flags, &f.Changes.StoredAll, "stored-in-all", "the most that all users' do")
 	flags.IntVar(&f.GrowEach, growEachFlag, 0, "by how many guests all jobs of one user may grow together (run --"+fleet.GrowFlag+"); 0: no limit")
 	cli.NoLess(flags, growEachFlag, 0)
 	flags.Var((*vlansValue)(&f.VLANs), fleet.VLANsFlag, "VLANs of hosts' cards, like 100-199, that are jobs' networks where guests have virtual functions (run --"+fleet.DeviceFlag+" "+string(fleet.NetFunction)+"), one for each job; nothing else uses them (default: none)")
@@ -89,7 +95,10 @@ const (
 	HTTPPort = "7480"
 )
 
-const growEachFlag = "growth-per-user"
+const (
+	growEachFlag     = "growth-per-user"
+	requestsEachFlag = "requests-per-user"
+)
 
 // Flags of a controller among several.
 const (

@@ -13,6 +13,7 @@ import (
 
 	"pagurus/decide/access"
 	"pagurus/decide/planner"
+	"pagurus/decide/quota"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 )
@@ -25,6 +26,9 @@ func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, er
 		return fleet.Answer{}, err
 	}
 	q.Traffic = nil // the controller observes it
+	if err := c.changes.admit(q.By, quota.Change(q, concerned(*c.current.Load(), q)), time.Now()); err != nil {
+		return fleet.Answer{}, err
+	}
 	if q.Verb == fleet.Submit && q.Spec != nil {
 		image, err := c.image(ctx, q.Spec.Image)
 		if err != nil {

@@ -62,6 +62,7 @@ type Config struct {
 	Limits     fleet.OutputLimits
 
 	ImageLimits fleet.ImageLimits // who builds images asks for them
+	Changes     fleet.ChangeLimits
 
 	Audit  wire.Audit // keeps what programs ask for; nil: nobody does
 	Notify Notify
@@ -89,8 +90,9 @@ type Controller struct {
 	Config
 	spool   *spool
 	stash   *stash
-	held    []heldBy      // what others kept when this one began to lead
-	turns   inTurn        // what others have the loop do
+	held    []heldBy // what others kept when this one began to lead
+	turns   inTurn   // what others have the loop do
+	changes *changes
 	ready   chan struct{} // closed when it leads
 	over    chan struct{} // closed when Run has returned
 	current atomic.Pointer[fleet.Snapshot]
@@ -134,7 +136,7 @@ type Controller struct {
 // New makes a controller and starts nothing.
 func New(c Config) *Controller {
 	out := &Controller{
-		Config: c, spool: newSpool(c.Spool), turns: inTurn{woken: make(chan struct{}, 1)}, ready: make(chan struct{}),
+		Config: c, spool: newSpool(c.Spool), turns: inTurn{woken: make(chan struct{}, 1)}, changes: newChanges(c.Changes), ready: make(chan struct{}),
 		over: make(chan struct{}), hosts: map[fleet.HostID]*host{}, remarks: health.Book{}, wishRefusals: rate.NewLimiter(refusedASecond, refusedASecond), rekeyed: rekeyed{}, meter: newMeter(),
 	}
 	out.stash = &stash{dir: c.Spool, reserve: c.Reserve}

@@ -58,7 +58,7 @@ func askAgainAfter(h http.Header) time.Duration {
 // fewBuckets are kept without a look at whether they are full.
 const fewBuckets = 1024
 
-// Buckets are token buckets, one for each name. A full one is forgotten, so that what is kept does not grow with all who ever came.
+// Buckets are token buckets, one for each name; none bound nobody. A full one is forgotten, so that what is kept does not grow with all who ever came.
 type Buckets struct {
 	each  rate.Limit
 	burst int
@@ -76,6 +76,19 @@ func NewBuckets(aSecond float64, burst int) *Buckets {
 // TakeTokens takes tokens of somebody's. If there are not enough it takes none, and says after how long there are. Whoever needs more
 // than a bucket holds gets them when it is full.
 func (b *Buckets) TakeTokens(who string, tokens int, at time.Time) (after time.Duration) {
+	return b.reserve(who, tokens, at, func(after time.Duration) bool { return after == 0 })
+}
+
+// WaitFor says after how long TakeTokens would take tokens of somebody's, and takes none. Where there are no buckets it is at once.
+func (b *Buckets) WaitFor(who string, tokens int, at time.Time) (after time.Duration) {
+	return b.reserve(who, tokens, at, func(time.Duration) bool { return false })
+}
+
+// reserve takes tokens if taken says so, given after how long there are enough.
+func (b *Buckets) reserve(who string, tokens int, at time.Time, taken func(after time.Duration) bool) (after time.Duration) {
+	if b == nil {
+		return 0
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	l := b.by[who]
@@ -85,7 +98,7 @@ func (b *Buckets) TakeTokens(who string, tokens int, at time.Time) (after time.D
 		b.by[who] = l
 	}
 	r := l.ReserveN(at, min(tokens, b.burst))
-	if after = r.DelayFrom(at); after > 0 {
+	if after = r.DelayFrom(at); !taken(after) {
 		r.CancelAt(at)
 	}
 	return after

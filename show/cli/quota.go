@@ -53,7 +53,8 @@ their own part, and what all take together; administrators see everybody's.
 
 An administrator sets the limits: --output-per-user, --output-in-all, --keep-output and
 --drop-oldest-output, --checkpoints-per-user, --checkpoints-in-all, --images-per-user,
---images-in-all and --growth-per-user of ` + "`pagurus controller`" + `, or the same keys in its configuration.`,
+--images-in-all and --growth-per-user of ` + "`pagurus controller`" + `, or the same keys in its configuration.
+How much a user may ask for in a minute is --requests-per-user and --stored-per-user there.`,
 		Example: `  pagurus quota
   pagurus quota --user ada
   pagurus quota --json | jq -r '.users[].jobs[] | select(.ended) | .job'`,
