@@ -30,9 +30,17 @@ func (r AuditRecord) Result() string {
 	return "done"
 }
 
+// What the audit says of itself, in Did. Nobody asks for either.
+const (
+	AuditRemoved = "remove old records" // since the audit took too much room; On says which
+	AuditMissing = "miss records"       // since there was no room; On says which
+)
+
 // Who names the caller.
 func (r AuditRecord) Who() string {
 	switch {
+	case r.Did == AuditRemoved, r.Did == AuditMissing:
+		return "the controller"
 	case r.By.Host != "":
 		return "agent of " + string(r.By.Host)
 	case r.By.Guest != "":

@@ -1,5 +1,6 @@
-// Package audit keeps who did what, when and from where: a line of JSON each, in one file a
-// month. Files only grow; Pagurus never changes or removes what is in them.
+// Package audit keeps who did what, when and from where: a line of JSON each, in files of a month, of which a full one is
+// followed by another. Files only grow; what is in them is never changed. When all of them take too much room the oldest goes, and a record says
+// what went.
 //
 // It must not know who may do what. Its tests use real files, also some that a power cut left.
 package audit
@@ -34,39 +35,68 @@ const (
 // Log is the audit of one controller. Its methods may be called from any goroutine.
 type Log struct {
 	folder string
+	bounds Bounds
 
-	mu   sync.Mutex
-	name string   // of file
-	file *os.File // of the newest month; nil: none yet
-	late *time.Timer
+	mu      sync.Mutex
+	parts   []part   // oldest first; the last one is written
+	month   string   // of file
+	file    *os.File // nil: none yet
+	late    *time.Timer
+	gone    []string // parts that were removed; not yet in the audit
+	missing missing
 }
 
 // Open makes the folder, which only root may enter.
-func Open(folder string) (*Log, error) {
+func Open(folder string, b Bounds) (*Log, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("opening the audit: %w", err)
 	}
-	return &Log{folder: folder}, nil
+	parts, err := list(folder)
+	if err != nil {
+		return nil, fmt.Errorf("opening the audit: %w", err)
+	}
+	return &Log{folder: folder, bounds: b, parts: parts}, nil
 }
 
-// Append adds a record. After an error it may be there in part, which readers pass over.
+// Append adds a record, and removes the oldest ones if it would take too much room. After an error it may be there in part, which readers
+// pass over.
 func (l *Log) Append(r fleet.AuditRecord) error {
-	line, err := json.Marshal(r)
+	line, err := encode(r)
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.turn(r.At); err != nil {
-		return fmt.Errorf("audit: %w", err)
+	err = l.makeRoom(int64(len(line)))
+	if err == nil {
+		err = l.turn(r.At)
 	}
-	if _, err := l.file.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("audit: %w", errors.Join(err, l.shut())) // the next begins on a line of its own
+	if err == nil {
+		err = l.write(line, l.notes(r.At))
+	}
+	if err != nil {
+		l.missing.add(r.At, err)
+		return fmt.Errorf("audit: %w", err)
 	}
 	if l.late == nil {
 		file := l.file
 		l.late = time.AfterFunc(syncAfter, func() { l.sync(file) })
 	}
+	return nil
+}
+
+// write adds a line, after what there is to say of the audit itself.
+func (l *Log) write(line []byte, notes []fleet.AuditRecord) error {
+	text, err := encode(notes...)
+	if err != nil {
+		return err
+	}
+	n, err := l.file.Write(append(text, line...))
+	l.parts[len(l.parts)-1].bytes += int64(n)
+	if err != nil {
+		return errors.Join(err, l.shut()) // the next begins on a line of its own
+	}
+	l.gone, l.missing = nil, missing{}
 	return nil
 }
 
@@ -77,15 +107,16 @@ func (l *Log) sync(file *os.File) {
 	_ = file.Sync() // a closed one was synced then
 }
 
-// turn opens the file of a record's month.
+// turn opens the file of a record: another one where a month ends, or a part is full.
 func (l *Log) turn(at time.Time) error {
-	name := at.UTC().Format(month) + extension
-	if l.file != nil && name == l.name {
+	is, most := at.UTC().Format(month), l.bounds.partBytes()
+	if l.file != nil && is == l.month && l.parts[len(l.parts)-1].bytes < most {
 		return nil
 	}
 	if err := l.shut(); err != nil {
 		return err
 	}
+	name := newest(l.parts, at, most)
 	file, err := os.OpenFile(filepath.Join(l.folder, name), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -93,7 +124,12 @@ func (l *Log) turn(at time.Time) error {
 	if err := mend(file); err != nil {
 		return errors.Join(err, file.Close())
 	}
-	l.name, l.file = name, file
+	info, err := file.Stat()
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	l.parts = append(slices.DeleteFunc(l.parts, func(p part) bool { return p.name == name }), part{name, info.Size()})
+	l.month, l.file = is, file
 	return nil
 }
 

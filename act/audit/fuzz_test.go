@@ -21,7 +21,7 @@ func FuzzRead(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, "2026-11"+extension), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		l, err := Open(dir)
+		l, err := Open(dir, Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}

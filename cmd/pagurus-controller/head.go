@@ -41,6 +41,11 @@ const spoolReserve = roles.DiskReserve
 
 const _ = uint(spoolReserve - 4*etcd.ReserveBytes) // is enough for the store, or this does not compile
 
+// auditReserve is what the audit leaves free. It is less than what output leaves, or who prints much could have the audit removed; and enough for the store.
+const auditReserve = 2 * etcd.ReserveBytes
+
+const _ = uint(spoolReserve/2 - auditReserve) // or this does not compile
+
 // run runs the controller until ctx ends.
 func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) {
 	lock, err := roles.HoldLock(f.Socket, f.Purpose)
@@ -86,7 +91,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
-	kept, err := audit.Open(filepath.Join(f.StateDir, "audit"))
+	kept, err := audit.Open(filepath.Join(f.StateDir, "audit"), audit.Bounds{Most: f.Audit, Reserve: auditReserve})
 	if err != nil {
 		return err
 	}

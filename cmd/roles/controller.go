@@ -34,6 +34,7 @@ type Controller struct {
 	Checkpoints                fleet.CheckpointLimits
 	Images                     fleet.ImageLimits
 	Changes                    fleet.ChangeLimits
+	Audit                      int64       // bytes that the audit takes at the most
 	VLANs                      fleet.VLANs // of hosts' cards, for jobs whose guests have virtual functions of them
 	GrowEach                   int         // by how many guests all jobs of a user may grow together; 0: no limit
 	Metrics                    string      // TCP address for monitoring; empty: none
@@ -76,6 +77,8 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	flags.IntVar(&f.GrowEach, growEachFlag, 0, "by how many guests all jobs of one user may grow together (run --"+fleet.GrowFlag+"); 0: no limit")
 	cli.NoLess(flags, growEachFlag, 0)
 	flags.Var((*vlansValue)(&f.VLANs), fleet.VLANsFlag, "VLANs of hosts' cards, like 100-199, that are jobs' networks where guests have virtual functions (run --"+fleet.DeviceFlag+" "+string(fleet.NetFunction)+"), one for each job; nothing else uses them (default: none)")
+	f.Audit = 1 << 30
+	cli.Size(flags, &f.Audit, "audit-size", "the most that the audit takes on disk; then its oldest records go, and it says which")
 	addMetrics(flags, &f.Metrics)
 	f.Notices.add(flags)
 	flags.StringVar(&f.Purpose, "purpose", "a controller", "")

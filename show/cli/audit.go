@@ -24,7 +24,7 @@ func (a *app) auditCommand() *cobra.Command {
 		Use:   "audit",
 		Short: api.Summary("listAudit"),
 		Long: `Audit shows what people and machines asked of the controller, and what was refused to them.
-Only administrators may read it. The controller keeps it in files that only grow, and says the same in
+Only administrators may read it. The controller keeps the newest of it, as much as its --audit-size says, and says the same in
 its log (journalctl -u pagurus-controller).`,
 		Example: "  pagurus audit\n  pagurus audit --since 7d --user ada\n  pagurus audit --refused --json",
 		Args:    NoArguments,
