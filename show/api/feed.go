@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"net/http"
 	"slices"
 	"sort"
 	"strconv"
@@ -22,7 +21,7 @@ import (
 
 // Limits of feeds.
 const (
-	feedsMost  = 64                     // of callers who see different things
+	feedsMost  = 128                    // of callers who see different things; then one gives way
 	linger     = 2 * time.Minute        // a feed without watchers, for those who come back
 	feedEvery  = 200 * time.Millisecond // at the least between two looks at the cluster
 	feedShare  = 4                      // a look is followed by a rest that is so many times longer,
@@ -39,8 +38,12 @@ type audience struct {
 
 // feeds are what watchers are sent, once for all who see the same: 1,000 watchers cost one look at the cluster, and a write each.
 type feeds struct {
-	mu sync.Mutex
-	by map[audience]*feed
+	mu    sync.Mutex
+	by    map[audience]*feed
+	begun int // feeds so far
+	most  int // at once
+
+	looking sync.Mutex // one feed looks at a time: however many there are, they leave the other processors to the rest
 }
 
 // join finds the feed of a caller, or begins one.
@@ -57,16 +60,19 @@ func (all *feeds) join(by sharing, brief bool) (f *feed, leave func(), err error
 		}
 	}
 	if f == nil {
-		if len(all.by) >= feedsMost {
-			return nil, nil, &wire.Error{Status: http.StatusServiceUnavailable, Reason: fmt.Sprintf("%d users watch events already: try again later, or ask for the lists", feedsMost)}
-		}
 		ctx, cancel := context.WithCancel(context.Background())
 		snaps, err := by.Watch(ctx)
 		if err != nil {
 			cancel()
 			return nil, nil, err
 		}
+		if len(all.by) >= all.most {
+			all.giveWay()
+		}
 		f = newFeed(brief)
+		f.looking = &all.looking
+		all.begun++
+		f.number = all.begun
 		begun := f
 		context.AfterFunc(ctx, func() { all.drop(who, begun) })
 		f.cancel = cancel
@@ -82,6 +88,23 @@ func (all *feeds) join(by sharing, brief bool) (f *feed, leave func(), err error
 		f.idle.Stop()
 	}
 	return f, func() { all.leave(f) }, nil
+}
+
+// giveWay ends a feed for a new one: one that nobody watches, or else the one that began first. Its watchers ask again after a second, as they do when
+// they were cut off, so that each has their turn and nobody is locked out. That of administrators stays: it is one for all of them.
+func (all *feeds) giveWay() {
+	var who audience
+	var first *feed
+	for is, f := range all.by {
+		better := first == nil || (f.watchers == 0) != (first.watchers == 0) && f.watchers == 0 || (f.watchers == 0) == (first.watchers == 0) && f.number < first.number
+		if better && (!is.Admin || f.watchers == 0) {
+			who, first = is, f
+		}
+	}
+	if first != nil {
+		delete(all.by, who)
+		first.cancel()
+	}
 }
 
 // leave ends a feed some time after its last watcher has left.
@@ -132,6 +155,9 @@ type feed struct {
 	over   chan struct{}
 	cancel func()
 
+	looking *sync.Mutex // held by the feed that looks
+	number  int         // of those that began
+
 	watchers int         // guarded by feeds.mu
 	idle     *time.Timer // likewise
 
@@ -160,8 +186,10 @@ func (f *feed) run(ctx context.Context, snaps iter.Seq[fleet.Snapshot], over <-c
 	defer f.cancel()
 	first := true
 	for s := range snaps {
+		f.looking.Lock()
 		began := time.Now()
 		f.takeChanges(f.looks.changes(s, f.read))
+		f.looking.Unlock()
 		if first {
 			close(f.filled)
 			first = false

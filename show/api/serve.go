@@ -44,7 +44,7 @@ type API struct {
 
 // New makes one. authority is the certificate, PEM, by which the controller is known.
 func New(authority []byte) *API {
-	p := &API{authority: authority, mux: http.NewServeMux()}
+	p := &API{authority: authority, mux: http.NewServeMux(), feeds: feeds{most: feedsMost}}
 	for _, o := range Operations {
 		p.mux.HandleFunc(o.Method+" "+Prefix+o.Path, func(w http.ResponseWriter, r *http.Request) {
 			c, known := r.Context().Value(callKey{}).(*call)

@@ -22,6 +22,7 @@ type town struct {
 	t       *testing.T
 	addr    string
 	members *scripted.Bearers
+	face    *API
 }
 
 func newTown(t *testing.T) *town {
@@ -34,16 +35,17 @@ func newTown(t *testing.T) *town {
 	if err != nil {
 		t.Fatal(err)
 	}
+	face := New([]byte("the certificate"))
 	w := &town{scripted.New(t, snap), t, l.Addr().String(), scripted.NewBearers(map[string]fleet.Caller{
 		"admin": {UID: 1, User: "admin", Admin: true}, "ada": {UID: 1000, User: "ada"}, "grace": {UID: 1001, User: "grace"},
-	})}
+	}), face}
 	w.Answers(func(_ context.Context, q fleet.Request) (fleet.Answer, error) {
 		if q.Host == "host9" {
 			return fleet.Answer{}, &wire.Error{Status: http.StatusUnprocessableEntity, Reason: "there is no host <b>host9</b>: `pagurus host ls` lists them"}
 		}
 		return fleet.Answer{Moves: []fleet.MoveID{"m1"}}, nil
 	})
-	t.Cleanup(w.Serve(wire.ServeConfig{Faces: []net.Listener{l}, Face: New([]byte("the certificate")), Members: w.members}))
+	t.Cleanup(w.Serve(wire.ServeConfig{Faces: []net.Listener{l}, Face: face, Members: w.members}))
 	return w
 }
 
