@@ -23,7 +23,7 @@ func showMeasures(ctx context.Context, address string, a *agent.Agent, log *slog
 	from := metrics.New(version, func() []measures.Family { return measures.OfHost(a.Told()) })
 	go func() {
 		defer close(over)
-		if err := metrics.Serve(ctx, l, from, log); err != nil {
+		if err := metrics.Serve(ctx, l, address, from, log); err != nil {
 			log.Error("nothing is shown to monitoring until the agent starts again", "cause", err)
 		}
 	}()

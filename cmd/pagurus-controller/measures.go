@@ -20,7 +20,7 @@ func showMeasures(ctx context.Context, address string, c *controller.Controller,
 	from := metrics.New(version, c.Measures)
 	from.MustRegister(c.Monitored()...)
 	go func() {
-		if err := metrics.Serve(ctx, l, from, log); err != nil {
+		if err := metrics.Serve(ctx, l, address, from, log); err != nil {
 			log.Error("nothing is shown to monitoring until the controller starts again", "cause", err)
 		}
 	}()

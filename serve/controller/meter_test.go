@@ -50,7 +50,7 @@ func (r *rig) shows() (address string) {
 	from.MustRegister(r.ctl.Monitored()...)
 	ctx, stop := context.WithCancel(r.ctx)
 	over := make(chan error, 1)
-	go func() { over <- metrics.Serve(ctx, l, from, slog.New(slog.DiscardHandler)) }()
+	go func() { over <- metrics.Serve(ctx, l, "", from, slog.New(slog.DiscardHandler)) }()
 	r.t.Cleanup(func() {
 		stop()
 		if err := <-over; err != nil {

@@ -13,6 +13,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"pagurus/decide/measures"
+	"pagurus/serve/wire"
 )
 
 // Path is where monitoring reads.
@@ -31,7 +35,8 @@ const (
 	writeLimit  = 30 * time.Second
 	idleLimit   = 2 * time.Minute
 	headerBytes = 8 << 10
-	atOnce      = 4 // who reads; more are told to come again
+	readersMost = 8  // then the one that has read for longest is cut off
+	atOnce      = 64 // whose answer is made; more are told to come again
 	farewell    = time.Second
 )
 
@@ -77,15 +82,15 @@ func Listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve answers at Path until ctx ends, then closes the listener. What cannot be shown is left out, and the log says why.
-func Serve(ctx context.Context, l net.Listener, from prometheus.Gatherer, log *slog.Logger) error {
+// Serve answers at Path until ctx ends, then closes the listener. address is where it listens, as it was given to Listen. What cannot be shown is left out, and the log says why.
+func Serve(ctx context.Context, l net.Listener, address string, from prometheus.Gatherer, log *slog.Logger) error {
 	mux := http.NewServeMux()
-	mux.Handle("GET "+Path, promhttp.HandlerFor(from, promhttp.HandlerOpts{
+	mux.Handle("GET "+Path, new(readers).each(promhttp.HandlerFor(from, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: atOnce, Timeout: writeLimit,
-	}))
+	})))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, Path, http.StatusFound) })
 	h := &http.Server{
-		Handler: mux, ReadHeaderTimeout: headerLimit, ReadTimeout: headerLimit, WriteTimeout: writeLimit, IdleTimeout: idleLimit, MaxHeaderBytes: headerBytes,
+		Handler: forNames(names(address), mux), ReadHeaderTimeout: headerLimit, ReadTimeout: headerLimit, WriteTimeout: writeLimit, IdleTimeout: idleLimit, MaxHeaderBytes: headerBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	stop := context.AfterFunc(ctx, func() {
@@ -100,4 +105,53 @@ func Serve(ctx context.Context, l net.Listener, from prometheus.Gatherer, log *s
 		return fmt.Errorf("serving monitoring on %s: %w", l.Addr(), err)
 	}
 	return nil
+}
+
+// names are those by which this machine may be called here, beside its IP addresses: its own, and the one that it was told to listen at.
+func names(address string) []string {
+	out := []string{"localhost"}
+	if here, err := os.Hostname(); err == nil {
+		out = append(out, here)
+	}
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		out = append(out, host)
+	}
+	return out
+}
+
+// forNames refuses requests to a name of somebody else. A browser that was led here by another site's name would read this for that site
+// (DNS rebinding).
+func forNames(names []string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !wire.IsCalled(r.Host, names) {
+			http.Error(w, "this machine is not called so here: ask for it by its IP address or its name, or give that name to --metrics", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// readers are who is answered. A reader takes a moment, unless it is to keep others out.
+type readers struct {
+	mu  sync.Mutex
+	all []*http.ResponseController // the one that began first is the first
+}
+
+// each cuts the reader off that began first, when there are too many.
+func (o *readers) each(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out := http.NewResponseController(w)
+		o.mu.Lock()
+		if o.all = append(o.all, out); len(o.all) > readersMost {
+			_ = o.all[0].SetWriteDeadline(time.Now()) // it is here until its handler returns, and its connection can do that
+			o.all = o.all[1:]
+		}
+		o.mu.Unlock()
+		defer func() {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.all = slices.DeleteFunc(o.all, func(is *http.ResponseController) bool { return is == out })
+		}()
+		next.ServeHTTP(w, r)
+	})
 }

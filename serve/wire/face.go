@@ -169,7 +169,10 @@ func (s *server) sameSite(r *http.Request) error {
 }
 
 // isCalled reports whether a Host is an address, or a name of this controller.
-func (s *server) isCalled(hostport string) bool {
+func (s *server) isCalled(hostport string) bool { return IsCalled(hostport, s.Names) }
+
+// IsCalled reports whether the header Host is an address, or one of some names.
+func IsCalled(hostport string, names []string) bool {
 	name := hostport
 	if host, _, err := net.SplitHostPort(hostport); err == nil {
 		name = host
@@ -178,7 +181,7 @@ func (s *server) isCalled(hostport string) bool {
 	if net.ParseIP(name) != nil || name == "" {
 		return true
 	}
-	for _, own := range s.Names {
+	for _, own := range names {
 		if strings.EqualFold(name, own) {
 			return true
 		}
