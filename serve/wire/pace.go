@@ -20,6 +20,10 @@ const (
 	callsASecond = 100
 	callsAtOnce  = 2000
 
+	// An agent calls when it begins, and when its connection broke. What it says then is looked through as a whole.
+	agentsASecond = 2
+	agentsAtOnce  = 60
+
 	strangersASecond = 200
 	strangersAtOnce  = 2000
 
@@ -119,13 +123,13 @@ func (b *Buckets) tidy(at time.Time) {
 
 // paces are how often everybody calls, and how long the next answer waits for its place.
 type paces struct {
-	known, strangers, refusals *Buckets
-	answers                    time.Duration
+	known, agents, strangers, refusals *Buckets
+	answers                            time.Duration
 }
 
 func newPaces() *paces {
 	return &paces{
-		known: NewBuckets(callsASecond, callsAtOnce), strangers: NewBuckets(strangersASecond, strangersAtOnce),
+		known: NewBuckets(callsASecond, callsAtOnce), agents: NewBuckets(agentsASecond, agentsAtOnce), strangers: NewBuckets(strangersASecond, strangersAtOnce),
 		refusals: NewBuckets(1/refusalsEvery.Seconds(), refusalsAtOnce), answers: answersWait,
 	}
 }
@@ -144,6 +148,12 @@ func (s *server) paced(id Peer, what access.Call) error {
 	case what == access.PassStream, what == access.CopyParts, what == access.HandParts, what == access.ReadImage:
 		return nil
 	case id.Host == "" && id.UID == 0 && id.From == "":
+		return nil
+	}
+	if what == access.Attach {
+		if after := s.paces.agents.TakeTokens(id.name(), 1, time.Now()); after > 0 {
+			return AskAgain(after, fmt.Sprintf("the agent of %s comes more than %d times a second: end all agents of that host but one; ask again in %s s", id.Host, agentsASecond, inSeconds(after)))
+		}
 		return nil
 	}
 	if after := s.paces.known.TakeTokens(id.name(), 1, time.Now()); after > 0 {

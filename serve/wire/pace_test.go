@@ -60,7 +60,7 @@ func TestBucketsOfManyAreForgotten(t *testing.T) {
 // slow are buckets that are used up by some calls, for good.
 func slow(known, strangers int) *paces {
 	p := newPaces()
-	p.known, p.strangers = NewBuckets(1e-6, known), NewBuckets(1e-6, strangers)
+	p.known, p.agents, p.strangers = NewBuckets(1e-6, known), NewBuckets(1e-6, 2), NewBuckets(1e-6, strangers)
 	return p
 }
 
@@ -107,11 +107,15 @@ func TestWhoCallsTooOften(t *testing.T) {
 			t.Errorf("root: %v", err)
 		}
 	}
-	session, err := s.member(t, identity.Subject{Role: identity.Host, Name: "h"}).Attach(ctx, Hello{Host: "h"})
-	if err == nil {
-		session.Close()
-	} else if strings.Contains(err.Error(), "ask again") {
-		t.Errorf("a host: %v", err)
+	host := s.member(t, identity.Subject{Role: identity.Host, Name: "h"})
+	for i := range 4 {
+		conn, err := host.connect(ctx, agentPath)
+		if err == nil {
+			conn.CloseNow()
+		}
+		if refused := err != nil && strings.Contains(err.Error(), "the agent of h comes more than"); refused != (i > 1) {
+			t.Errorf("the agent's call %d: %v", i, err)
+		}
 	}
 }
 
