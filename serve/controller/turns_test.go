@@ -35,6 +35,8 @@ func TestOneUserKeepsNobodyWaiting(t *testing.T) {
 	}
 	a.hears("its lease", granted(1))
 	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
 	r.store.mu.Lock()
 	r.store.gate = gate
 	asked := r.store.asked.Load()
@@ -77,7 +79,7 @@ func TestOneUserKeepsNobodyWaiting(t *testing.T) {
 	wait("the host and ada to wait", func() bool { return r.ctl.turns.length() == waitingEach+2 })
 	gate <- struct{}{} // the change that was being made
 	a.hears("its lease", granted(2))
-	close(gate)
+	open()
 	all.Wait()
 	if got := <-ada; got.err != nil || got.Job != "j3" {
 		t.Errorf("ada's is %s of those that were made, after %d of eve's waited: %v", got.Job, waitingEach, got.err)
@@ -89,6 +91,8 @@ func TestNothingIsDoneForWhoIsGone(t *testing.T) {
 	r := newRig(t)
 	r.attach("host1")
 	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
 	r.store.mu.Lock()
 	r.store.gate = gate
 	asked := r.store.asked.Load()
@@ -106,7 +110,7 @@ func TestNothingIsDoneForWhoIsGone(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	leave()
-	close(gate)
+	open()
 	all.Wait()
 	if _, err := r.ctl.Ask(r.ctx, request(1009, 50)); err != nil {
 		t.Error(err)
