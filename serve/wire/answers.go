@@ -108,7 +108,7 @@ func Audience(by fleet.Caller) fleet.Caller {
 	return by
 }
 
-// encodings are the newest snapshot as JSON, for each audience that asked for it. Who still reads an older one has that.
+// encodings are the newest snapshot, and its JSON, for each audience that asked for it. Who still reads an older one has that.
 type encodings struct {
 	mu       sync.Mutex
 	at       time.Time
@@ -117,15 +117,31 @@ type encodings struct {
 }
 
 type encoding struct {
+	seeing sync.Once
+	seen   fleet.Snapshot
+
 	once sync.Once
 	text []byte
 	err  error
 }
 
-// encoded is what a caller may see of a snapshot, which nobody may change.
+// visible is what a caller may see of a snapshot, which nobody may change.
+func (e *encodings) visible(s fleet.Snapshot, by fleet.Caller) fleet.Snapshot {
+	if by.Admin {
+		return s
+	}
+	return e.find(s, Audience(by)).visible(s, by)
+}
+
+func (of *encoding) visible(s fleet.Snapshot, by fleet.Caller) fleet.Snapshot {
+	of.seeing.Do(func() { of.seen = access.Visible(s, by) })
+	return of.seen
+}
+
+// encoded is that as JSON.
 func (e *encodings) encoded(s fleet.Snapshot, by fleet.Caller) ([]byte, error) {
 	of := e.find(s, Audience(by))
-	of.once.Do(func() { of.text, of.err = json.Marshal(access.Visible(s, by)) })
+	of.once.Do(func() { of.text, of.err = json.Marshal(of.visible(s, by)) })
 	if of.err != nil {
 		return nil, fmt.Errorf("encoding the cluster: %w", of.err)
 	}

@@ -157,6 +157,13 @@ func TestEncodingsAreShared(t *testing.T) {
 	if same(newest, of(snap, root)) || !same(newest, of(newer, admin)) {
 		t.Error("an older snapshot is taken for the newest, or displaces it")
 	}
+	jobs := func(by fleet.Caller) string { return fmt.Sprintf("%p", e.visible(newer, by).Jobs) }
+	if jobs(ada) != jobs(ada) || jobs(ada) == jobs(eve) || jobs(root) != fmt.Sprintf("%p", newer.Jobs) {
+		t.Error("what somebody may see is made for each who asks, or shared with others")
+	}
+	if e.visible(newer, eve).Jobs["j1"].Spec.Env != nil || len(newer.Jobs["j1"].Spec.Env) != 1 {
+		t.Error("eve sees ada's environment, or it is gone for everybody")
+	}
 	undated := snap
 	undated.At = time.Time{}
 	if same(of(undated, root), of(undated, root)) {

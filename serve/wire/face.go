@@ -261,7 +261,7 @@ func (a *Acting) Snapshot(ctx context.Context) (fleet.Snapshot, error) {
 		return fleet.Snapshot{}, err
 	}
 	snap, err := a.s.Controller.Snapshot(ctx)
-	return access.Visible(snap, a.id.Caller), err
+	return a.s.encoded.visible(snap, a.id.Caller), err
 }
 
 // Watch gives what the caller may see of the cluster now and after changes, until ctx or the server ends. Whoever takes long over one
@@ -275,7 +275,7 @@ func (a *Acting) Watch(ctx context.Context) (iter.Seq[fleet.Snapshot], error) {
 		defer cancel()
 		defer context.AfterFunc(a.s.ctx, cancel)()
 		for snap := range a.s.Controller.Watch(ctx) {
-			if ctx.Err() != nil || !yield(access.Visible(snap, a.id.Caller)) {
+			if ctx.Err() != nil || !yield(a.s.encoded.visible(snap, a.id.Caller)) {
 				return
 			}
 		}

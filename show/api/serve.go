@@ -124,6 +124,13 @@ func (c *call) serve(o Operation) error {
 	if err := o.checkQuery(q.Query); err != nil {
 		return err
 	}
+	if o.large() {
+		done, err := c.by.Answering(c.r.Context())
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
 	if o.raw != nil {
 		return o.raw(c)
 	}
@@ -139,18 +146,16 @@ func (c *call) serve(o Operation) error {
 			q.Request.Asks = digest(c.r.Method+" "+c.r.URL.Path, body)
 		}
 	}
-	if o.Verb == "" { // what is read may be large
-		done, err := c.by.Answering(c.r.Context())
-		if err != nil {
-			return err
-		}
-		defer done()
-	}
 	out, err := o.do(c.r.Context(), sharing{c.by, &c.p.readings}, q)
 	if err != nil {
 		return err
 	}
 	return c.reply(out)
+}
+
+// large reports whether the answer is made as a whole, of all that there is.
+func (o Operation) large() bool {
+	return o.Verb == "" && (o.raw == nil || o.Media == "text/csv" || o.Media == "text/plain")
 }
 
 // digest tells what is asked of an operation from anything else that can be asked. How a body is laid out does not count.
