@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net/http"
@@ -26,6 +27,10 @@ const (
 
 	strangersASecond = 200
 	strangersAtOnce  = 2000
+
+	// refusalHeld is for how long somebody waits for the answer that they have asked for too much. Who asks at once again and again takes little time of the
+	// controller's so, and who does as the answer says loses nothing.
+	refusalHeld = time.Second
 
 	againHeader  = "Retry-After"
 	againLongest = time.Minute // that a client asks again by itself
@@ -124,13 +129,21 @@ func (b *Buckets) tidy(at time.Time) {
 // paces are how often everybody calls, and how long the next answer waits for its place.
 type paces struct {
 	known, agents, strangers, refusals *Buckets
-	answers                            time.Duration
+	answers, held                      time.Duration
 }
 
 func newPaces() *paces {
 	return &paces{
 		known: NewBuckets(callsASecond, callsAtOnce), agents: NewBuckets(agentsASecond, agentsAtOnce), strangers: NewBuckets(strangersASecond, strangersAtOnce),
-		refusals: NewBuckets(1/refusalsEvery.Seconds(), refusalsAtOnce), answers: answersWait,
+		refusals: NewBuckets(1/refusalsEvery.Seconds(), refusalsAtOnce), answers: answersWait, held: refusalHeld,
+	}
+}
+
+// holdRefusal waits before somebody is told to ask again: for as long as the header says at the least, whatever is missing.
+func (p *paces) holdRefusal(ctx context.Context) {
+	select {
+	case <-time.After(p.held):
+	case <-ctx.Done():
 	}
 }
 

@@ -60,6 +60,7 @@ func TestBucketsOfManyAreForgotten(t *testing.T) {
 // slow are buckets that are used up by some calls, for good.
 func slow(known, strangers int) *paces {
 	p := newPaces()
+	p.held = time.Millisecond
 	p.known, p.agents, p.strangers = NewBuckets(1e-6, known), NewBuckets(1e-6, 2), NewBuckets(1e-6, strangers)
 	return p
 }
@@ -143,12 +144,43 @@ func TestStrangersAreCounted(t *testing.T) {
 	}
 }
 
+// Who asks again at once waits for each refusal, and takes nobody's time meanwhile.
+func TestRefusalsAreHeld(t *testing.T) {
+	ctx, s := limited(t), serve(t, &world{})
+	s.stop()
+	s.paces = slow(1, 100)
+	s.paces.held = time.Hour
+	s.start(t)
+	ada := s.member(t, identity.Subject{Role: identity.User, Name: "ada"})
+	if _, err := ada.Snapshot(ctx); err != nil {
+		t.Fatal(err)
+	}
+	held, leave := context.WithCancel(ctx)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := ada.exchange(held, http.MethodGet, "/v1/snapshot", nil)
+		answered <- err
+	}()
+	for range 20 {
+		if _, err := s.client(t).Snapshot(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case err := <-answered:
+		t.Errorf("it was answered at once: %v", err)
+	default:
+	}
+	leave()
+	<-answered
+}
+
 // A client asks again by itself when it was told when, and gives up where that is too long.
 func TestAClientAsksAgain(t *testing.T) {
 	ctx, s := limited(t), serve(t, &world{})
 	s.stop()
 	s.paces = newPaces()
-	s.paces.known = NewBuckets(2, 1)
+	s.paces.known, s.paces.held = NewBuckets(2, 1), time.Millisecond
 	s.start(t)
 	ada := s.member(t, identity.Subject{Role: identity.User, Name: "ada"})
 	for range 3 {

@@ -264,6 +264,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(http.
 		s.Log.Error("request failed", "method", r.Method, "path", r.URL.Path, "cause", err)
 	}
 	if wait := (*later)(nil); errors.As(err, &wait) {
+		s.paces.holdRefusal(r.Context())
 		w.Header().Set(againHeader, inSeconds(wait.after))
 	} else if status == http.StatusTooManyRequests || status == http.StatusUnauthorized { // it is the connection that is refused
 		w.Header().Set("Connection", "close")
