@@ -27,6 +27,8 @@
 // last part, the hex SHA-256 of the authority's certificate, the caller knows the controller.
 // What each caller may do is in decide/access.
 //
+// Who asks for too much is answered 429, and in Retry-After when to ask again; a Client does so by itself.
+//
 // Every request and every answer says in the header Pagurus-Protocol which version of the
 // protocol its sender speaks, 0 if it is missing. Versions that are one apart work together;
 // others are refused with status 422 and a Problem that says which side to upgrade. What is
