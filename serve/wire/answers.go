@@ -31,6 +31,7 @@ const (
 // answering counts the answers of each caller that are made, or are not read yet.
 type answering struct {
 	wait time.Duration // for a place
+	most int           // places of a caller
 
 	mu sync.Mutex
 	by map[string]*answersOf
@@ -43,10 +44,18 @@ type answersOf struct {
 
 // enter waits until a caller may have one more answer made. It is over with leave.
 func (a *answering) enter(ctx context.Context, who string) (leave func(), err error) {
+	if leave, room := a.enterNow(ctx, who, a.wait); room {
+		return leave, nil
+	}
+	return nil, AskAgain(a.wait, fmt.Sprintf("%d answers to you, or requests of yours, are under way that are large: wait until they are over, then ask again", a.most))
+}
+
+// enterNow waits for so long until there is a place. false: there is none.
+func (a *answering) enterNow(ctx context.Context, who string, wait time.Duration) (leave func(), room bool) {
 	a.mu.Lock()
 	of := a.by[who]
 	if of == nil {
-		of = &answersOf{places: make(chan struct{}, answersEach)}
+		of = &answersOf{places: make(chan struct{}, a.most)}
 		if a.by == nil {
 			a.by = map[string]*answersOf{}
 		}
@@ -61,14 +70,20 @@ func (a *answering) enter(ctx context.Context, who string) (leave func(), err er
 			delete(a.by, who)
 		}
 	}
-	ctx, stop := context.WithTimeout(ctx, a.wait)
+	leave = func() { <-of.places; left() }
+	select { // a place that is there is taken, also where there is no time to wait
+	case of.places <- struct{}{}:
+		return leave, true
+	default:
+	}
+	ctx, stop := context.WithTimeout(ctx, wait)
 	defer stop()
 	select {
 	case of.places <- struct{}{}:
-		return func() { <-of.places; left() }, nil
+		return leave, true
 	case <-ctx.Done():
 		left()
-		return nil, AskAgain(a.wait, fmt.Sprintf("%d answers to you are made, or wait to be read: read them, then ask again", answersEach))
+		return nil, false
 	}
 }
 

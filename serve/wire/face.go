@@ -216,7 +216,7 @@ func (a *Acting) Caller() fleet.Caller { return a.id.Caller }
 
 // Body reads what the caller sends, at most so many bytes.
 func (a *Acting) Body(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	return body(w, r, most)
+	return a.s.bodyOf(a.id, w, r, most)
 }
 
 // WhoAmI says as whom the controller knows the caller.
@@ -317,7 +317,8 @@ func (a *Acting) read(ctx context.Context, at Place) ([]byte, bool, error) {
 	if err := a.may(access.PassStream); err != nil {
 		return nil, false, err
 	}
-	return a.s.Streams.Read(ctx, a.id.Caller, at)
+	data, ended, err := a.s.Streams.Read(ctx, a.id.Caller, at)
+	return a.s.piece(a.r, a.id, data, ended && err == nil, err)
 }
 
 // WriteStream adds bytes to a stream and returns the next offset. It may take only some of them.

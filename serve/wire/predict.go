@@ -24,7 +24,7 @@ func (s *server) predict(id Peer, w http.ResponseWriter, r *http.Request) error 
 	if s.Forecasts == nil {
 		return errNoForecasts
 	}
-	b, err := body(w, r, askBytes)
+	b, err := s.bodyOf(id, w, r, askBytes)
 	if err != nil {
 		return err
 	}

@@ -127,6 +127,7 @@ type server struct {
 	sessions sync.WaitGroup // hijacked connections, which http.Server forgets
 	agents   sessionsOf     // agents
 	answers  answering
+	pieces   answering // of streams, and requests
 	encoded  encodings
 	ctx      context.Context
 }
@@ -140,7 +141,8 @@ func Serve(ctx context.Context, c ServeConfig) error {
 	if s.paces == nil {
 		s.paces = newPaces()
 	}
-	s.answers.wait = s.paces.answers
+	s.answers.wait, s.answers.most = s.paces.answers, answersEach
+	s.pieces.wait, s.pieces.most = s.paces.answers, piecesEach
 	all := s.shows(s.passes(s.routes()))
 	h, face := s.serving(all), s.serving(s.onlyFace(all))
 	broken := make(chan error, len(c.Listeners)+len(c.Faces))
@@ -307,7 +309,7 @@ func body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 }
 
 func (s *server) ask(id Peer, w http.ResponseWriter, r *http.Request) error {
-	b, err := body(w, r, askBytes)
+	b, err := s.bodyOf(id, w, r, askBytes)
 	if err != nil {
 		return err
 	}

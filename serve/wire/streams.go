@@ -85,7 +85,7 @@ func (s *server) read(id Peer, w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := patience(r, r.URL.Query().Get("wait") == "1")
 	defer cancel()
 	data, ended, err := s.Streams.Read(ctx, id.Caller, at)
-	if err != nil {
+	if data, ended, err = s.piece(r, id, data, ended, err); err != nil {
 		return err
 	}
 	if ended {
@@ -102,13 +102,13 @@ func (s *server) write(id Peer, w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	data, err := body(w, r, pieceBytes)
+	data, all, err := s.pieceOf(id, w, r)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := patience(r, true)
 	defer cancel()
-	next, err := s.Streams.Write(ctx, id.Caller, at, data, r.URL.Query().Get("eof") == "1")
+	next, err := s.Streams.Write(ctx, id.Caller, at, data, all && r.URL.Query().Get("eof") == "1")
 	if err != nil {
 		return err
 	}
