@@ -44,6 +44,7 @@ type Store struct {
 	member    *member // nil if external
 	candidate Candidate
 	leading   atomic.Pointer[leading] // nil: it does not lead, or nobody else could
+	specs     specs
 }
 
 // ConnectConfig is the address of an external etcd cluster.
@@ -104,7 +105,7 @@ func (s *Store) load(ctx context.Context) (fleet.Snapshot, error) {
 	none := fleet.Snapshot{}
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
-	snap, from, at := fleet.NewSnapshot(), root, int64(0)
+	r, from, at := newReading(), root, int64(0)
 	for {
 		got, err := patiently(ctx, s, func() (*clientv3.GetResponse, error) {
 			return s.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(family)), clientv3.WithLimit(loadPage), clientv3.WithRev(at))
@@ -114,7 +115,7 @@ func (s *Store) load(ctx context.Context) (fleet.Snapshot, error) {
 		}
 		at = got.Header.Revision // all pages are of the first one's revision
 		for _, kv := range got.Kvs {
-			if err := decode(&snap, string(kv.Key), kv.Value, kv.ModRevision); err != nil {
+			if err := r.decode(string(kv.Key), kv.Value, kv.ModRevision); err != nil {
 				return none, cmp.Or(s.tooNew(ctx, at), err)
 			}
 		}
@@ -123,9 +124,14 @@ func (s *Store) load(ctx context.Context) (fleet.Snapshot, error) {
 		}
 		from = string(got.Kvs[len(got.Kvs)-1].Key) + "\x00"
 	}
+	snap, err := r.whole()
+	if err != nil {
+		return none, err
+	}
 	if objects := len(snap.Hosts) + len(snap.Guests) + len(snap.Jobs) + len(snap.Moves) + len(snap.Migrations); snap.Cluster.ID == "" && (objects > 0 || snap.Revision != 0) {
 		return none, fmt.Errorf("the store holds %d objects but %s is missing: it is damaged, restore it from a copy", objects, clusterKey)
 	}
+	s.specs.loaded(snap.Revision, r.apart)
 	return snap, nil
 }
 
@@ -145,7 +151,7 @@ func (s *Store) tooNew(ctx context.Context, revision int64) error {
 // other error the change may or may not have been made, and the next Commit from the same
 // revision detects that by a conflict.
 func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int64, error) {
-	ops, err := encode(c)
+	ops, apart, err := s.specs.encode(from, c)
 	if err != nil {
 		return 0, err
 	}
@@ -178,6 +184,7 @@ func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int6
 	case !done.Succeeded:
 		return 0, fleet.ErrConflict
 	}
+	s.specs.committed(from, done.Header.Revision, apart)
 	return done.Header.Revision, nil
 }
 

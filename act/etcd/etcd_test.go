@@ -385,8 +385,7 @@ func TestDamagedNumbers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		snap := fleet.NewSnapshot()
-		err = decode(&snap, at, row, 5)
+		err = newReading().decode(at, row, 5)
 		if damage == nil && err != nil || damage != nil && (err == nil || !strings.Contains(err.Error(), at) || !strings.Contains(err.Error(), "damaged")) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -394,18 +393,22 @@ func TestDamagedNumbers(t *testing.T) {
 }
 
 func TestEncodeIsPure(t *testing.T) {
-	ops, err := encode(everything())
+	ops, _, err := (&specs{of: map[fleet.JobID]fleet.Digest{}}).encode(0, everything())
 	if err != nil {
 		t.Fatal(err)
 	}
-	snap := fleet.NewSnapshot()
+	r := newReading()
 	for _, op := range ops {
 		if !op.IsPut() {
 			t.Fatalf("%s is not a put", op.KeyBytes())
 		}
-		if err := decode(&snap, string(op.KeyBytes()), op.ValueBytes(), 5); err != nil {
+		if err := r.decode(string(op.KeyBytes()), op.ValueBytes(), 5); err != nil {
 			t.Fatal(err)
 		}
+	}
+	snap, err := r.whole()
+	if err != nil {
+		t.Fatal(err)
 	}
 	same(t, snap, fleet.NewSnapshot().Apply(everything(), 5))
 	if _, ok := any(ops[0]).(clientv3.Op); !ok || string(ops[0].KeyBytes()) != guardKey {

@@ -12,13 +12,19 @@ func FuzzRow(f *testing.F) {
 	f.Add("hosts/host1", []byte(`{"id":"host1","state":"up","since":"2026-01-01T00:00:00Z","facts":{"seen_at":"0001-01-01T00:00:00Z","connected":false,"capacity":{"cpus":0,"memory_bytes":0},"load_cpus":0}}`))
 	f.Add("guests/j1g0", []byte(`{"id":"j1g0","job":"j1","gen":3}`))
 	f.Add("jobs/j1", []byte(`{"id":"j1","spec":{"guests":1,"ranks":1}}`))
+	f.Add("jobs/j1", []byte(`{"id":"j1","apart":"sha256-e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}`))
+	f.Add("specs/j1", []byte(`{"job":"j1","spec":{"guests":1,"ranks":1}}`))
 	f.Add("users/a%2Fb", []byte(`{"id":"a/b"}`))
 	f.Add("tokens/x", []byte(`{"id":"y"}`))
 	f.Add("moves/%", []byte(`{}`))
 	f.Add("../x", []byte(`{}`))
 	f.Fuzz(func(t *testing.T, at string, value []byte) {
-		s := fleet.NewSnapshot()
-		if decode(&s, root+at, value, 1) != nil {
+		r := newReading()
+		if r.decode(root+at, value, 1) != nil {
+			return
+		}
+		s, err := r.whole()
+		if err != nil {
 			return
 		}
 		var c fleet.Changeset
@@ -39,7 +45,7 @@ func FuzzRow(f *testing.F) {
 		if _, err := json.Marshal(c); err != nil {
 			return // a time that cannot be written
 		}
-		ops, err := encode(c)
+		ops, _, err := new(specs).encode(0, c)
 		if err != nil {
 			t.Fatalf("%s cannot be written: %v", at, err)
 		}

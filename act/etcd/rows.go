@@ -42,9 +42,8 @@ type storedHost struct {
 	Facts *fleet.Facts `json:"facts,omitempty"`
 }
 
-// encode returns the operations of one changeset, including the guard's.
-func encode(c fleet.Changeset) ([]clientv3.Op, error) {
-	w := writer{}
+// encode adds the operations of one changeset, including the guard's.
+func (w *writer) encode(c fleet.Changeset) {
 	w.put(guardKey, format{formatNow})
 	if c.Cluster != nil {
 		w.put(clusterKey, c.Cluster)
@@ -52,22 +51,26 @@ func encode(c fleet.Changeset) ([]clientv3.Op, error) {
 	for _, h := range c.Hosts {
 		w.put(key("hosts", h.ID), storedHost{Host: h})
 	}
-	puts(&w, "guests", c.Guests, func(g fleet.Guest) fleet.GuestID { return g.ID })
-	puts(&w, "jobs", c.Jobs, func(j fleet.Job) fleet.JobID { return j.ID })
-	puts(&w, "moves", c.Moves, func(m fleet.Move) fleet.MoveID { return m.ID })
-	puts(&w, "migrations", c.Migrations, func(m fleet.Migration) fleet.MigrationID { return m.ID })
-	puts(&w, "checkpoints", c.Checkpoints, func(c fleet.Checkpoint) fleet.CheckpointID { return c.ID })
-	puts(&w, "users", c.Users, func(u fleet.User) fleet.UserID { return u.ID })
-	puts(&w, "tokens", c.Tokens, func(t fleet.JoinToken) fleet.TokenID { return t.ID })
-	deletes(&w, "hosts", c.GoneHosts)
-	deletes(&w, "guests", c.GoneGuests)
-	deletes(&w, "jobs", c.GoneJobs)
-	deletes(&w, "moves", c.GoneMoves)
-	deletes(&w, "migrations", c.GoneMigrations)
-	deletes(&w, "checkpoints", c.GoneCheckpoints)
-	deletes(&w, "users", c.GoneUsers)
-	deletes(&w, "tokens", c.GoneTokens)
-	return w.ops, w.err
+	puts(w, "guests", c.Guests, func(g fleet.Guest) fleet.GuestID { return g.ID })
+	for _, j := range c.Jobs {
+		w.putJob(j)
+	}
+	puts(w, "moves", c.Moves, func(m fleet.Move) fleet.MoveID { return m.ID })
+	puts(w, "migrations", c.Migrations, func(m fleet.Migration) fleet.MigrationID { return m.ID })
+	puts(w, "checkpoints", c.Checkpoints, func(c fleet.Checkpoint) fleet.CheckpointID { return c.ID })
+	puts(w, "users", c.Users, func(u fleet.User) fleet.UserID { return u.ID })
+	puts(w, "tokens", c.Tokens, func(t fleet.JoinToken) fleet.TokenID { return t.ID })
+	deletes(w, "hosts", c.GoneHosts)
+	deletes(w, "guests", c.GoneGuests)
+	deletes(w, "jobs", c.GoneJobs)
+	for _, id := range c.GoneJobs {
+		w.dropSpec(id)
+	}
+	deletes(w, "moves", c.GoneMoves)
+	deletes(w, "migrations", c.GoneMigrations)
+	deletes(w, "checkpoints", c.GoneCheckpoints)
+	deletes(w, "users", c.GoneUsers)
+	deletes(w, "tokens", c.GoneTokens)
 }
 
 // writer collects operations; etcd refuses two on one key, so a later one replaces an
@@ -76,6 +79,8 @@ type writer struct {
 	ops  []clientv3.Op
 	seen map[string]int
 	err  error
+
+	known, apart map[fleet.JobID]fleet.Digest // specifications that are apart, before and after; known is nil: nobody knows
 }
 
 func (w *writer) put(key string, object any) {
@@ -116,7 +121,8 @@ func key[ID ~string](kind string, id ID) string {
 }
 
 // decode adds one stored object to the snapshot.
-func decode(s *fleet.Snapshot, at string, value []byte, revision int64) error {
+func (r *reading) decode(at string, value []byte, revision int64) error {
+	s := &r.snap
 	kind, id, _ := strings.Cut(strings.TrimPrefix(at, root), "/")
 	switch {
 	case at == guardKey:
@@ -140,10 +146,9 @@ func decode(s *fleet.Snapshot, at string, value []byte, revision int64) error {
 	case "guests":
 		return object(s.Guests, at, id, value, func(g fleet.Guest) fleet.GuestID { return g.ID })
 	case "jobs":
-		if err := object(s.Jobs, at, id, value, func(j fleet.Job) fleet.JobID { return j.ID }); err != nil {
-			return err
-		}
-		return sound(s.Jobs, at, id)
+		return r.job(at, id, value)
+	case "specs":
+		return r.spec(at, id, value)
 	case "moves":
 		return object(s.Moves, at, id, value, func(m fleet.Move) fleet.MoveID { return m.ID })
 	case "migrations":
@@ -174,12 +179,7 @@ func object[T any, ID ~string](into map[ID]T, at, id string, value []byte, named
 const mostRanks = 1 << 20
 
 // sound refuses impossible numbers, because other code trusts them for allocations.
-func sound(jobs map[fleet.JobID]fleet.Job, at, id string) error {
-	name, err := url.PathUnescape(id)
-	if err != nil {
-		return damaged(at, err)
-	}
-	j := jobs[fleet.JobID(name)]
+func sound(at string, j fleet.Job) error {
 	switch {
 	case j.Spec.Guests < 1 || j.Spec.Guests > fleet.MaxGuestsPerJob:
 		return damaged(at, fmt.Errorf("it has %d guests, which is not 1 to %d", j.Spec.Guests, fleet.MaxGuestsPerJob))

@@ -8,27 +8,19 @@ import (
 
 // What a request puts into the store, beside what describes jobs.
 const (
-	changeBytes = 2 << 10 // of records that change with it
+	changeBytes = 4 << 10 // of records that change with it, until what it began is over
 	guestBytes  = 4 << 10 // of each guest that it names: its record, and those of its moves
-	// written is how often a job's description is written until it ends: when it is asked for, when it begins, and when it has ended.
-	written = 3
 )
 
-// Change is how many bytes a request puts into the store, with what follows from it. jobs are those that it is about: with their state their
-// whole description is written again.
-func Change(r fleet.Request, jobs []fleet.Job) (n int64) {
+// Change is how many bytes a request puts into the store, with what follows from it. What describes a job is written once: it is apart from
+// what changes.
+func Change(r fleet.Request) (n int64) {
 	n = changeBytes + guestBytes*int64(len(r.Guests))
 	if r.Spec != nil {
-		n += written * Weight(*r.Spec)
+		n += Weight(*r.Spec)
 	}
 	if r.Copy != nil {
 		n += int64(len(r.Copy.Text))
-	}
-	for _, j := range jobs {
-		n += Weight(j.Spec)
-		if r.Verb == fleet.Restart || r.Verb == fleet.ResumeJob { // it begins, and ends, once more
-			n += (written - 1) * Weight(j.Spec)
-		}
 	}
 	return n
 }

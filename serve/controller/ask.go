@@ -26,7 +26,7 @@ func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, er
 		return fleet.Answer{}, err
 	}
 	q.Traffic = nil // the controller observes it
-	if err := c.changes.admit(q.By, quota.Change(q, concerned(*c.current.Load(), q)), time.Now()); err != nil {
+	if err := c.changes.admit(q.By, quota.Change(q), time.Now()); err != nil {
 		return fleet.Answer{}, err
 	}
 	if q.Verb == fleet.Submit && q.Spec != nil {

@@ -58,22 +58,3 @@ func (c *changes) admit(by fleet.Caller, bytes int64, at time.Time) error {
 func tooMuch(after time.Duration, why string) error {
 	return wire.AskAgain(after, fmt.Sprintf("%s; ask again in %s", why, fleet.ShortDuration(max(after.Round(time.Second), time.Second))))
 }
-
-// concerned are the jobs that a request is about.
-func concerned(s fleet.Snapshot, q fleet.Request) (out []fleet.Job) {
-	ids := []fleet.JobID{q.Job}
-	if job, named := q.Checkpoint.Job(); named && q.Job == "" {
-		ids[0] = job
-	}
-	for _, g := range append([]fleet.GuestID{q.Guest}, q.Guests...) {
-		ids = append(ids, s.Guests[g].Job)
-	}
-	counted := map[fleet.JobID]bool{}
-	for _, id := range ids {
-		if j, there := s.Jobs[id]; there && !counted[id] {
-			counted[id] = true
-			out = append(out, j)
-		}
-	}
-	return out
-}

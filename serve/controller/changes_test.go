@@ -85,7 +85,7 @@ func TestStoredBytesOfAUser(t *testing.T) {
 		}
 		refused = err
 	}
-	if jobs > 10 {
+	if jobs > 25 {
 		t.Errorf("%d jobs with 40 KiB were taken of 1 MiB a minute", jobs)
 	}
 	r.refused(refused, http.StatusTooManyRequests, "than the 1 MiB that each user may in a minute", "ask again in")
