@@ -50,6 +50,10 @@ func (s *Store) SnapshotFile(ctx context.Context, dir string) (_ *os.File, err e
 	if err := os.Remove(f.Name()); err != nil {
 		return nil, fmt.Errorf("copying the store: %w", err)
 	}
+	if s.member != nil {
+		s.member.copying.RLock()
+		defer s.member.copying.RUnlock()
+	}
 	ctx, cancel := s.untilFault(ctx)
 	defer cancel()
 	got, err := s.client.SnapshotWithVersion(ctx)
@@ -102,7 +106,7 @@ func RestoreSnapshot(file, dir string) error {
 		return fmt.Errorf("the disk that holds %s has %d MiB free, and the store needs %d: free some space and try again", dir, free>>20, need>>20)
 	}
 	tuneSegments()
-	m := &member{dir: dir, fault: newFault(dir)}
+	m := newMember(EmbedConfig{Dir: dir})
 	c := m.config()
 	done := make(chan error, 1)
 	go func() { // where etcd would end the process, only this goroutine ends

@@ -10,11 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.etcd.io/etcd/server/v3/storage/wal"
@@ -44,8 +41,7 @@ const (
 	batchInterval    = time.Second
 	quotaBytes       = 512 << 20
 	segmentBytes     = 8 << 20 // etcd's default of 64 MB, allocated twice, is too much for a lab
-	keepRevisions    = "1000"
-	snapshotEvery    = 2000 // transactions; their log is kept in memory
+	snapshotEvery    = 2000    // transactions; their log is kept in memory
 	keepEntries      = 100
 	memberCheckEvery = time.Hour // between checks for clusters of several members
 
@@ -72,9 +68,15 @@ type member struct {
 	fault   *fault
 	lock    *os.File
 	log     *os.File
-	reserve int64
 
-	ending  atomic.Bool // it is stopped on purpose
+	reserve, quota, roomy, compactAfter int64
+
+	tidying  sync.Mutex // guards tidiness, and is held while something of etcd is used that its end would break
+	tidiness tidiness
+	copying  sync.RWMutex // read: the file is being copied
+
+	living  context.Context    // until it is stopped on purpose
+	quit    context.CancelFunc // ends it
 	closing sync.Once
 	closed  error // valid within closing
 }
@@ -84,18 +86,32 @@ type member struct {
 // nothing of it runs, unless the error is a full disk or says that it did not stop: then
 // the process should end.
 func Embed(ctx context.Context, c EmbedConfig) (*Store, error) {
-	m := &member{dir: c.Dir, peer: c.Peer, fault: newFault(c.Dir), reserve: ReserveBytes}
+	s, err := newMember(c).embed(ctx)
+	if err == nil {
+		go s.keepTidy()
+	}
+	return s, err
+}
+
+func newMember(c EmbedConfig) *member {
+	m := &member{
+		dir: c.Dir, peer: c.Peer, fault: newFault(c.Dir),
+		reserve: ReserveBytes, quota: quotaBytes, roomy: roomyBytes, compactAfter: compactBytes,
+	}
+	m.living, m.quit = context.WithCancel(context.Background())
+	return m
+}
+
+// embed starts it. It is not kept tidy yet.
+func (m *member) embed(ctx context.Context) (*Store, error) {
 	if err := m.open(ctx); err != nil {
-		return nil, fmt.Errorf("starting the store in %s: %w", c.Dir, errors.Join(err, m.abandon()))
+		return nil, fmt.Errorf("starting the store in %s: %w", m.dir, errors.Join(err, m.abandon()))
 	}
 	client := v3client.New(m.etcd.Server)
 	client.KV = stopping{client.KV, m.etcd.Server.StoppingNotify()}
-	s := &Store{client: client, member: m, candidate: Candidate{Name: c.Peer.Name, Serves: c.Peer.Serves}}
+	s := &Store{client: client, member: m, candidate: Candidate{Name: m.peer.Name, Serves: m.peer.Serves}}
 	if err := s.takePart(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("starting the store in %s: %w", c.Dir, err), s.Close())
-	}
-	if err := s.disarm(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("starting the store in %s: %w", c.Dir, err), s.Close())
+		return nil, errors.Join(fmt.Errorf("starting the store in %s: %w", m.dir, err), s.Close())
 	}
 	return s, nil
 }
@@ -220,10 +236,9 @@ func (m *member) config() *embed.Config {
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	c.TickMs, c.ElectionMs = uint(tick.Milliseconds()), uint(election.Milliseconds())
 	c.BackendBatchInterval = batchInterval
-	c.QuotaBackendBytes = quotaBytes
+	c.QuotaBackendBytes = m.quota
 	c.SnapshotCount, c.SnapshotCatchUpEntries = snapshotEvery, keepEntries
 	c.MaxSnapFiles, c.MaxWalFiles = 2, 2
-	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModeRevision, keepRevisions
 	c.MaxTxnOps, c.MaxRequestBytes = maxTxnOps, maxRequestBytes
 	c.DowngradeCheckTime = memberCheckEvery
 	c.EnableGRPCGateway = false
@@ -290,36 +305,6 @@ func freeBytes(dir string) (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// disarm repairs an etcd that reached its quota: it compacts old revisions, shrinks the
-// file and clears the alarm.
-func (s *Store) disarm(ctx context.Context) error {
-	ctx, cancel := s.limited(ctx)
-	defer cancel()
-	alarms, err := s.client.AlarmList(ctx)
-	if err != nil {
-		return s.explained(ctx, "asking for alarms", err)
-	}
-	for _, a := range alarms.Alarms {
-		if a.Alarm != pb.AlarmType_NOSPACE {
-			continue
-		}
-		got, err := s.client.Get(ctx, guardKey)
-		if err != nil {
-			return s.explained(ctx, "reading the store", err)
-		}
-		if _, err := s.client.Compact(ctx, got.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
-			return s.explained(ctx, "compacting the store", err)
-		}
-		if err := s.member.etcd.Server.Backend().Defrag(); err != nil {
-			return s.explained(ctx, "defragmenting the store", err)
-		}
-		if _, err := s.client.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
-			return s.explained(ctx, "disarming the store", err)
-		}
-	}
-	return nil
-}
-
 // close stops etcd and releases the folder, unless part of etcd may still write to it.
 func (m *member) close() error {
 	m.closing.Do(func() {
@@ -334,9 +319,11 @@ func (m *member) close() error {
 // data folder stays locked until the process ends.
 func (m *member) stop() error {
 	done := make(chan struct{})
-	m.ending.Store(true)
+	m.quit()
 	go func() {
 		defer close(done)
+		m.tidying.Lock() // until what it does now is done
+		defer m.tidying.Unlock()
 		m.etcd.Close()
 	}()
 	limit := closeLimit

@@ -90,6 +90,9 @@ func (s *Store) Close() error {
 func (s *Store) Load(ctx context.Context) (fleet.Snapshot, error) {
 	for {
 		snap, err := s.load(ctx)
+		if errors.Is(err, rpctypes.ErrCompacted) && ctx.Err() == nil {
+			continue // it read for longer than old revisions are kept
+		}
 		if err != nil || snap.Revision != 0 {
 			return snap, err
 		}
@@ -155,10 +158,8 @@ func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int6
 	if err != nil {
 		return 0, err
 	}
-	if s.member != nil {
-		if err := s.member.room(); err != nil {
-			return 0, err
-		}
+	if err := s.makeRoom(ctx); err != nil {
+		return 0, err
 	}
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
@@ -175,8 +176,10 @@ func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int6
 	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge):
 		return 0, fmt.Errorf("a change of %d objects is more than this etcd takes in one transaction: "+
 			"start it with --max-txn-ops=%d --max-request-bytes=%d: %w", len(ops), maxTxnOps, maxRequestBytes, err)
+	case errors.Is(err, rpctypes.ErrNoSpace) && s.member != nil:
+		return 0, fmt.Errorf("the store of %d MiB is full, and what is old in it has gone already: ask again in a minute: %w", s.member.quota>>20, err)
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return 0, fmt.Errorf("etcd's space is used up: with an external etcd compact, defragment and `etcdctl alarm disarm`; otherwise restart the controller: %w", err)
+		return 0, fmt.Errorf("etcd's space is used up: compact, defragment and `etcdctl alarm disarm`: %w", err)
 	case err != nil:
 		return 0, s.explained(ctx, "writing the store", err)
 	case !done.Succeeded && still != nil && len(done.Responses[0].GetResponseRange().Kvs) == 0:

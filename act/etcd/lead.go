@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -154,10 +155,14 @@ func (s *Store) Candidates(ctx context.Context, name string) ([]Candidate, error
 const patienceEvery = 100 * time.Millisecond
 
 // patiently repeats what did surely not happen because no member led: with several that is so for a
-// second or two after the one that led has gone.
+// second or two after the one that led has gone. In a full store it makes room, once; it may find then that it was done.
 func patiently[T any](ctx context.Context, s *Store, do func() (T, error)) (T, error) {
-	for {
+	for tidied := false; ; {
 		out, err := do()
+		if s.member != nil && !tidied && errors.Is(err, rpctypes.ErrNoSpace) && s.tidy(ctx, time.Now()) == nil {
+			tidied = true
+			continue
+		}
 		if err == nil || !s.Several() || !undone(err) || pause.For(ctx, patienceEvery) != nil {
 			return out, err
 		}

@@ -96,7 +96,7 @@ func (p Peer) configure(c *embed.Config) {
 // noticeStop makes the end of a member that was removed a fault.
 func (m *member) noticeStop() {
 	<-m.etcd.Server.StoppingNotify()
-	if !m.ending.Load() {
+	if m.living.Err() == nil {
 		m.fault.noteFault(removed)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"net/url"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"pagurus/fleet"
@@ -74,6 +75,10 @@ func loadBeside[T any](ctx context.Context, s *Store, prefix string, key func(T)
 		got, err := patiently(ctx, s, func() (*clientv3.GetResponse, error) {
 			return s.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(loadPage), clientv3.WithRev(at))
 		})
+		if errors.Is(err, rpctypes.ErrCompacted) { // it read for longer than old revisions are kept
+			from, at, all, bad = prefix, 0, nil, nil
+			continue
+		}
 		if err != nil {
 			return nil, nil, s.explained(ctx, "reading "+prefix+" in the store", err)
 		}
@@ -102,10 +107,8 @@ func (s *Store) keepBeside(ctx context.Context, w writer) error {
 	if w.err != nil || len(w.ops) == 0 {
 		return w.err
 	}
-	if s.member != nil {
-		if err := s.member.room(); err != nil {
-			return err
-		}
+	if err := s.makeRoom(ctx); err != nil {
+		return err
 	}
 	ctx, cancel := s.limited(ctx)
 	defer cancel()

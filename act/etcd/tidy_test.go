@@ -1,0 +1,137 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"pagurus/fleet"
+)
+
+// small is a store that has much less room than usual, and that only the test tidies, and what meets a full one.
+func small(t *testing.T, ctx context.Context, quota int64) *Store {
+	t.Helper()
+	m := newMember(EmbedConfig{Dir: t.TempDir()})
+	m.quota, m.roomy, m.compactAfter = quota, quota/4, quota/16
+	s, err := m.embed(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// churn puts jobs with a long specification and removes them, until so many bytes were written.
+func churn(ctx context.Context, s *Store, snap *fleet.Snapshot, bytes int) error {
+	for n := 0; bytes > 0; n++ {
+		j := long(fmt.Sprint("j", n), 40<<10)
+		for _, c := range []fleet.Changeset{{Jobs: []fleet.Job{j}}, {GoneJobs: []fleet.JobID{j.ID}}} {
+			rev, err := s.Commit(ctx, snap.Revision, c)
+			if err != nil {
+				return err
+			}
+			*snap = snap.Apply(c, rev)
+		}
+		bytes -= 40 << 10
+	}
+	return nil
+}
+
+// However fast jobs come and go, what they have left goes before it fills the store: nothing is refused, and nobody starts anything again.
+func TestJobsThatComeAndGoDoNotFillTheStore(t *testing.T) {
+	ctx := contract(t)
+	const quota = 16 << 20
+	s := small(t, ctx, quota)
+	go s.keepTidy()
+	snap := loaded(t, ctx, s)
+	if err := churn(ctx, s, &snap, 3*quota); err != nil {
+		t.Fatal(err)
+	}
+	same(t, loaded(t, ctx, s), snap)
+}
+
+// Old revisions go by what was written, not by time: the ones that somebody may be reading stay, and a file with much free space becomes small.
+func TestOldRevisionsGoByBytes(t *testing.T) {
+	ctx := contract(t)
+	const quota = 64 << 20
+	s := small(t, ctx, quota)
+	snap, now := loaded(t, ctx, s), time.Now()
+	tidy := func(later time.Duration) {
+		t.Helper()
+		s.member.etcd.Server.Backend().ForceCommit()
+		if now = now.Add(later); s.tidy(ctx, now) != nil {
+			t.Fatal(s.tidy(ctx, now))
+		}
+	}
+	readable := func(at int64) bool {
+		t.Helper()
+		_, err := s.client.Get(ctx, guardKey, clientv3.WithRev(at))
+		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	first := snap.Revision
+	tidy(0)
+	tidy(time.Hour)
+	if !readable(first) {
+		t.Error("old revisions went though nothing was written")
+	}
+	if err := churn(ctx, s, &snap, quota/2); err != nil {
+		t.Fatal(err)
+	}
+	tidy(time.Second)
+	held := snap.Revision
+	if err := churn(ctx, s, &snap, 1); err != nil {
+		t.Fatal(err)
+	}
+	tidy(heldFor - time.Second)
+	if !readable(held) {
+		t.Error("what was the newest 4 s ago cannot be read")
+	}
+	tidy(time.Second)
+	if readable(held-1) || !readable(held) {
+		t.Error("half of the store was written since, and old revisions are there, or the one that was the newest 5 s ago is not")
+	}
+	tidy(time.Second)
+	if size := s.member.etcd.Server.Backend().Size(); size > quota/8 {
+		t.Errorf("nothing is kept, and the file has %d KiB", size>>10)
+	}
+	same(t, loaded(t, ctx, s), snap)
+}
+
+// The alarm of a full store ends by itself, whoever of the members has raised it and whoever writes. One that is full of what is kept says so.
+func TestAFullStoreRepairsItself(t *testing.T) {
+	ctx := contract(t)
+	s := small(t, ctx, 32<<20)
+	snap := loaded(t, ctx, s)
+	for _, who := range []uint64{uint64(s.member.etcd.Server.MemberID()), 7} {
+		if _, err := s.member.etcd.Server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: who, Alarm: pb.AlarmType_NOSPACE}); err != nil {
+			t.Fatal(err)
+		}
+		c := fleet.Changeset{Jobs: []fleet.Job{job("j0")}}
+		snap = snap.Apply(c, committed(t, ctx, s, snap.Revision, c))
+		if err := s.KeepNoticeMarks(ctx, []fleet.NoticeMark{{Receiver: "a"}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	for n := 1; err == nil && n < 2000; n++ {
+		c := fleet.Changeset{Jobs: []fleet.Job{long(fmt.Sprint("j", n), 200<<10)}}
+		var rev int64
+		if rev, err = s.Commit(ctx, snap.Revision, c); err == nil {
+			snap = snap.Apply(c, rev)
+		}
+	}
+	if err == nil || !strings.Contains(err.Error(), "the store of 32 MiB is full") {
+		t.Fatalf("with %d jobs: %v", len(snap.Jobs), err)
+	}
+	t.Log(len(snap.Jobs), err)
+}
