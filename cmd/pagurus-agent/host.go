@@ -349,7 +349,7 @@ func (h *host) agent(client *wire.Client, alive func(), log *slog.Logger) *agent
 			File: filepath.Join(h.flags.RunDir, healthFile), Log: log,
 		}),
 		Notices:    h.watchNotices(log),
-		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Gateways: h.gates, Clients: h.clients, Images: h.images, Vaults: h.vaults.forAgent(client, jobFiles{h}, h.in.Toward), Controller: agent.Remote(client),
+		Encryption: h.guard, Overlay: h.network, Shares: h.shares, Gateways: h.gates, Clients: h.clients, Images: h.images, Vaults: h.vaults.forAgent(client, jobFiles{h}, &h.in), Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Scratch: h.flags.Scratch, Limit: h.flags.CPUs, Alive: alive, Log: log,
 	})
 	h.sensors.Holding(a.Held)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	acthost "pagurus/act/host"
 	"pagurus/act/vault"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
@@ -120,8 +121,8 @@ func (v *vaults) store() (*vault.Store, string) {
 }
 
 // forAgent is what the agent gets of it.
-func (v *vaults) forAgent(client *wire.Client, files agent.JobFiles, toward agent.Toward) agent.Vaults {
-	out := agent.Vaults{Files: files, Toward: toward, Staging: filepath.Join(v.flags.StateDir, stagingFolder), Asked: filepath.Join(v.flags.StateDir, askedFile), Credentials: client.Credentials()}
+func (v *vaults) forAgent(client *wire.Client, files agent.JobFiles, in *acthost.Address) agent.Vaults {
+	out := agent.Vaults{Files: files, Toward: in.Toward, Inside: in.Here, Staging: filepath.Join(v.flags.StateDir, stagingFolder), Asked: filepath.Join(v.flags.StateDir, askedFile), Credentials: client.Credentials()}
 	out.Own = vaultOf{v}
 	if v.listener != nil && out.Credentials != nil {
 		out.Listener, v.served = v.listener, true

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	acthost "pagurus/act/host"
 	"pagurus/act/vault"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
@@ -35,7 +36,7 @@ func TestVaultIsOff(t *testing.T) {
 			t.Errorf("%s was made", at)
 		}
 	}
-	own := v.forAgent(&wire.Client{}, nil, nil).Own
+	own := v.forAgent(&wire.Client{}, nil, new(acthost.Address)).Own
 	if own == nil {
 		t.Fatal("its guests cannot be saved elsewhere")
 	}
@@ -63,7 +64,7 @@ func TestVaultIsAwayAtFirst(t *testing.T) {
 	}
 	v := openVaults(roles.Agent{StateDir: state}, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	defer v.close()
-	own := v.forAgent(&wire.Client{}, nil, nil).Own
+	own := v.forAgent(&wire.Client{}, nil, new(acthost.Address)).Own
 	if v.facts(netip.Addr{}, netip.Addr{}) != nil || len(v.troubles()) != 1 || !strings.Contains(v.troubles()[0], "keeps no checkpoints now") {
 		t.Errorf("facts %v, troubles %v", v.facts(netip.Addr{}, netip.Addr{}), v.troubles())
 	}

@@ -106,28 +106,29 @@ type Agent struct {
 	slicing   sync.Mutex // held while guests get time slices
 	fares     timeslice.Tracker
 
-	mu         sync.Mutex
-	slots      map[fleet.GuestID]*guestSlot
-	outbox     []fleet.Report // not yet sent, oldest first
-	news       chan struct{}  // capacity 1: outbox is not empty
-	wanted     *fleet.Wanted  // the last one accepted
-	joined     *fleet.Wanted  // the one that the networks match
-	served     *fleet.Wanted  // the one that the shares match
-	serving    bool           // shares are being changed
-	present    map[fleet.GuestID]presence
-	sliced     map[fleet.GuestID]timeslice.Given // what guests have got
-	layouts    Layouts
-	cleared    int        // staging folders
-	vaultNotes vaultNotes // about the vault; it has a lock of its own
-	clones     keptClones // likewise
-	profiles   profiles
-	urgent     bool // what guests' programs said is to be told soon
-	examined   map[fleet.GuestID]examination
-	examining  bool
-	troubles   map[string]string      // by subject
-	noted      map[fleet.GuestID]bool // of present, at the last look; whether the guest is more than on its way
-	runs       sync.WaitGroup
-	attached   atomic.Bool // a controller talks to it
+	mu          sync.Mutex
+	slots       map[fleet.GuestID]*guestSlot
+	outbox      []fleet.Report // not yet sent, oldest first
+	news        chan struct{}  // capacity 1: outbox is not empty
+	wanted      *fleet.Wanted  // the last one accepted
+	joined      *fleet.Wanted  // the one that the networks match
+	served      *fleet.Wanted  // the one that the shares match
+	serving     bool           // shares are being changed
+	present     map[fleet.GuestID]presence
+	sliced      map[fleet.GuestID]timeslice.Given // what guests have got
+	layouts     Layouts
+	cleared     int         // staging folders
+	vaultNotes  vaultNotes  // about the vault; it has a lock of its own
+	vaultShares vaultShares // likewise
+	clones      keptClones  // likewise
+	profiles    profiles
+	urgent      bool // what guests' programs said is to be told soon
+	examined    map[fleet.GuestID]examination
+	examining   bool
+	troubles    map[string]string      // by subject
+	noted       map[fleet.GuestID]bool // of present, at the last look; whether the guest is more than on its way
+	runs        sync.WaitGroup
+	attached    atomic.Bool // a controller talks to it
 }
 
 // Told are the facts that the agent tells now, and whether a controller hears them.

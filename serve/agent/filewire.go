@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -53,23 +52,29 @@ func (a *Agent) addFileRoutes(mux *http.ServeMux) {
 			http.Error(out, fmt.Sprintf("host %s serves no files of job %s to %s", a.Host, job, host), http.StatusForbidden)
 			return
 		}
-		select {
-		case turns <- struct{}{}:
-			defer func() { <-turns }()
-		case <-r.Context().Done():
-			return
-		}
-		body, err := io.ReadAll(http.MaxBytesReader(out, r.Body, mostFiles))
-		var answer []byte
+		q := a.vaultAsked(host, out, r)
+		body, err := q.body(mostFiles, mostFiles)
 		if err == nil {
-			answer, err = a.Vaults.Files.Answer(r.Context(), FileQuestion{Job: job, Share: s, What: r.PathValue("what"), Body: body})
+			defer q.give()
+			var answer []byte
+			if answer, err = a.answerFiles(turns, FileQuestion{Job: job, Share: s, What: r.PathValue("what"), Body: body}, r); err == nil {
+				q.answer(answer)
+				return
+			}
 		}
-		if err != nil {
-			http.Error(out, err.Error(), http.StatusBadRequest)
-			return
-		}
-		_, _ = out.Write(answer) // who asks waits no longer than it can
+		http.Error(out, err.Error(), http.StatusBadRequest)
 	})
+}
+
+// answerFiles answers a question when its turn comes.
+func (a *Agent) answerFiles(turns chan struct{}, q FileQuestion, r *http.Request) ([]byte, error) {
+	select {
+	case turns <- struct{}{}:
+		defer func() { <-turns }()
+		return a.Vaults.Files.Answer(r.Context(), q)
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
 }
 
 // FileQuestion is what another host asks.

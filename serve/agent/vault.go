@@ -54,7 +54,10 @@ type Vaults struct {
 	Listener    net.Listener          // for other hosts, plain TCP; nil: they do not reach it
 	Credentials *identity.Credentials // nil: this host has not joined, so it reaches no other
 	Toward      Toward                // nil: other hosts' addresses are good as they are
+	Inside      func() netip.Addr     // where other hosts call this one; of a link, where the cluster encrypts: then nobody comes in elsewhere; nil: from everywhere
 	Files       JobFiles              // for guests that mount them; nil: they are not as they were when a job goes on
+
+	patience time.Duration // with what another host sends or reads, of tests; 0: vaultBody
 }
 
 // Toward is where another host listens, as this host calls it: what the other calls its link to WireGuard means nothing here.

@@ -70,8 +70,8 @@ func (v storeVault) Load(ctx context.Context, want fleet.KeptPart, from Chunks, 
 	return vault.Load(ctx, want, from, folder)
 }
 
-// vaultHost is a host that serves its vault to others.
-func vaultHost(t *testing.T, c *identity.Credentials, quota int64) (a *Agent, address string) {
+// vaultHost is a host that serves its vault to others, with patience if some is given.
+func vaultHost(t *testing.T, c *identity.Credentials, quota int64, patience ...time.Duration) (a *Agent, address string) {
 	t.Helper()
 	s, err := vault.Open(vault.Config{Folder: t.TempDir(), Quota: quota})
 	if err != nil {
@@ -81,7 +81,10 @@ func vaultHost(t *testing.T, c *identity.Credentials, quota int64) (a *Agent, ad
 	if err != nil {
 		t.Fatal(err)
 	}
-	a = New(Config{Host: "stock", Run: t.TempDir(), Vaults: Vaults{Own: storeVault{s}, Listener: l, Credentials: c}, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	v := Vaults{Own: storeVault{s}, Listener: l, Credentials: c}
+	for _, v.patience = range patience {
+	}
+	a = New(Config{Host: "stock", Run: t.TempDir(), Vaults: v, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	go func() { defer close(over); a.serveVault(ctx) }()

@@ -41,8 +41,8 @@ const (
 // Limits of a connection about a vault.
 const (
 	vaultConnect = 5 * time.Second
-	vaultAnswer  = time.Minute // until an answer begins; a busy disk has to sync all chunks of a guest
-	vaultBody    = 2 * time.Minute
+	vaultAnswer  = time.Minute     // until an answer begins; a busy disk has to sync all chunks of a guest
+	vaultBody    = 2 * time.Minute // and longer for more than a MiB
 	vaultIdle    = time.Minute
 )
 
@@ -64,7 +64,7 @@ func (a *Agent) serveVault(ctx context.Context) {
 		ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug),
 	}
 	context.AfterFunc(ctx, func() { _ = s.Close() }) // who saves tries again
-	if err := s.Serve(tls.NewListener(v.Listener, v.Credentials.Serving())); ctx.Err() == nil {
+	if err := s.Serve(tls.NewListener(newVaultListener(v.Listener, v.Inside), v.Credentials.Serving())); ctx.Err() == nil {
 		a.trouble("serving the vault to other hosts", err)
 	}
 }
@@ -77,75 +77,102 @@ type vaultCall struct {
 	body  []byte
 }
 
+// vaultRoute is one kind of them.
+type vaultRoute struct {
+	pattern      string
+	write        bool
+	most, answer int64         // bytes of a request, and of an answer that is kept until the other host has it
+	alone        chan struct{} // nil: many are carried out at once
+	do           func(vaultCall) ([]byte, error)
+}
+
 func (a *Agent) vaultRoutes() http.Handler {
 	own, mux := a.Vaults.Own.Own, http.NewServeMux()
-	manifests := make(chan struct{}, 1) // one at a time: it may take a GiB of memory
-	add := func(pattern string, write bool, most int64, do func(vaultCall) ([]byte, error)) {
-		mux.HandleFunc(pattern, func(out http.ResponseWriter, r *http.Request) {
-			c := vaultCall{part: fleet.PartName{Checkpoint: fleet.CheckpointID(r.PathValue("checkpoint")), Guest: fleet.GuestID(r.PathValue("guest"))}, r: r}
-			host, err := a.Vaults.Credentials.Peer(*r.TLS)
-			if err != nil {
-				http.Error(out, err.Error(), http.StatusUnauthorized)
-				return
-			}
-			is := false
-			if c.grant, is = a.granted(host, c.part, write); !is {
-				http.Error(out, fmt.Sprintf("host %s has no order about %s of %s with the vault of %s", host, c.part.Guest, c.part.Checkpoint, a.Host), http.StatusForbidden)
-				return
-			}
-			if most == mostManifest {
-				select {
-				case manifests <- struct{}{}:
-					defer func() { <-manifests }()
-				case <-r.Context().Done():
-					return
-				}
-			}
-			var answer []byte
-			if c.body, err = io.ReadAll(http.MaxBytesReader(out, r.Body, most)); err == nil {
-				if c.grant, is = a.granted(host, c.part, write); !is { // while it was on its way
-					err = fmt.Errorf("%w: the order about %s of %s is over", fleet.ErrNotKept, c.part.Guest, c.part.Checkpoint)
-				} else {
-					answer, err = do(c)
-				}
-			}
-			if err != nil {
-				http.Error(out, err.Error(), vaultStatus(err))
-				return
-			}
-			_, _ = out.Write(answer) // if it does not arrive, the other host asks again
-		})
-	}
+	manifests := make(chan struct{}, 1) // one at a time is looked at: it may take a GiB of memory
 	const part = " /v1/vault/{checkpoint}/{guest}/"
-	add("POST"+part+"missing", true, mostNames, func(c vaultCall) ([]byte, error) {
-		var names []fleet.Digest
-		if err := json.Unmarshal(c.body, &names); err != nil {
-			return nil, fmt.Errorf("read the chunks' names: %w", err)
-		}
-		missing, err := own(0).Missing(c.r.Context(), c.part, names)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(missing)
-	})
-	add("PUT"+part+"chunks/{digest}", true, mostChunk, func(c vaultCall) ([]byte, error) {
-		return nil, own(c.grant.MostBytes).PutChunk(c.r.Context(), c.part, fleet.Digest(c.r.PathValue("digest")), c.body)
-	})
-	add("PUT"+part+"manifest", true, mostManifest, func(c vaultCall) ([]byte, error) {
-		return nil, a.takeManifest(c)
-	})
-	add("GET"+part+"chunks/{digest}", false, 0, func(c vaultCall) ([]byte, error) {
-		return own(0).Chunk(c.r.Context(), c.part, fleet.Digest(c.r.PathValue("digest")))
-	})
-	add("GET"+part+"manifest", false, 0, func(c vaultCall) ([]byte, error) {
-		text, err := own(0).Manifest(c.r.Context(), c.part)
-		if sum := sha256.Sum256(text); err == nil && c.grant.Manifest != fleet.Digest("sha256-"+hex.EncodeToString(sum[:])) {
-			return nil, fmt.Errorf("%w: another manifest is here than was ordered", fleet.ErrDamaged)
-		}
-		return text, err
-	})
+	for _, v := range []vaultRoute{
+		{"POST" + part + "missing", true, mostNames, mostNames, nil, func(c vaultCall) ([]byte, error) {
+			var names []fleet.Digest
+			if err := json.Unmarshal(c.body, &names); err != nil {
+				return nil, fmt.Errorf("read the chunks' names: %w", err)
+			}
+			missing, err := own(0).Missing(c.r.Context(), c.part, names)
+			if err != nil {
+				return nil, err
+			}
+			return json.Marshal(missing)
+		}},
+		{"PUT" + part + "chunks/{digest}", true, mostChunk, 0, nil, func(c vaultCall) ([]byte, error) {
+			return nil, own(c.grant.MostBytes).PutChunk(c.r.Context(), c.part, fleet.Digest(c.r.PathValue("digest")), c.body)
+		}},
+		{"PUT" + part + "manifest", true, mostManifest, 0, manifests, func(c vaultCall) ([]byte, error) {
+			return nil, a.takeManifest(c)
+		}},
+		{"GET" + part + "chunks/{digest}", false, 0, mostChunk, nil, func(c vaultCall) ([]byte, error) {
+			return own(0).Chunk(c.r.Context(), c.part, fleet.Digest(c.r.PathValue("digest")))
+		}},
+		{"GET" + part + "manifest", false, 0, shareEach, manifests, func(c vaultCall) ([]byte, error) {
+			text, err := own(0).Manifest(c.r.Context(), c.part)
+			if sum := sha256.Sum256(text); err == nil && c.grant.Manifest != fleet.Digest("sha256-"+hex.EncodeToString(sum[:])) {
+				return nil, fmt.Errorf("%w: another manifest is here than was ordered", fleet.ErrDamaged)
+			}
+			return text, err
+		}},
+	} {
+		mux.HandleFunc(v.pattern, func(out http.ResponseWriter, r *http.Request) { a.serveVaultCall(v, out, r) })
+	}
 	a.addFileRoutes(mux)
 	return mux
+}
+
+// serveVaultCall answers one request.
+func (a *Agent) serveVaultCall(v vaultRoute, out http.ResponseWriter, r *http.Request) {
+	c := vaultCall{part: fleet.PartName{Checkpoint: fleet.CheckpointID(r.PathValue("checkpoint")), Guest: fleet.GuestID(r.PathValue("guest"))}, r: r}
+	host, err := a.Vaults.Credentials.Peer(*r.TLS)
+	if err != nil {
+		http.Error(out, err.Error(), http.StatusUnauthorized)
+		return
+	}
+	is := false
+	if c.grant, is = a.granted(host, c.part, v.write); !is {
+		http.Error(out, fmt.Sprintf("host %s has no order about %s of %s with the vault of %s", host, c.part.Guest, c.part.Checkpoint, a.Host), http.StatusForbidden)
+		return
+	}
+	q := a.vaultAsked(host, out, r)
+	if c.body, err = q.body(mostOf(v.most, c.grant), v.answer); err == nil {
+		defer q.give()
+		var answer []byte
+		if answer, err = a.doVaultCall(v, host, c); err == nil {
+			q.answer(answer)
+			return
+		}
+	}
+	http.Error(out, err.Error(), vaultStatus(err))
+}
+
+// mostOf is how long a request may be of a host that may put so much.
+func mostOf(most int64, g fleet.VaultGrant) int64 {
+	if g.MostBytes > 0 {
+		return min(most, g.MostBytes+packedMore)
+	}
+	return most
+}
+
+// doVaultCall carries a request out, if its order is not over by now.
+func (a *Agent) doVaultCall(v vaultRoute, host fleet.HostID, c vaultCall) (_ []byte, err error) {
+	if v.alone != nil {
+		select {
+		case v.alone <- struct{}{}:
+			defer func() { <-v.alone }()
+		case <-c.r.Context().Done():
+			return nil, c.r.Context().Err()
+		}
+	}
+	is := false
+	if c.grant, is = a.granted(host, c.part, v.write); !is {
+		return nil, fmt.Errorf("%w: the order about %s of %s is over", fleet.ErrNotKept, c.part.Guest, c.part.Checkpoint)
+	}
+	return v.do(c)
 }
 
 // takeManifest finishes a part in this host's vault.

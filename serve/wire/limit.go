@@ -35,6 +35,9 @@ func newCounting(l net.Listener, most int) *counting {
 	return &counting{Listener: l, most: most, by: map[string]int{}}
 }
 
+// Bounded closes connections of an address beyond most, before anything is read of them.
+func Bounded(l net.Listener, most int) net.Listener { return newCounting(l, most/2) }
+
 // counted is a connection that counts until it is closed.
 type counted struct {
 	net.Conn
