@@ -20,6 +20,7 @@ type Output struct {
 	Checkpoints CheckpointsKept `json:"checkpoints"`
 	Images      ImagesKept      `json:"images"`
 	Growth      GrowthUsed      `json:"growth"`
+	Changes     ChangesMade     `json:"changes"`
 }
 
 // GrowthUsed is by how many guests jobs have grown: those that they have, that start, and that programs wait for.
@@ -65,9 +66,24 @@ type ImageLimits struct {
 
 // ChangeLimits bound what users have the controller change in a minute; 0 is no limit. Root on the controller's machine is not bound.
 type ChangeLimits struct {
-	Requests  int   // of one user
-	Stored    int64 // bytes that one user's requests put into the store
-	StoredAll int64 // bytes that all users' do
+	Requests  int   `json:"requests"`      // of one user
+	Stored    int64 `json:"stored"`        // bytes that one user's requests put into the store
+	StoredAll int64 `json:"stored_in_all"` // bytes that all users' do
+}
+
+// ChangesMade is what counts now of what users had the controller change: of the last minute at the most.
+type ChangesMade struct {
+	Limits ChangeLimits  `json:"limits"`
+	Bytes  int64         `json:"bytes"` // that all users' requests put into the store
+	Users  []UserChanges `json:"users"` // of whom anything counts, most bytes first
+}
+
+// UserChanges is one user's part of that.
+type UserChanges struct {
+	UID      uint32 `json:"uid"`
+	User     UserID `json:"user,omitempty"`
+	Requests int    `json:"requests"`
+	Bytes    int64  `json:"bytes"`
 }
 
 // ImagesKept is what the controller keeps of images.

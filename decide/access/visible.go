@@ -112,35 +112,22 @@ func VisibleOutput(o fleet.Output, by fleet.Caller) fleet.Output {
 	if by.Admin {
 		return o
 	}
-	own := []fleet.UserOutput{}
-	for _, u := range o.Users {
-		if u.UID == by.UID {
+	o.Users = ofUser(o.Users, by.UID, func(u fleet.UserOutput) uint32 { return u.UID })
+	o.Checkpoints.Users = ofUser(o.Checkpoints.Users, by.UID, func(u fleet.UserCheckpoints) uint32 { return u.UID })
+	o.Images.Users = ofUser(o.Images.Users, by.UID, func(u fleet.UserImages) uint32 { return u.UID })
+	o.Growth.Users = ofUser(o.Growth.Users, by.UID, func(u fleet.UserGrowth) uint32 { return u.UID })
+	o.Changes.Users = ofUser(o.Changes.Users, by.UID, func(u fleet.UserChanges) uint32 { return u.UID })
+	return o
+}
+
+func ofUser[T any](all []T, uid uint32, of func(T) uint32) []T {
+	own := []T{}
+	for _, u := range all {
+		if of(u) == uid {
 			own = append(own, u)
 		}
 	}
-	o.Users = own
-	kept := []fleet.UserCheckpoints{}
-	for _, u := range o.Checkpoints.Users {
-		if u.UID == by.UID {
-			kept = append(kept, u)
-		}
-	}
-	o.Checkpoints.Users = kept
-	images := []fleet.UserImages{}
-	for _, u := range o.Images.Users {
-		if u.UID == by.UID {
-			images = append(images, u)
-		}
-	}
-	o.Images.Users = images
-	grown := []fleet.UserGrowth{}
-	for _, u := range o.Growth.Users {
-		if u.UID == by.UID {
-			grown = append(grown, u)
-		}
-	}
-	o.Growth.Users = grown
-	return o
+	return own
 }
 
 // VisibleUsage is what a caller may see of usage: a user sees that of their own jobs.

@@ -108,11 +108,25 @@ Cause = TypedDict('Cause', {
 }, total=False)
 Cause.__doc__ = 'Cause is one event during a gap. Counts are for the whole guest and may begin up to a second before the gap.'
 
+ChangeLimits = TypedDict('ChangeLimits', {
+    'requests': Required['int'],
+    'stored': Required['int'],
+    'stored_in_all': Required['int'],
+}, total=False)
+ChangeLimits.__doc__ = "ChangeLimits bound what users have the controller change in a minute; 0 is no limit. Root on the controller's machine is not bound."
+
 Changed = TypedDict('Changed', {
     'bytes': Required['int'],
     'within_ns': Required['int'],
 }, total=False)
 Changed.__doc__ = 'Changed is how much memory is in pages that changed within some time.'
+
+ChangesMade = TypedDict('ChangesMade', {
+    'bytes': Required['int'],
+    'limits': Required['ChangeLimits'],
+    'users': Required['list[UserChanges]'],
+}, total=False)
+ChangesMade.__doc__ = 'ChangesMade is what counts now of what users had the controller change: of the last minute at the most.'
 
 Checkpoint = TypedDict('Checkpoint', {
     'asks': NotRequired['str'],
@@ -803,6 +817,7 @@ Outlet.__doc__ = 'Outlet is what a host reports about leading guests to the Inte
 
 Output = TypedDict('Output', {
     'bytes': Required['int'],
+    'changes': Required['ChangesMade'],
     'checkpoints': Required['CheckpointsKept'],
     'free_bytes': Required['int'],
     'growth': Required['GrowthUsed'],
@@ -1287,6 +1302,14 @@ UserAsked = TypedDict('UserAsked', {
     'uid': NotRequired['int'],
 }, total=False)
 UserAsked.__doc__ = "User is a person or program that is known by certificates, and by uid on the controller's own machine."
+
+UserChanges = TypedDict('UserChanges', {
+    'bytes': Required['int'],
+    'requests': Required['int'],
+    'uid': Required['int'],
+    'user': NotRequired['str'],
+}, total=False)
+UserChanges.__doc__ = "UserChanges is one user's part of that."
 
 UserCheckpoints = TypedDict('UserCheckpoints', {
     'bytes': Required['int'],

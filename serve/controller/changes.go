@@ -1,7 +1,10 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -53,6 +56,30 @@ func (c *changes) admit(by fleet.Caller, bytes int64, at time.Time) error {
 	c.stored.TakeTokens(who, n, at)
 	c.all.TakeTokens("", n, at)
 	return nil
+}
+
+// made is what counts of everybody's changes.
+func (c *changes) made(names map[uint32]fleet.UserID, at time.Time) fleet.ChangesMade {
+	out, all := fleet.ChangesMade{Limits: c.limits, Users: []fleet.UserChanges{}}, map[string]fleet.UserChanges{}
+	for who, n := range c.requests.Taken(at) {
+		all[who] = fleet.UserChanges{Requests: n}
+	}
+	for who, n := range c.stored.Taken(at) {
+		u := all[who]
+		u.Bytes = int64(n)
+		all[who] = u
+	}
+	for who, u := range all {
+		if uid, err := strconv.ParseUint(who, 10, 32); err == nil {
+			u.UID, u.User = uint32(uid), names[uint32(uid)]
+			out.Users = append(out.Users, u)
+		}
+	}
+	slices.SortFunc(out.Users, func(a, b fleet.UserChanges) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.UID, b.UID))
+	})
+	out.Bytes = int64(c.all.Taken(at)[""])
+	return out
 }
 
 func tooMuch(after time.Duration, why string) error {

@@ -315,6 +315,7 @@ func (c *Controller) Output(ctx context.Context, by fleet.Caller) (fleet.Output,
 		return fleet.Output{}, err
 	}
 	o.Growth = growthUsed(s, c.Planner.GrowEach)
+	o.Changes = c.changes.made(userNames(s), s.At)
 	return access.VisibleOutput(o, by), nil
 }
 

@@ -93,6 +93,22 @@ func (b *Buckets) WaitFor(who string, tokens int, at time.Time) (after time.Dura
 	return b.reserve(who, tokens, at, func(time.Duration) bool { return false })
 }
 
+// Taken is how much everybody has taken that is not there again.
+func (b *Buckets) Taken(at time.Time) map[string]int {
+	out := map[string]int{}
+	if b == nil {
+		return out
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for who, l := range b.by {
+		if n := int(math.Ceil(float64(b.burst) - l.TokensAt(at))); n > 0 {
+			out[who] = n
+		}
+	}
+	return out
+}
+
 // reserve takes tokens if taken says so, given after how long there are enough.
 func (b *Buckets) reserve(who string, tokens int, at time.Time, taken func(after time.Duration) bool) (after time.Duration) {
 	if b == nil {

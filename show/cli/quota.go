@@ -48,13 +48,15 @@ and how much it may keep. At a limit a user's programs wait as they print. At th
 and on a full disk, everybody's do. They go on when there is room. With --drop-oldest-output the
 oldest ended jobs of who waits are removed, and their output is lost. It also shows how much
 vaults keep of checkpoints, and how much images take; at a limit of these no more are made. And it
-shows by how many guests jobs have grown (run --grow); at the limit they get no more. Users see
+shows by how many guests jobs have grown (run --grow); at the limit they get no more. At last it
+shows how many changes users have asked for in the last minute, and how much of the controller's
+store these took; beyond a limit they are refused until later. Users see
 their own part, and what all take together; administrators see everybody's.
 
 An administrator sets the limits: --output-per-user, --output-in-all, --keep-output and
 --drop-oldest-output, --checkpoints-per-user, --checkpoints-in-all, --images-per-user,
---images-in-all and --growth-per-user of ` + "`pagurus controller`" + `, or the same keys in its configuration.
-How much a user may ask for in a minute is --requests-per-user and --stored-per-user there.`,
+--images-in-all, --growth-per-user, --requests-per-user, --stored-per-user and --stored-in-all of
+` + "`pagurus controller`" + `, or the same keys in its configuration.`,
 		Example: `  pagurus quota
   pagurus quota --user ada
   pagurus quota --json | jq -r '.users[].jobs[] | select(.ended) | .job'`,
@@ -69,18 +71,7 @@ How much a user may ask for in a minute is --requests-per-user and --stored-per-
 				return err
 			}
 			if user != "" {
-				o.Users = slices.DeleteFunc(o.Users, func(u fleet.UserOutput) bool {
-					return string(u.User) != user && strconv.FormatUint(uint64(u.UID), 10) != user
-				})
-				o.Images.Users = slices.DeleteFunc(o.Images.Users, func(u fleet.UserImages) bool {
-					return string(u.User) != user && strconv.FormatUint(uint64(u.UID), 10) != user
-				})
-				o.Checkpoints.Users = slices.DeleteFunc(o.Checkpoints.Users, func(u fleet.UserCheckpoints) bool {
-					return string(u.User) != user && strconv.FormatUint(uint64(u.UID), 10) != user
-				})
-				o.Growth.Users = slices.DeleteFunc(o.Growth.Users, func(u fleet.UserGrowth) bool {
-					return string(u.User) != user && strconv.FormatUint(uint64(u.UID), 10) != user
-				})
+				o = ofOne(o, user)
 			}
 			if a.json {
 				return a.printJSON(o)
@@ -95,6 +86,9 @@ How much a user may ask for in a minute is --requests-per-user and --stored-per-
 			if g := o.Growth; g.Guests > 0 || g.Each > 0 {
 				text += "\n" + view.GrowthTable(g).Text()
 			}
+			if k := o.Changes; len(k.Users) > 0 {
+				text += "\n" + view.ChangesTable(k).Text()
+			}
 			_, err = io.WriteString(a.Out, text)
 			return err
 		},
@@ -102,4 +96,17 @@ How much a user may ask for in a minute is --requests-per-user and --stored-per-
 	cmd.Flags().StringVar(&user, "user", "", "only this user: a name as in user ls, or a uid")
 	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
 	return cmd
+}
+
+// ofOne is what concerns one user, who is named as in user ls, or by a uid.
+func ofOne(o fleet.Output, user string) fleet.Output {
+	other := func(id fleet.UserID, uid uint32) bool {
+		return string(id) != user && strconv.FormatUint(uint64(uid), 10) != user
+	}
+	o.Users = slices.DeleteFunc(o.Users, func(u fleet.UserOutput) bool { return other(u.User, u.UID) })
+	o.Images.Users = slices.DeleteFunc(o.Images.Users, func(u fleet.UserImages) bool { return other(u.User, u.UID) })
+	o.Checkpoints.Users = slices.DeleteFunc(o.Checkpoints.Users, func(u fleet.UserCheckpoints) bool { return other(u.User, u.UID) })
+	o.Growth.Users = slices.DeleteFunc(o.Growth.Users, func(u fleet.UserGrowth) bool { return other(u.User, u.UID) })
+	o.Changes.Users = slices.DeleteFunc(o.Changes.Users, func(u fleet.UserChanges) bool { return other(u.User, u.UID) })
+	return o
 }

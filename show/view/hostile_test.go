@@ -62,6 +62,7 @@ func TestNobodyWritesOnTheTerminal(t *testing.T) {
 	output := fleet.Output{Users: []fleet.UserOutput{{UID: 1, User: "ada", Bytes: 5, Waits: "no room", Jobs: []fleet.JobOutput{{Job: "j1", Bytes: 5, Ended: time.Unix(1, 0)}}}}}
 	images := fleet.ImagesKept{Users: []fleet.UserImages{{UID: 1, User: "ada", Names: []string{"mine"}, Bytes: 5}}}
 	grown := fleet.GrowthUsed{Each: 4, Users: []fleet.UserGrowth{{UID: 1, User: "ada", Guests: 2}}}
+	changes := fleet.ChangesMade{Users: []fleet.UserChanges{{UID: 1, User: "ada", Requests: 2}}}
 	audit := []fleet.AuditRecord{{By: fleet.Caller{User: "ada"}, From: "192.0.2.1", Did: "submit", On: "./a.out", Refused: "no"}, {By: fleet.Caller{Host: "host1"}, Failed: "disk"}}
 	shown := func(c Cluster) (all []string) {
 		for _, table := range []Table{c.HostTable(), c.GuestTable(), c.JobTable(), c.MoveTable(), c.UserTable(), c.TokenTable()} {
@@ -78,7 +79,7 @@ func TestNobodyWritesOnTheTerminal(t *testing.T) {
 	hostile := poisonedLike(plain)
 	hostile.Users, hostile.Tokens = poisonedLike([]fleet.User{{ID: "ada"}}), poisonedLike([]fleet.JoinToken{{ID: "t1", User: "ada", Site: "x"}})
 	plain.Users, plain.Tokens = []fleet.User{{ID: "ada"}}, []fleet.JoinToken{{ID: "t1", User: "ada", Site: "x"}}
-	have := append(shown(hostile), OutputTable(poisonedLike(output)).Text(), ImagesTable(poisonedLike(images)).Text(), GrowthTable(poisonedLike(grown)).Text(), AuditTable(poisonedLike(audit)).Text(),
+	have := append(shown(hostile), OutputTable(poisonedLike(output)).Text(), ImagesTable(poisonedLike(images)).Text(), GrowthTable(poisonedLike(grown)).Text(), ChangesTable(poisonedLike(changes)).Text(), AuditTable(poisonedLike(audit)).Text(),
 		Forecast{poisonedLike(fleet.Forecast{Migrations: []fleet.Foreseen{{Guest: "j1g0", From: "host1", To: "host2"}}})}.Table().Text(),
 		CallTable(poisonedLike(traces)).Text(), SentTable(poisonedLike(traces)).Text(), GapTable(poisonedLike(traces)).Text())
 	for _, text := range have {

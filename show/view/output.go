@@ -74,6 +74,20 @@ func GrowthTable(g fleet.GrowthUsed) Table {
 	return t
 }
 
+// ChangesTable shows what users have had the controller change, a row for each.
+func ChangesTable(k fleet.ChangesMade) Table {
+	t := Table{Columns: []string{"USER", "UID", "REQUESTS", "LIMIT", "STORED", "LIMIT"}, Notes: []string{"of the last minute; what is over no longer counts"}}
+	most := "-"
+	if k.Limits.Requests > 0 {
+		most = fmt.Sprint(k.Limits.Requests)
+	}
+	for _, u := range k.Users {
+		t.Rows = append(t.Rows, []string{cell(string(u.User)), fmt.Sprint(u.UID), fmt.Sprint(u.Requests), most, Bytes(u.Bytes), limit(k.Limits.Stored)})
+	}
+	t.Rows = append(t.Rows, []string{"all", "-", "-", "-", Bytes(k.Bytes), limit(k.Limits.StoredAll)})
+	return t
+}
+
 // limit is a limit of bytes, where 0 is none.
 func limit(bytes int64) string {
 	if bytes == 0 {
