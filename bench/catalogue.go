@@ -23,6 +23,7 @@ var Catalogue = []Measurable{
 	{"size", ByMake, "memory and processor time of an idle cluster's controller and agents"},
 	{"idle", ByMake, "memory and processor time of an idle agent, without guests and with one"},
 	{"crowd", ByMake, "the controller with 2,000 TLS connections of agents that report"},
+	{"crowd-hostile", ByMake, "what hosts and users wait for while one user floods the controller"},
 	{"page", ByMake, "the controller with 1,000 watchers of 10,000 hosts, and how soon the page can be used"},
 	{"start", ByMake, "a warm run to MPI_Init, beside a boot by hand"},
 	{"migration", ByMake, "a move's total time, beside QEMU's migrate typed by hand"},

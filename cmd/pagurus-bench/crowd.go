@@ -125,8 +125,8 @@ type crowdMember struct {
 func (b *experiments) crowdHost(ctx context.Context, n int, facts fleet.Facts, address, token string) (crowdMember, error) {
 	id := fleet.HostID(fmt.Sprintf("crowd%d", n))
 	folder := filepath.Join(b.Dir, string(id))
-	facts.Machine = fmt.Sprintf("%032x", n+1)
-	facts.Guests = nil
+	facts.Machine = crowdMachine(n)
+	facts.Guests, facts.WireGuard = nil, nil // its key is the real host's
 	facts.Address = machine.Towards(address) // a host is believed its own address only
 	if _, err := wire.Enrol(ctx, address, token, folder, wire.Joining{Host: id, Machine: facts.Machine}); err != nil {
 		return crowdMember{}, err

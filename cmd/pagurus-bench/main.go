@@ -60,6 +60,7 @@ func (b *experiments) measures() map[string]func(context.Context) error {
 		"size":                b.size,
 		"idle":                b.idleAgents,
 		"crowd":               b.crowd,
+		"crowd-hostile":       b.crowdHostile,
 		"page":                b.page,
 		"start":               b.start,
 		"migration":           b.migration,
@@ -87,7 +88,7 @@ func (b *experiments) measures() map[string]func(context.Context) error {
 
 // trials are all of them, in the catalogue's order.
 func (b *experiments) trials() (all []bench.Trial) {
-	measures, labs := b.measures(), map[string][]string{"owner": ownerLab(), "crowd": crowdLab(), "page": crowdLab(), "encryption": encryptionLab(), "jail": jailLab(), "join": joinLab()}
+	measures, labs := b.measures(), map[string][]string{"owner": ownerLab(), "crowd": crowdLab(), "crowd-hostile": crowdLab(), "page": crowdLab(), "encryption": encryptionLab(), "jail": jailLab(), "join": joinLab()}
 	for _, m := range bench.Catalogue {
 		if m.By == bench.ByMake {
 			all = append(all, bench.Trial{Name: m.Name, Says: m.Says, Measure: measures[m.Name], Lab: labs[m.Name], Bare: m.Name == "simulate"})
