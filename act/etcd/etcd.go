@@ -8,6 +8,7 @@
 package etcd
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -165,13 +166,22 @@ func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int6
 	defer cancel()
 	guards, still := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(guardKey), "=", from)}, s.leading.Load()
 	var who []clientv3.Op
+	full := false     // etcd has said so
 	if still != nil { // one that was stopped for long does not know that another leads
 		guards = append(guards, clientv3.Compare(clientv3.CreateRevision(still.key), "=", still.since))
 		who = append(who, clientv3.OpGet(still.key, clientv3.WithKeysOnly()))
 	}
 	done, err := patiently(ctx, s, func() (*clientv3.TxnResponse, error) {
-		return s.client.Txn(ctx).If(guards...).Then(ops...).Else(who...).Commit()
+		done, err := s.client.Txn(ctx).If(guards...).Then(ops...).Else(who...).Commit()
+		full = full || errors.Is(err, rpctypes.ErrNoSpace)
+		return done, err
 	})
+	if full && (err != nil || !done.Succeeded) {
+		if revision := s.madeAt(ctx, ops); revision > from {
+			s.specs.committed(from, revision, apart)
+			return revision, nil
+		}
+	}
 	switch {
 	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge):
 		return 0, fmt.Errorf("a change of %d objects is more than this etcd takes in one transaction: "+
@@ -189,6 +199,33 @@ func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int6
 	}
 	s.specs.committed(from, done.Header.Revision, apart)
 	return done.Header.Revision, nil
+}
+
+// madeAt is the revision that a change made, if the newest one is that: etcd answers that there is no space also where its own change took
+// the last of it. 0: it was not made, or nobody can tell.
+func (s *Store) madeAt(ctx context.Context, ops []clientv3.Op) int64 {
+	var reads []clientv3.Op
+	for _, op := range ops {
+		reads = append(reads, clientv3.OpGet(string(op.KeyBytes())))
+	}
+	got, err := s.client.Txn(ctx).Then(reads...).Commit()
+	if err != nil {
+		return 0
+	}
+	revision := int64(0) // of the guard, which every change writes
+	for i, op := range ops {
+		kvs := got.Responses[i].GetResponseRange().Kvs
+		if op.IsDelete() != (len(kvs) == 0) {
+			return 0
+		}
+		if len(kvs) == 0 {
+			continue
+		}
+		if revision = cmp.Or(revision, kvs[0].ModRevision); kvs[0].ModRevision != revision || !bytes.Equal(kvs[0].Value, op.ValueBytes()) {
+			return 0
+		}
+	}
+	return revision
 }
 
 // Watch returns the snapshot now and after every committed change, until ctx ends. Quick

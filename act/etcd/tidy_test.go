@@ -135,3 +135,53 @@ func TestAFullStoreRepairsItself(t *testing.T) {
 	}
 	t.Log(len(snap.Jobs), err)
 }
+
+// fullAfterwards is a store that makes changes and says that there is no space for them, as etcd does at its limit.
+type fullAfterwards struct {
+	clientv3.KV
+	lies int
+}
+
+func (f *fullAfterwards) Txn(ctx context.Context) clientv3.Txn { return &fullTxn{f.KV.Txn(ctx), f} }
+
+type fullTxn struct {
+	clientv3.Txn
+	of *fullAfterwards
+}
+
+func (t *fullTxn) If(cs ...clientv3.Cmp) clientv3.Txn   { t.Txn = t.Txn.If(cs...); return t }
+func (t *fullTxn) Then(ops ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Then(ops...); return t }
+func (t *fullTxn) Else(ops ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Else(ops...); return t }
+
+func (t *fullTxn) Commit() (*clientv3.TxnResponse, error) {
+	done, err := t.Txn.Commit()
+	if err == nil && t.of.lies > 0 {
+		t.of.lies--
+		return nil, rpctypes.ErrNoSpace
+	}
+	return done, err
+}
+
+// A change for which etcd says that there was no space, and that it has made, is made. One that another has made in its place is a conflict.
+func TestAChangeThatTookTheLastSpaceIsMade(t *testing.T) {
+	ctx := contract(t)
+	s := small(t, ctx, 32<<20)
+	snap := loaded(t, ctx, s)
+	kv := &fullAfterwards{KV: s.client.KV}
+	s.client.KV = kv
+	for _, c := range []fleet.Changeset{
+		{Jobs: []fleet.Job{job("j0"), long("j1", 40<<10)}},
+		{Jobs: []fleet.Job{job("j2")}, GoneJobs: []fleet.JobID{"j1"}},
+		{GoneJobs: []fleet.JobID{"j0"}},
+	} {
+		kv.lies = 1
+		snap = snap.Apply(c, committed(t, ctx, s, snap.Revision, c))
+		same(t, loaded(t, ctx, s), snap)
+	}
+	old := snap.Revision - 1
+	kv.lies = 1
+	if _, err := s.Commit(ctx, old, fleet.Changeset{Jobs: []fleet.Job{job("j3")}}); !errors.Is(err, fleet.ErrConflict) {
+		t.Fatalf("from an old revision: %v", err)
+	}
+	same(t, loaded(t, ctx, s), snap)
+}
