@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -39,7 +40,8 @@ const (
 	// The write-ahead log is already safe; this is the delay until data is also in the
 	// database file.
 	batchInterval    = time.Second
-	quotaBytes       = 512 << 20
+	quotaBytes       = 512 << 20 // etcd has spareShare more, or what frees space would be refused as well
+	spareShare       = 8
 	segmentBytes     = 8 << 20 // etcd's default of 64 MB, allocated twice, is too much for a lab
 	snapshotEvery    = 2000    // transactions; their log is kept in memory
 	keepEntries      = 100
@@ -70,6 +72,8 @@ type member struct {
 	log     *os.File
 
 	reserve, quota, roomy, compactAfter int64
+
+	unseen atomic.Int64 // bytes written that the file's size may not show yet
 
 	tidying  sync.Mutex // guards tidiness, and is held while something of etcd is used that its end would break
 	tidiness tidiness
@@ -236,7 +240,7 @@ func (m *member) config() *embed.Config {
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	c.TickMs, c.ElectionMs = uint(tick.Milliseconds()), uint(election.Milliseconds())
 	c.BackendBatchInterval = batchInterval
-	c.QuotaBackendBytes = m.quota
+	c.QuotaBackendBytes = m.quota + m.quota/spareShare
 	c.SnapshotCount, c.SnapshotCatchUpEntries = snapshotEvery, keepEntries
 	c.MaxSnapFiles, c.MaxWalFiles = 2, 2
 	c.MaxTxnOps, c.MaxRequestBytes = maxTxnOps, maxRequestBytes
@@ -352,12 +356,14 @@ type fault struct {
 	once sync.Once
 	done chan struct{} // closed at a fault
 	what string        // set before done is closed
+
+	stays atomic.Bool // who finds a fault now keeps its locks
 }
 
 func newFault(dir string) *fault { return &fault{dir: dir, done: make(chan struct{})} }
 
 // OnWrite is called by etcd's logger where etcd would end the process. Only the goroutine
-// that logged it ends.
+// that logged it ends, or stays for ever with the locks that it has.
 func (f *fault) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	what := e.Message
 	for _, field := range fields {
@@ -366,6 +372,9 @@ func (f *fault) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 		}
 	}
 	f.noteFault(what)
+	if f.stays.Load() {
+		select {}
+	}
 	runtime.Goexit()
 }
 

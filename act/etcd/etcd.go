@@ -155,11 +155,11 @@ func (s *Store) tooNew(ctx context.Context, revision int64) error {
 // other error the change may or may not have been made, and the next Commit from the same
 // revision detects that by a conflict.
 func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int64, error) {
-	ops, apart, err := s.specs.encode(from, c)
+	ops, apart, adds, err := s.specs.encode(from, c)
 	if err != nil {
 		return 0, err
 	}
-	if err := s.makeRoom(ctx); err != nil {
+	if err := s.makeRoom(ctx, ops, adds); err != nil {
 		return 0, err
 	}
 	ctx, cancel := s.limited(ctx)
@@ -187,7 +187,7 @@ func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int6
 		return 0, fmt.Errorf("a change of %d objects is more than this etcd takes in one transaction: "+
 			"start it with --max-txn-ops=%d --max-request-bytes=%d: %w", len(ops), maxTxnOps, maxRequestBytes, err)
 	case errors.Is(err, rpctypes.ErrNoSpace) && s.member != nil:
-		return 0, fmt.Errorf("the store of %d MiB is full, and what is old in it has gone already: ask again in a minute: %w", s.member.quota>>20, err)
+		return 0, fmt.Errorf("%w (%w)", s.member.isFull(), err)
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return 0, fmt.Errorf("etcd's space is used up: compact, defragment and `etcdctl alarm disarm`: %w", err)
 	case err != nil:

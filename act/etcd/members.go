@@ -122,7 +122,7 @@ func (s *Store) takePart(ctx context.Context) error {
 			case m.Learner:
 				_, err = s.client.MemberPromote(ctx, me)
 			default:
-				if _, err = s.client.Put(ctx, machineKey(me), p.Machine); err == nil {
+				if err = s.noteMachine(ctx, me); err == nil {
 					return nil
 				}
 			}
@@ -134,6 +134,14 @@ func (s *Store) takePart(ctx context.Context) error {
 			return fmt.Errorf("waiting for a vote among the controllers: %w", errors.Join(err, ctx.Err()))
 		}
 	}
+}
+
+// noteMachine notes which machine a member is on. Nobody keeps the store tidy yet: where it is full, this makes room.
+func (s *Store) noteMachine(ctx context.Context, me uint64) error {
+	_, err := patiently(ctx, s, func() (*clientv3.PutResponse, error) {
+		return s.client.Put(ctx, machineKey(me), s.member.peer.Machine)
+	})
+	return err
 }
 
 // Several reports whether the store may have several members; each is embedded in a controller.

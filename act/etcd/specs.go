@@ -39,8 +39,8 @@ type specs struct {
 	of map[fleet.JobID]fleet.Digest // nil: nothing is known yet
 }
 
-// encode returns the operations of a change of the store at revision from, and which specifications are apart after it.
-func (s *specs) encode(from int64, c fleet.Changeset) ([]clientv3.Op, map[fleet.JobID]fleet.Digest, error) {
+// encode returns the operations of a change of the store at revision from, which specifications are apart after it, and whether jobs are new.
+func (s *specs) encode(from int64, c fleet.Changeset) (ops []clientv3.Op, apart map[fleet.JobID]fleet.Digest, adds bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := writer{apart: map[fleet.JobID]fleet.Digest{}}
@@ -48,7 +48,7 @@ func (s *specs) encode(from int64, c fleet.Changeset) ([]clientv3.Op, map[fleet.
 		w.known = s.of
 	}
 	w.encode(c)
-	return w.ops, w.apart, w.err
+	return w.ops, w.apart, w.adds || c.Cluster != nil && len(c.Jobs) > 0, w.err // a new job takes the cluster's next number
 }
 
 // committed notes what encode has returned, after its commit.
@@ -92,6 +92,7 @@ func (w *writer) putJob(j fleet.Job) {
 	w.put(key("jobs", j.ID), storedJob{Job: j, Apart: digest})
 	if w.known == nil || w.known[j.ID] != digest {
 		w.put(specKey(j.ID), storedSpec{j.ID, text})
+		w.adds = true
 	}
 	w.apart[j.ID] = digest
 }

@@ -23,6 +23,7 @@ const (
 	heldFor = 5 * time.Second
 	// compactBytes of old revisions are let gather.
 	compactBytes = 8 << 20
+	unseenShare  = 64 // of the quota: what may be written that the file's size does not show yet
 	// roomyBytes is the file up to which its free space is left to what comes.
 	roomyBytes = 64 << 20
 )
@@ -88,7 +89,7 @@ func (s *Store) tidy(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
-	if size, used := server.Backend().Size(), server.Backend().SizeInUse(); size > m.roomy && used < size/2 || full && used < size/8*7 {
+	if size, used := server.Backend().Size(), server.Backend().SizeInUse(); size > m.roomy && used < size/2 || full && size-used > m.quota/32 {
 		if err := m.defragment(used); err != nil {
 			return err
 		}
@@ -103,19 +104,40 @@ func (s *Store) tidy(ctx context.Context, now time.Time) error {
 	return s.disarm(ctx)
 }
 
+// noteWrites has what was written put into the file when it is much. Otherwise that takes up to a second, within which nobody sees how full it is.
+func (m *member) noteWrites(ops []clientv3.Op) {
+	bytes := int64(0)
+	for _, op := range ops {
+		bytes += int64(len(op.KeyBytes()) + len(op.ValueBytes()))
+	}
+	if all := m.unseen.Add(bytes); all > m.quota/unseenShare && m.unseen.CompareAndSwap(all, 0) {
+		_ = m.apart(func() error { m.etcd.Server.Backend().ForceCommit(); return nil }) // the change meets the fault, too
+	}
+}
+
+// isFull is the error of a change that finds no space.
+func (m *member) isFull() error {
+	return fmt.Errorf("the store of %d MiB is full, and what is old in it has gone already: remove jobs that are over with `pagurus rm`, or ask again in a minute", m.quota>>20)
+}
+
 // crowded reports whether the store is nearly full.
 func (m *member) crowded() bool { return m.etcd.Server.Backend().Size() > m.quota/8*7 }
 
-// makeRoom refuses a change while the disk is almost full, and tidies before the store is: a change at its limit etcd makes, and says that it did not.
-func (s *Store) makeRoom(ctx context.Context) error {
+// makeRoom refuses a change while the disk is almost full, and tidies before the store is. What adds to a store that is full
+// nevertheless is refused; what only changes or removes has the space that etcd has more.
+func (s *Store) makeRoom(ctx context.Context, ops []clientv3.Op, adds bool) error {
 	if s.member == nil {
 		return nil
 	}
 	if err := s.member.room(); err != nil {
 		return err
 	}
+	s.member.noteWrites(ops)
 	if s.member.crowded() {
 		_ = s.tidy(ctx, time.Now()) // if it cannot, the change says what there is to say
+	}
+	if adds && s.member.etcd.Server.Backend().SizeInUse() > s.member.quota/16*15 {
+		return s.member.isFull()
 	}
 	return nil
 }
@@ -132,7 +154,10 @@ func (s *Store) compact(ctx context.Context, now time.Time, full bool) error {
 	}
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
-	_, err := s.client.Compact(ctx, old.revision, clientv3.WithCompactPhysical())
+	err := s.member.apart(func() error {
+		_, err := s.client.Compact(ctx, old.revision, clientv3.WithCompactPhysical())
+		return err
+	})
 	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 		return s.explained(ctx, "dropping the store's old revisions", err)
 	}
@@ -140,7 +165,19 @@ func (s *Store) compact(ctx context.Context, now time.Time, full bool) error {
 	return nil
 }
 
-// defragment writes the file again without its free space. Reading and writing wait for it: 64 MiB take about 0.3 s.
+// apart does something in a goroutine of its own, which is all that ends where etcd would end the process.
+func (m *member) apart(do func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	select {
+	case err := <-done:
+		return err
+	case <-m.fault.done:
+		return m.fault.cause()
+	}
+}
+
+// defragment writes the file again without its free space. Reading and writing wait for it.
 func (m *member) defragment(used int64) error {
 	if !m.copying.TryLock() {
 		return nil // a backup reads the file, and all would wait for it; the next time will do
@@ -153,7 +190,10 @@ func (m *member) defragment(used int64) error {
 	if free < used+m.reserve {
 		return fmt.Errorf("its disk has %d MiB free, and to make the store's file small takes %d", free>>20, (used+m.reserve)>>20)
 	}
-	if err := m.etcd.Server.Backend().Defrag(); err != nil {
+	m.fault.stays.Store(true) // etcd has no file in between, and whoever came then would fall
+	err = m.apart(m.etcd.Server.Backend().Defrag)
+	m.fault.stays.Store(m.fault.cause() != nil)
+	if err != nil {
 		return fmt.Errorf("making the store's file small: %w", err)
 	}
 	return nil
@@ -162,7 +202,7 @@ func (m *member) defragment(used int64) error {
 // disarm ends the alarm of a full store where there is room again, other members' too: one that has none raises it again, and makes
 // its own file small.
 func (s *Store) disarm(ctx context.Context) error {
-	if size := s.member.etcd.Server.Backend().Size(); size > s.member.quota/16*15 {
+	if size := s.member.etcd.Server.Backend().Size(); size > s.member.quota/16*17 {
 		return fmt.Errorf("%d MiB of the store's %d are in use", size>>20, s.member.quota>>20)
 	}
 	ctx, cancel := s.limited(ctx)

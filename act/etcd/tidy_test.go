@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -133,7 +135,61 @@ func TestAFullStoreRepairsItself(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "the store of 32 MiB is full") {
 		t.Fatalf("with %d jobs: %v", len(snap.Jobs), err)
 	}
-	t.Log(len(snap.Jobs), err)
+	// Nobody can add; whoever removes can, also after an alarm, and then there is room.
+	if _, err := s.member.etcd.Server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: 7, Alarm: pb.AlarmType_NOSPACE}); err != nil {
+		t.Fatal(err)
+	}
+	changed := job("j0")
+	changed.Attempt = 7
+	for _, c := range []fleet.Changeset{{Jobs: []fleet.Job{changed}}, {GoneJobs: []fleet.JobID{"j1", "j2", "j3", "j4", "j5", "j6", "j7", "j8", "j9", "j10"}}} {
+		snap = snap.Apply(c, committed(t, ctx, s, snap.Revision, c))
+	}
+	if err := s.tidy(ctx, time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	c := fleet.Changeset{Jobs: []fleet.Job{long("j3000", 200<<10)}}
+	snap = snap.Apply(c, committed(t, ctx, s, snap.Revision, c))
+	same(t, loaded(t, ctx, s), snap)
+}
+
+// A member whose store is full starts: what it writes first makes room.
+func TestAMemberOfAFullStoreStarts(t *testing.T) {
+	ctx := contract(t)
+	at := freePort(t)
+	c := EmbedConfig{Dir: t.TempDir(), Peer: Peer{Name: "c1", Listen: at, Advertise: at, Serves: "192.0.2.1:7461", Machine: "m1", Files: newAuthority(t).files(t, peerName)}}
+	for range 2 {
+		s, err := newMember(c).embed(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.member.etcd.Server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: 7, Alarm: pb.AlarmType_NOSPACE})
+		if err := errors.Join(err, s.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Where etcd would end the process while the file is made small, only the store stops, and says so to whoever asked for it.
+func TestAFaultOfMakingTheFileSmall(t *testing.T) {
+	ctx := contract(t)
+	m := newMember(EmbedConfig{Dir: t.TempDir()})
+	m.quota, m.roomy, m.compactAfter = 32<<20, 8<<20, 2<<20
+	if _, err := m.embed(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.close() }) // what is broken does not stop
+	db := m.etcd.Server.Cfg.BackendPath()
+	if err := errors.Join(os.Rename(db, db+".was"), os.MkdirAll(filepath.Join(db, "in the way"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan error, 1)
+	go func() {
+		defer close(said)
+		said <- m.defragment(0)
+	}()
+	if err := <-said; err == nil || !strings.Contains(err.Error(), "has stopped") {
+		t.Errorf("it says %v", err)
+	}
 }
 
 // fullAfterwards is a store that makes changes and says that there is no space for them, as etcd does at its limit.

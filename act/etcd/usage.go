@@ -107,7 +107,7 @@ func (s *Store) keepBeside(ctx context.Context, w writer) error {
 	if w.err != nil || len(w.ops) == 0 {
 		return w.err
 	}
-	if err := s.makeRoom(ctx); err != nil {
+	if err := s.makeRoom(ctx, w.ops, false); err != nil {
 		return err
 	}
 	ctx, cancel := s.limited(ctx)
