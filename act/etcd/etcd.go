@@ -37,6 +37,7 @@ const (
 	watchPause    = 500 * time.Millisecond
 	keepAlive     = 5 * time.Second
 	initialNumber = 1
+	rereads       = 10 // of a store whose revisions go while it is read; each takes seconds
 )
 
 // Store is the cluster's storage. Its methods may be called concurrently.
@@ -89,10 +90,11 @@ func (s *Store) Close() error {
 // Load reads the whole snapshot at one revision. An empty store gets a new cluster's
 // identity. An invalid object is an error that names its key; nothing is changed then.
 func (s *Store) Load(ctx context.Context) (fleet.Snapshot, error) {
-	for {
+	for again := 0; ; {
 		snap, err := s.load(ctx)
-		if errors.Is(err, rpctypes.ErrCompacted) && ctx.Err() == nil {
-			continue // it read for longer than old revisions are kept
+		if errors.Is(err, rpctypes.ErrCompacted) && ctx.Err() == nil && again < rereads {
+			again++ // it read for longer than old revisions are kept
+			continue
 		}
 		if err != nil || snap.Revision != 0 {
 			return snap, err

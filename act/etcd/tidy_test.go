@@ -241,3 +241,29 @@ func TestAChangeThatTookTheLastSpaceIsMade(t *testing.T) {
 	}
 	same(t, loaded(t, ctx, s), snap)
 }
+
+// compacted is a store whose revisions go while they are read.
+type compacted struct {
+	clientv3.KV
+	reads int
+}
+
+func (c *compacted) Get(context.Context, string, ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	c.reads++
+	return nil, rpctypes.ErrCompacted
+}
+
+// Who reads a store whose revisions always go meanwhile is told so at last.
+func TestReadingEnds(t *testing.T) {
+	ctx := contract(t)
+	s := small(t, ctx, 32<<20)
+	kv := &compacted{KV: s.client.KV}
+	s.client.KV = kv
+	if _, err := s.Load(ctx); !errors.Is(err, rpctypes.ErrCompacted) || kv.reads != rereads+1 {
+		t.Errorf("after %d reads: %v", kv.reads, err)
+	}
+	if _, _, err := s.LoadUsage(ctx); !errors.Is(err, rpctypes.ErrCompacted) || kv.reads != 2*(rereads+1) {
+		t.Errorf("after %d reads: %v", kv.reads, err)
+	}
+	s.client.KV = kv.KV
+}

@@ -71,11 +71,12 @@ func loadBeside[T any](ctx context.Context, s *Store, prefix string, key func(T)
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
 	from, at := prefix, int64(0)
-	for {
+	for again := 0; ; {
 		got, err := patiently(ctx, s, func() (*clientv3.GetResponse, error) {
 			return s.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(loadPage), clientv3.WithRev(at))
 		})
-		if errors.Is(err, rpctypes.ErrCompacted) { // it read for longer than old revisions are kept
+		if errors.Is(err, rpctypes.ErrCompacted) && again < rereads { // it read for longer than old revisions are kept
+			again++
 			from, at, all, bad = prefix, 0, nil, nil
 			continue
 		}
