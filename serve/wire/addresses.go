@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"pagurus/serve/identity"
 )
 
@@ -133,11 +135,7 @@ func (c *Client) untilOneLeads(ctx context.Context, request func() (*http.Respon
 		if err == nil {
 			return r, nil
 		}
-		if wait := (*later)(nil); errors.As(err, &wait) && time.Since(began)+wait.after < againLongest {
-			pause := 2 * wait.after // of which rest waits at least half
-			if rest(ctx, &pause); ctx.Err() != nil {
-				return nil, err
-			}
+		if restUntil(ctx, began, err) {
 			continue
 		}
 		c.turn(asked, err)
@@ -146,6 +144,27 @@ func (c *Client) untilOneLeads(ctx context.Context, request func() (*http.Respon
 		}
 		if rest(ctx, &pause); ctx.Err() != nil {
 			return nil, err
+		}
+	}
+}
+
+// restUntil waits until a request that passes may be made again, of somebody who began to ask then. false: it does not pass, or it takes too long.
+func restUntil(ctx context.Context, began time.Time, err error) bool {
+	wait := (*later)(nil)
+	if !errors.As(err, &wait) || time.Since(began)+wait.after >= againLongest {
+		return false
+	}
+	pause := 2 * wait.after // of which rest waits at least half
+	rest(ctx, &pause)
+	return ctx.Err() == nil
+}
+
+// connect opens a WebSocket, when the controller takes one more of this caller.
+func (c *Client) connect(ctx context.Context, path string) (*websocket.Conn, error) {
+	for began := time.Now(); ; {
+		conn, err := c.connectOnce(ctx, path)
+		if err == nil || !restUntil(ctx, began, err) {
+			return conn, err
 		}
 	}
 }

@@ -347,8 +347,8 @@ func (c *Client) Attach(ctx context.Context, hello Hello) (*AgentSession, error)
 	return s, nil
 }
 
-// connect opens a WebSocket.
-func (c *Client) connect(ctx context.Context, path string) (*websocket.Conn, error) {
+// connectOnce opens a WebSocket.
+func (c *Client) connectOnce(ctx context.Context, path string) (*websocket.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	o := &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: http.Header{}}

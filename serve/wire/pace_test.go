@@ -187,5 +187,8 @@ func TestAClientAsksAgain(t *testing.T) {
 		if _, err := ada.Snapshot(ctx); err != nil {
 			t.Error(err)
 		}
+		if _, err := ada.Watch(ctx); err != nil {
+			t.Errorf("a watch: %v", err)
+		}
 	}
 }

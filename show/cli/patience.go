@@ -28,10 +28,10 @@ const (
 )
 
 // refused reports whether the controller has refused the request, so that repeating it is
-// useless.
+// useless. Whoever has asked for too much has not been refused for good.
 func refused(err error) bool {
 	var e *wire.Error
-	return errors.As(err, &e) && e.Status < http.StatusInternalServerError
+	return errors.As(err, &e) && e.Status < http.StatusInternalServerError && e.Status != http.StatusTooManyRequests
 }
 
 // outage is one period in which the controller cannot be reached, shared by all who wait.
@@ -61,7 +61,11 @@ func (o *outage) Wait(ctx context.Context, cause error) error {
 	away := time.Since(o.since)
 	if away > outageGrace && !o.said {
 		o.said = true
-		_, _ = fmt.Fprintln(o.err, "pagurus: the controller does not answer; jobs run on, trying again")
+		what := "the controller does not answer"
+		if e := (*wire.Error)(nil); errors.As(cause, &e) && e.Status == http.StatusTooManyRequests {
+			what = e.Reason
+		}
+		_, _ = fmt.Fprintf(o.err, "pagurus: %s; jobs run on, trying again\n", what)
 	}
 	o.mu.Unlock()
 	if away > outagePatience {
