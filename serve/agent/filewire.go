@@ -62,7 +62,7 @@ func (a *Agent) addFileRoutes(mux *http.ServeMux) {
 				return
 			}
 		}
-		http.Error(out, err.Error(), http.StatusBadRequest)
+		http.Error(out, err.Error(), vaultStatus(err))
 	})
 }
 

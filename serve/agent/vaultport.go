@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -25,8 +26,8 @@ import (
 const (
 	connsEach = 512 // connections of an address
 	connsAll  = 2048
-	shareEach = 32 << 20 // bytes of a host; one request may be larger, if the host has no other
-	shareAll  = 256 << 20
+	shareEach = 32 << 20  // bytes of a host
+	shareAll  = 256 << 20 // beside one request or answer of one host that is longer than a share
 
 	slowestVault = 1 << 20 // bytes a second, beyond vaultBody
 	packedMore   = 64 << 10
@@ -80,23 +81,34 @@ func (g *countedConn) Close() error {
 	return g.Conn.Close()
 }
 
-// vaultShares are the bytes that this host holds for others. Who comes first gets them first, but for those who have their own share already.
+// vaultShares are the bytes that this host holds for others. Who comes first gets them first, but for those who have their own share already, and
+// those for whom too few are left.
 type vaultShares struct {
 	mu      sync.Mutex
 	used    map[fleet.HostID]int64
 	total   int64
+	wide    bool // somebody has more than a share
 	waiting []*waitingShare
 }
 
-type waitingShare struct {
+// share is what somebody needs.
+type share struct {
 	host  fleet.HostID
-	bytes int64
+	bytes int64 // at most shareEach
+	wide  bool  // no bytes, but the place of what is longer than a share
+}
+
+type waitingShare struct {
+	share
 	given chan struct{} // closed when it has them
 }
 
-// takeShare waits for so many bytes of a host's share, until give. After an error it has none.
-func (s *vaultShares) takeShare(ctx context.Context, host fleet.HostID, bytes int64) (give func(), err error) {
-	w := &waitingShare{host, bytes, make(chan struct{})}
+// errBusy: too much of others is here.
+var errBusy = errors.New("this host has too much of others' to take at the moment: try again")
+
+// takeShare waits for a share, until give. After an error it has none.
+func (s *vaultShares) takeShare(ctx context.Context, of share) (give func(), err error) {
+	w := &waitingShare{of, make(chan struct{})}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, w)
 	s.serve()
@@ -118,7 +130,7 @@ func (s *vaultShares) takeShare(ctx context.Context, host fleet.HostID, bytes in
 	} else {
 		s.put(w)
 	}
-	return nil, fmt.Errorf("waiting for this host's share: %w", ctx.Err())
+	return nil, fmt.Errorf("%w (%w)", errBusy, ctx.Err())
 }
 
 // serve gives to those who wait what they may have. The caller holds the lock.
@@ -128,22 +140,36 @@ func (s *vaultShares) serve() {
 	}
 	for i := 0; i < len(s.waiting); {
 		w := s.waiting[i]
-		if used := s.used[w.host]; used > 0 && used+w.bytes > shareEach {
-			i++ // it waits for its own host alone
+		if !s.fits(w.share) {
+			i++
 			continue
 		}
-		if s.total > 0 && s.total+w.bytes > shareAll {
-			return
+		if w.wide {
+			s.wide = true
+		} else {
+			s.used[w.host] += w.bytes
+			s.total += w.bytes
 		}
-		s.used[w.host] += w.bytes
-		s.total += w.bytes
 		s.waiting = slices.Delete(s.waiting, i, i+1)
 		close(w.given)
 	}
 }
 
+// fits reports whether somebody may have what they need now. The caller holds the lock.
+func (s *vaultShares) fits(w share) bool {
+	if w.wide {
+		return !s.wide
+	}
+	return s.used[w.host]+w.bytes <= shareEach && s.total+w.bytes <= shareAll
+}
+
 // put takes back what was given. The caller holds the lock.
 func (s *vaultShares) put(w *waitingShare) {
+	if w.wide {
+		s.wide = false
+		s.serve()
+		return
+	}
 	s.total -= w.bytes
 	if s.used[w.host] -= w.bytes; s.used[w.host] == 0 {
 		delete(s.used, w.host)
@@ -168,32 +194,61 @@ func (a *Agent) vaultAsked(host fleet.HostID, out http.ResponseWriter, r *http.R
 	return vaultAsking{host: host, out: out, r: r, of: &a.vaultShares, patience: cmp.Or(a.Vaults.patience, vaultBody)}
 }
 
-// body reads what the host sends, in its share; answer is how much it gets then. After an error it has no share.
-func (q *vaultAsking) body(most, answer int64) (text []byte, err error) {
-	bytes := q.r.ContentLength
-	if bytes > most {
+// body reads what the host sends, in its share; answer is how much it gets then. Of what is longer than a share that much has come before it takes
+// the place of those. After an error it has no share.
+func (q *vaultAsking) body(most, answer int64) ([]byte, error) {
+	length := q.r.ContentLength
+	if length > most {
 		return nil, errTooLong
 	}
-	if bytes < 0 {
-		bytes = most
+	if length < 0 {
+		length = most
 	}
-	ctx, cancel := context.WithTimeout(q.r.Context(), q.patience)
-	defer cancel()
-	if q.give, err = q.of.takeShare(ctx, q.host, max(bytes, answer, 1)); err != nil {
+	if err := q.takeMore(share{host: q.host, bytes: min(max(length, answer, 1), shareEach)}); err != nil {
 		return nil, err
 	}
-	_ = http.NewResponseController(q.out).SetReadDeadline(q.until(bytes)) // a broken connection fails when it is read
-	if within := http.MaxBytesReader(q.out, q.r.Body, most); q.r.ContentLength >= 0 {
-		text = make([]byte, bytes)
-		_, err = io.ReadFull(within, text)
-	} else {
-		text, err = io.ReadAll(within)
+	var text bytes.Buffer
+	text.Grow(int(min(length, shareEach)) + bytes.MinRead)
+	within := http.MaxBytesReader(q.out, q.r.Body, most)
+	err := q.read(&text, within, min(length, shareEach))
+	if err == nil && length > shareEach && int64(text.Len()) == shareEach {
+		if err = q.widen(); err == nil {
+			err = q.read(&text, within, length-shareEach)
+		}
 	}
 	if err != nil {
 		q.give()
 	}
-	return text, err
+	return text.Bytes(), err
 }
+
+// read reads so many bytes at the most, and waits for them as long as for the slowest host.
+func (q *vaultAsking) read(into *bytes.Buffer, from io.Reader, most int64) error {
+	_ = http.NewResponseController(q.out).SetReadDeadline(q.until(most)) // a broken connection fails when it is read
+	_, err := into.ReadFrom(io.LimitReader(from, most))
+	return err
+}
+
+// takeMore waits for a share, until give. After an error it has what it had before.
+func (q *vaultAsking) takeMore(w share) error {
+	ctx, cancel := context.WithTimeout(q.r.Context(), q.patience)
+	defer cancel()
+	give, err := q.of.takeShare(ctx, w)
+	if err != nil {
+		return err
+	}
+	before := q.give
+	q.give = func() {
+		give()
+		if before != nil {
+			before()
+		}
+	}
+	return nil
+}
+
+// widen waits until this is the one request that is longer than a share.
+func (q *vaultAsking) widen() error { return q.takeMore(share{host: q.host, wide: true}) }
 
 // answer sends what the host gets.
 func (q *vaultAsking) answer(text []byte) {

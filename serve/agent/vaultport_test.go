@@ -82,6 +82,36 @@ func TestASlowManifestKeepsNobodyOut(t *testing.T) {
 	q.answer(make([]byte, 1<<20)) // it comes back
 }
 
+// The longest manifest keeps nobody out, neither while it comes nor while somebody waits with another one; who waits in vain is told to try again.
+func TestTheLongestManifestKeepsNobodyOut(t *testing.T) {
+	a, other, host := greedy(t, 2*time.Second)
+	a.grant(fleet.VaultGrant{Checkpoint: "j3c1", Guest: "j3g0", Host: "greedy", Write: true},
+		fleet.VaultGrant{Checkpoint: otherPart.Checkpoint, Guest: otherPart.Guest, Host: "other", Write: true})
+	c := host.begins("PUT /v1/vault/j3c1/j3g0/manifest", mostManifest)
+	until(t, func() bool { return a.vaultShares.at("greedy") == shareEach })
+	if a.vaultShares.inWidePlace() {
+		t.Error("who has sent nothing has the place of what is longer than a share")
+	}
+	if _, err := c.Write(make([]byte, shareEach)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, a.vaultShares.inWidePlace)
+	if err := other.PutManifest(t.Context(), otherPart, []byte("x")); err == nil || !strings.Contains(err.Error(), "refuses") {
+		t.Errorf("another host is answered %v", err)
+	}
+	if err := other.PutManifest(t.Context(), otherPart, make([]byte, shareEach+1)); err == nil || !strings.Contains(err.Error(), "try again") {
+		t.Errorf("another host with a long one is answered %v", err)
+	}
+	host.close()
+	until(t, func() bool { return !a.vaultShares.inWidePlace() && a.vaultShares.at("greedy") == 0 })
+}
+
+func (s *vaultShares) inWidePlace() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wide
+}
+
 // slowWriter answers somebody who does not read.
 type slowWriter struct {
 	http.ResponseWriter
@@ -142,17 +172,20 @@ func TestSharesOfAVault(t *testing.T) {
 				continue
 			}
 			host := fleet.HostID(fmt.Sprint("h", rapid.IntRange(1, 12).Draw(t, "host")))
-			bytes := rapid.SampledFrom([]int64{1, 1 << 20, shareEach, 2 * shareEach, 2 * shareAll}).Draw(t, "bytes")
+			w := share{host: host, wide: rapid.IntRange(1, 5).Draw(t, "wide") == 1}
+			if !w.wide {
+				w.bytes = rapid.SampledFrom([]int64{1, 1 << 20, shareEach / 2, shareEach}).Draw(t, "bytes")
+			}
 			before, total := s.at(host), s.total
-			fits := (before == 0 || before+bytes <= shareEach) && (total == 0 || total+bytes <= shareAll)
+			fits := before+w.bytes <= shareEach && total+w.bytes <= shareAll && !(w.wide && s.wide)
 			ctx, cancel := context.WithCancel(t.Context())
 			if !fits {
 				cancel()
 			}
-			give, err := s.takeShare(ctx, host, bytes)
+			give, err := s.takeShare(ctx, w)
 			cancel()
 			if fits != (err == nil) {
-				t.Fatalf("%s has %d of %d, and %d more: %v", host, before, total, bytes, err)
+				t.Fatalf("%s has %d of %d, and wants %+v: %v", host, before, total, w, err)
 			}
 			if err == nil {
 				gives = append(gives, give)
@@ -162,19 +195,19 @@ func TestSharesOfAVault(t *testing.T) {
 			give()
 			give()
 		}
-		if s.total != 0 || len(s.used) != 0 || len(s.waiting) != 0 {
+		if s.total != 0 || s.wide || len(s.used) != 0 || len(s.waiting) != 0 {
 			t.Fatalf("%d bytes of %v stay, %d wait", s.total, s.used, len(s.waiting))
 		}
 	})
 	s := vaultShares{}
-	give, err := s.takeShare(t.Context(), "a", shareEach)
+	give, err := s.takeShare(t.Context(), share{host: "a", bytes: shareEach})
 	if err != nil {
 		t.Fatal(err)
 	}
 	waits := make(chan error)
-	go func() { _, err := s.takeShare(t.Context(), "a", 1); waits <- err }()
+	go func() { _, err := s.takeShare(t.Context(), share{host: "a", bytes: 1}); waits <- err }()
 	until(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.waiting) == 1 })
-	if _, err := s.takeShare(t.Context(), "b", shareEach); err != nil {
+	if _, err := s.takeShare(t.Context(), share{host: "b", bytes: shareEach}); err != nil {
 		t.Errorf("another host behind it: %v", err)
 	}
 	give()

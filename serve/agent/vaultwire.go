@@ -142,7 +142,13 @@ func (a *Agent) serveVaultCall(v vaultRoute, out http.ResponseWriter, r *http.Re
 	if c.body, err = q.body(mostOf(v.most, c.grant), v.answer); err == nil {
 		defer q.give()
 		var answer []byte
-		if answer, err = a.doVaultCall(v, host, c); err == nil {
+		if answer, err = a.doVaultCall(v, host, c); err == nil && len(answer) > shareEach {
+			answer = nil // until there is a place for it
+			if err = q.widen(); err == nil {
+				answer, err = a.doVaultCall(v, host, c)
+			}
+		}
+		if err == nil {
 			q.answer(answer)
 			return
 		}
@@ -189,6 +195,9 @@ func vaultStatus(err error) int {
 		if errors.Is(err, is) {
 			return status
 		}
+	}
+	if errors.Is(err, errBusy) {
+		return http.StatusServiceUnavailable
 	}
 	return http.StatusBadRequest
 }
