@@ -44,6 +44,8 @@ type Log struct {
 	late    *time.Timer
 	gone    []string // parts that were removed; not yet in the audit
 	missing missing
+
+	counting sync.WaitGroup // of what was in removed parts
 }
 
 // Open makes the folder, which only root may enter.
@@ -158,9 +160,14 @@ func (l *Log) shut() error {
 
 // Close writes everything to the disk. The log may be used again.
 func (l *Log) Close() error {
+	l.counting.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.shut()
+	var err error
+	if l.file != nil && len(l.gone) > 0 {
+		err = l.write(nil, l.notes(time.Now()))
+	}
+	return errors.Join(err, l.shut())
 }
 
 // Read gives each record since a time, oldest first, until each returns an error. Lines that are

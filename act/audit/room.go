@@ -101,16 +101,37 @@ func (l *Log) makeRoom(more int64) error {
 			return nil
 		case len(all) <= 1 && !tooFull:
 			return nil // what is left is bounded by the size of a part
-		case len(all) <= keptParts && tooFull:
+		case len(all) <= 1, !tooMuch && total-all[0].bytes < keptParts*l.bounds.partBytes():
 			return errNoRoom
 		}
-		oldest := filepath.Join(l.folder, all[0].name)
-		says := summary(oldest)
-		if err := os.Remove(oldest); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := l.removeOldest(filepath.Join(l.folder, all[0].name)); err != nil {
 			return err
 		}
-		l.parts, l.gone = slices.Delete(all, 0, 1), append(l.gone, says)
+		l.parts = slices.Delete(all, 0, 1)
 	}
+}
+
+// removeOldest removes a file, and counts afterwards what was in it: nobody waits for that. An earlier version had months of any size.
+func (l *Log) removeOldest(path string) error {
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		l.gone = append(l.gone, filepath.Base(path))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return errors.Join(err, file.Close())
+	}
+	l.counting.Go(func() {
+		says := summary(file)
+		_ = file.Close() // it was only read
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.gone = append(l.gone, says)
+	})
+	return nil
 }
 
 // free is how many bytes of a folder's disk are free.
@@ -123,12 +144,7 @@ func free(folder string) (int64, error) {
 }
 
 // summary says what is in a file: how many records, and from when to when.
-func summary(path string) string {
-	file, err := os.Open(path)
-	if err != nil {
-		return filepath.Base(path)
-	}
-	defer file.Close()
+func summary(file io.Reader) string {
 	var first, last time.Time
 	n, lines := 0, bufio.NewReaderSize(file, lineLimit)
 	for {
@@ -139,7 +155,7 @@ func summary(path string) string {
 			}
 			n, last = n+1, at
 		}
-		if errors.Is(err, io.EOF) || err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return fmt.Sprintf("%d records from %s to %s", n, first.UTC().Format(time.RFC3339), last.UTC().Format(time.RFC3339))
 		}
 	}
