@@ -21,7 +21,9 @@ const (
 	pumpFirstPause = 50 * time.Millisecond // after a failed call; doubled up to pumpLastPause
 	pumpLastPause  = time.Second
 	fullPause      = 100 * time.Millisecond // while the program does not read its input
-	emptyPause     = 10 * time.Millisecond  // after a wait that brought no bytes
+	pumpMost       = 1 << 20                // bytes that are sent at once, of a stream; fewer where the controller takes fewer
+	pumpLeast      = 4 << 10
+	emptyPause     = 10 * time.Millisecond // after a wait that brought no bytes
 	// readTries: after the program's end, a guest that refuses this many reads in a row has
 	// lost the output, and waiting does not help.
 	readTries = 20
@@ -117,7 +119,7 @@ func (p Pump) guarded(do func() error) (err error) {
 func (p Pump) output(ctx context.Context, stream string, offset int64, exited <-chan struct{}) error {
 	at := wire.Place{Job: p.Job, Stream: stream, Offset: offset, Incarnation: p.Incarnation}
 	err := p.deliver(ctx, &at, nil, false)
-	wait := pumpFirstPause
+	wait, most := pumpFirstPause, pumpMost
 	for failures := 0; err == nil && ctx.Err() == nil; {
 		data, eof, rerr := p.Programs.Read(ctx, p.program(), stream, at.Offset)
 		if rerr != nil {
@@ -141,7 +143,7 @@ func (p Pump) output(ctx context.Context, stream string, offset int64, exited <-
 			continue
 		}
 		end := at.Offset + int64(len(data))
-		err = p.deliver(ctx, &at, data, eof)
+		err = p.deliverPieces(ctx, &at, data, eof, &most)
 		if err == nil && eof && at.Offset == end {
 			return nil
 		}
@@ -167,6 +169,27 @@ func (p Pump) deliver(ctx context.Context, at *wire.Place, data []byte, eof bool
 			p.Log.Warn("output waits for the controller", "job", at.Job, "stream", at.Stream, "cause", err)
 		}
 		_ = pause.For(ctx, wait)
+	}
+}
+
+// deliverPieces gives the controller what was read of a stream, until it takes nothing. Where it takes less than it was sent, the next pieces are
+// as small as what it took: the rest would be sent in vain each time.
+func (p Pump) deliverPieces(ctx context.Context, at *wire.Place, data []byte, eof bool, most *int) error {
+	for {
+		from, piece := at.Offset, data[:min(len(data), *most)]
+		if err := p.deliver(ctx, at, piece, eof && len(piece) == len(data)); err != nil {
+			return err
+		}
+		taken := int(at.Offset - from)
+		if taken < len(piece) {
+			*most = max(taken, pumpLeast)
+		} else {
+			*most = min(2**most, pumpMost)
+		}
+		if taken <= 0 || taken >= len(data) {
+			return nil // it goes on from where the controller says
+		}
+		data = data[taken:]
 	}
 }
 

@@ -219,6 +219,11 @@ func (a *Acting) Body(w http.ResponseWriter, r *http.Request, most int64) ([]byt
 	return a.s.bodyOf(a.id, w, r, most)
 }
 
+// Piece reads what is to be written to a stream, or, of somebody who has many large pieces under way, the beginning of it. all: it is not only that.
+func (a *Acting) Piece(w http.ResponseWriter, r *http.Request) (data []byte, all bool, err error) {
+	return a.s.pieceOf(a.id, w, r)
+}
+
 // WhoAmI says as whom the controller knows the caller.
 func (a *Acting) WhoAmI(context.Context) (Who, error) {
 	return Who{a.id.Caller, a.s.Cluster, a.s.pages()}, nil

@@ -10,7 +10,7 @@ import (
 )
 
 // What is read of streams, what is written to them, and requests have a megabyte at the most, and stay as long as the other end takes for them. A caller
-// has few such at once. More pieces of streams are small ones: nobody waits for another stream of theirs that stands still.
+// has few such at once, and as many requests. More pieces of streams are small ones: nobody waits for another stream of theirs that stands still.
 const (
 	piecesEach = 16
 	smallPiece = 16 << 10
@@ -51,7 +51,7 @@ func (s *server) pieceOf(id Peer, w http.ResponseWriter, r *http.Request) (data 
 // bodyOf reads a request, when the caller may have one more that is large.
 func (s *server) bodyOf(id Peer, w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength < 0 || r.ContentLength > smallPiece {
-		leave, err := s.pieces.enter(r.Context(), id.name())
+		leave, err := s.requests.enter(r.Context(), id.name())
 		if err != nil {
 			return nil, err
 		}

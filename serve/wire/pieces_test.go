@@ -13,7 +13,7 @@ import (
 )
 
 // Who has many large pieces of streams under way gets small ones, and is asked for small ones: nothing is lost, and all of their streams go on. Large requests
-// are told to come again, small ones are made. Others have large pieces.
+// have their own places; beyond these they are told to come again, and small ones are made. Others have large pieces.
 func TestPiecesOfManyStreamsAreSmall(t *testing.T) {
 	ctx, s := limited(t), serve(t, &world{})
 	s.stop()
@@ -44,16 +44,33 @@ func TestPiecesOfManyStreamsAreSmall(t *testing.T) {
 		t.Errorf("of a small one %d: %v", next, err)
 	}
 	long := append(bytes.Repeat([]byte(" "), 2*smallPiece), `{"verb":"cancel","job":"j1"}`...)
-	for body, want := range map[string]int{string(long): http.StatusTooManyRequests, `{"verb":"cancel","job":"j1"}`: http.StatusOK} {
-		r, err := user.exchange(ctx, http.MethodPost, "/v1/ask", []byte(body))
+	asks := func(want map[string]int) {
+		t.Helper()
+		for body, want := range want {
+			r, err := user.exchange(ctx, http.MethodPost, "/v1/ask", []byte(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Body.Close()
+			if r.StatusCode != want {
+				t.Errorf("a request of %d bytes: %s", len(body), r.Status)
+			}
+		}
+	}
+	const short = `{"verb":"cancel","job":"j1"}`
+	asks(map[string]int{string(long): http.StatusOK, short: http.StatusOK})
+	for range piecesEach {
+		c, err := asUser(s.socket, 4242, 4243, []uint32{4243})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Body.Close()
-		if r.StatusCode != want {
-			t.Errorf("a request of %d bytes: %s", len(body), r.Status)
+		defer c.Close()
+		fmt.Fprintf(c, "POST /v1/ask HTTP/1.1\r\nHost: x\r\n%s: %d\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", protocolHeader, fleet.Protocol(), len(long))
+		if line, err := bufio.NewReaderSize(c, 16).ReadString('\n'); err != nil || line[9:12] != "100" { // it has its place, and is awaited
+			t.Fatalf("%q, %v", line, err)
 		}
 	}
+	asks(map[string]int{string(long): http.StatusTooManyRequests, short: http.StatusOK})
 	ada := s.member(t, identity.Subject{Role: identity.User, Name: "ada"})
 	if data, ended, err := ada.ReadStream(ctx, big); err != nil || len(data) != pieceBytes || !ended {
 		t.Errorf("another user reads %d bytes, ended: %v, %v", len(data), ended, err)

@@ -127,7 +127,8 @@ type server struct {
 	sessions sync.WaitGroup // hijacked connections, which http.Server forgets
 	agents   sessionsOf     // agents
 	answers  answering
-	pieces   answering // of streams, and requests
+	pieces   answering // of streams
+	requests answering // that are long
 	encoded  encodings
 	ctx      context.Context
 }
@@ -143,6 +144,7 @@ func Serve(ctx context.Context, c ServeConfig) error {
 	}
 	s.answers.wait, s.answers.most = s.paces.answers, answersEach
 	s.pieces.wait, s.pieces.most = s.paces.answers, piecesEach
+	s.requests.wait, s.requests.most = s.paces.answers, piecesEach
 	all := s.shows(s.passes(s.routes()))
 	h, face := s.serving(all), s.serving(s.onlyFace(all))
 	broken := make(chan error, len(c.Listeners)+len(c.Faces))

@@ -346,11 +346,11 @@ func writeInput(c *call) error {
 		return &wire.Error{Status: http.StatusUnsupportedMediaType, Reason: "the body is bytes: send the header Content-Type: application/octet-stream"}
 	}
 	at := c.place(fleet.Stdin)
-	data, err := c.by.Body(c.w, c.r, inputBytes)
+	data, all, err := c.by.Piece(c.w, c.r)
 	if err != nil {
 		return err
 	}
-	next, err := c.by.WriteStream(c.r.Context(), at, data, c.r.URL.Query().Get("eof") == "true")
+	next, err := c.by.WriteStream(c.r.Context(), at, data, all && c.r.URL.Query().Get("eof") == "true")
 	if err != nil {
 		return err
 	}
