@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -90,7 +91,7 @@ func Serve(ctx context.Context, l net.Listener, address string, from prometheus.
 	})))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, Path, http.StatusFound) })
 	h := &http.Server{
-		Handler: forNames(names(address), mux), ReadHeaderTimeout: headerLimit, ReadTimeout: headerLimit, WriteTimeout: writeLimit, IdleTimeout: idleLimit, MaxHeaderBytes: headerBytes,
+		Handler: forNames(names(address, resolver), mux), ReadHeaderTimeout: headerLimit, ReadTimeout: headerLimit, WriteTimeout: writeLimit, IdleTimeout: idleLimit, MaxHeaderBytes: headerBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	stop := context.AfterFunc(ctx, func() {
@@ -107,14 +108,36 @@ func Serve(ctx context.Context, l net.Listener, address string, from prometheus.
 	return nil
 }
 
-// names are those by which this machine may be called here, beside its IP addresses: its own, and the one that it was told to listen at.
-func names(address string) []string {
+// resolver is where this machine's domains are, resolv.conf(5).
+const resolver = "/etc/resolv.conf"
+
+// names are those by which this machine may be called here, beside its IP addresses: its own, also in the domains in which it looks names up, and the one
+// that it was told to listen at.
+func names(address, resolver string) []string {
 	out := []string{"localhost"}
 	if here, err := os.Hostname(); err == nil {
 		out = append(out, here)
+		for _, domain := range domains(resolver) {
+			out = append(out, here+"."+domain)
+		}
 	}
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		out = append(out, host)
+	}
+	return out
+}
+
+// domains are those in which a machine looks names up; none if nobody can tell.
+func domains(resolver string) (out []string) {
+	text, _ := os.ReadFile(resolver)
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 1 && (words[0] == "search" || words[0] == "domain") {
+			for _, domain := range words[1:] {
+				if domain = strings.Trim(domain, "."); domain != "" {
+					out = append(out, domain)
+				}
+			}
+		}
 	}
 	return out
 }

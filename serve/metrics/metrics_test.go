@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,6 +67,24 @@ func TestOnlyItsOwnNamesAreAnswered(t *testing.T) {
 		if answer.StatusCode != want || strings.Contains(string(text), "pagurus_test") != (want == 200) {
 			t.Errorf("%s: %d, %.100s", host, answer.StatusCode, text)
 		}
+	}
+}
+
+// A machine is called by its full name where its network has a domain.
+func TestTheFullNameIsItsOwn(t *testing.T) {
+	here, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(file, []byte("# x\nnameserver 192.0.2.1\nsearch example.org. lab.example.org\nsearch .\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := names(":9464", file), []string{"localhost", here, here + ".example.org", here + ".lab.example.org", ""}; !slices.Equal(got, want) {
+		t.Errorf("it is called %q", got)
+	}
+	if got := names("host1:9464", file+".gone"); !slices.Equal(got, []string{"localhost", here, "host1"}) {
+		t.Errorf("without a domain it is called %q", got)
 	}
 }
 
