@@ -349,15 +349,19 @@ func (h *hostile) renew(ctx context.Context, n int, took *peak) error {
 		if err := m.session.Send(ctx, wire.Up{Facts: &f}); err != nil {
 			return errors.Join(ctx.Err(), err)
 		}
-		for is := range renewed {
-			if is == nonce {
+		is := false
+		for got := range renewed {
+			if is = got == nonce; is {
 				break
 			}
 		}
+		took.noteValue(time.Since(asked).Seconds()) // also of one that is awaited at the end: it took that long at the least
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		took.noteValue(time.Since(asked).Seconds())
+		if !is {
+			return errors.New("the controller has ended a host's session")
+		}
 		if err := drive.Pause(ctx, crowdReports); err != nil {
 			return err
 		}
