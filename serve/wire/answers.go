@@ -123,6 +123,9 @@ func Audience(by fleet.Caller) fleet.Caller {
 	return by
 }
 
+// encodingsMost are kept at once. An administrator's is asked for most, and each is gone with the next snapshot.
+const encodingsMost = 64
+
 // encodings are the newest snapshot, and its JSON, for each audience that asked for it. Who still reads an older one has that.
 type encodings struct {
 	mu       sync.Mutex
@@ -176,6 +179,12 @@ func (e *encodings) find(s fleet.Snapshot, who fleet.Caller) *encoding {
 	of := e.by[who]
 	if of == nil {
 		of = &encoding{}
+		if len(e.by) >= encodingsMost {
+			for one := range e.by { // whoever it is has it made again
+				delete(e.by, one)
+				break
+			}
+		}
 		e.by[who] = of
 	}
 	return of

@@ -170,3 +170,18 @@ func TestEncodingsAreShared(t *testing.T) {
 		t.Error("what cannot be told apart is shared")
 	}
 }
+
+// However many users ask for the same snapshot, few answers are kept, and each has their own.
+func TestFewEncodingsAreKept(t *testing.T) {
+	var e encodings
+	snap := fleet.NewSnapshot()
+	snap.At = time.Now()
+	for uid := range uint32(4 * encodingsMost) {
+		if text, err := e.encoded(snap, fleet.Caller{UID: uid + 1}); err != nil || len(text) == 0 {
+			t.Fatalf("%d bytes, %v", len(text), err)
+		}
+	}
+	if len(e.by) != encodingsMost {
+		t.Errorf("%d are kept", len(e.by))
+	}
+}
