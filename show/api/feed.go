@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"runtime"
 	"slices"
 	"sort"
 	"strconv"
@@ -43,8 +44,11 @@ type feeds struct {
 	begun int // feeds so far
 	most  int // at once
 
-	looking sync.Mutex // one feed looks at a time: however many there are, they leave the other processors to the rest
+	looking chan struct{} // has those that look: however many there are, they leave half of the processors to the rest
 }
+
+// lookers has room for as many feeds as look at once: half of the processors.
+func lookers(processors int) chan struct{} { return make(chan struct{}, max(1, processors/2)) }
 
 // join finds the feed of a caller, or begins one.
 func (all *feeds) join(by sharing, brief bool) (f *feed, leave func(), err error) {
@@ -70,7 +74,10 @@ func (all *feeds) join(by sharing, brief bool) (f *feed, leave func(), err error
 			all.giveWay()
 		}
 		f = newFeed(brief)
-		f.looking = &all.looking
+		if all.looking == nil {
+			all.looking = lookers(runtime.GOMAXPROCS(0))
+		}
+		f.looking = all.looking
 		all.begun++
 		f.number = all.begun
 		begun := f
@@ -155,8 +162,8 @@ type feed struct {
 	over   chan struct{}
 	cancel func()
 
-	looking *sync.Mutex // held by the feed that looks
-	number  int         // of those that began
+	looking chan struct{} // has those that look
+	number  int           // of those that began
 
 	watchers int         // guarded by feeds.mu
 	idle     *time.Timer // likewise
@@ -186,10 +193,10 @@ func (f *feed) run(ctx context.Context, snaps iter.Seq[fleet.Snapshot], over <-c
 	defer f.cancel()
 	first := true
 	for s := range snaps {
-		f.looking.Lock()
+		f.looking <- struct{}{}
 		began := time.Now()
 		f.takeChanges(f.looks.changes(s, f.read))
-		f.looking.Unlock()
+		<-f.looking
 		if first {
 			close(f.filled)
 			first = false
