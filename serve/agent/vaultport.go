@@ -59,14 +59,14 @@ func (d *vaultListener) Accept() (net.Conn, error) {
 	}
 }
 
-// welcome reports whether others may come in by an address of this host.
+// welcome reports whether others may come in by an address of this host; not before it is known whether the cluster encrypts.
 func (d *vaultListener) welcome(by net.Addr) bool {
 	if d.inside == nil {
 		return true
 	}
 	here := d.inside()
 	at, err := netip.ParseAddrPort(by.String())
-	return !here.IsLinkLocalUnicast() || err == nil && at.Addr().WithZone("") == here.WithZone("")
+	return here.IsValid() && !here.IsLinkLocalUnicast() || err == nil && at.Addr().WithZone("") == here.WithZone("")
 }
 
 // countedConn is a connection that counts until it is closed.
