@@ -145,7 +145,7 @@ func scored(c fleet.Calibration) string {
 // has learnt from the seen moves alone.
 func predictBlind(seen []fleet.Migration, m fleet.Migration) fleet.Migration {
 	old := *m.Predicted
-	p := cost.Fit(seen, cost.Subject{Kind: old.Kind, Job: m.Job, From: m.From, To: m.To, ForOwner: old.ForOwner}).
+	p := cost.Fit(seen, cost.Subject{Kind: old.Kind, Job: m.Job, Guest: m.Guest, From: m.From, To: m.To, ForOwner: old.ForOwner}).
 		Predict(*old.Profile, cost.Link{Limits: old.Limits, Share: old.Share})
 	p.Kind, p.Profile = old.Kind, old.Profile
 	m.Predicted = &p

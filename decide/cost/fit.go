@@ -13,6 +13,7 @@ import (
 type Subject struct {
 	Kind     fleet.Kind
 	Job      fleet.JobID
+	Guest    fleet.GuestID // "": any of the job's
 	From, To fleet.HostID
 	ForOwner bool // the move empties a host for its owner, whose programs get the CPU first
 }

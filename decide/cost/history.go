@@ -8,7 +8,10 @@ import (
 )
 
 // Fit learns from past moves, most from the most similar ones.
-func Fit(past []fleet.Migration, about Subject) Model { return Learn(past).fit(about) }
+func Fit(past []fleet.Migration, about Subject) Model {
+	o := Learn(past)
+	return o.fit(about).ofGuest(o.guests[about.Guest], about)
+}
 
 // History is past moves prepared for repeated learning.
 type History struct {
@@ -16,8 +19,9 @@ type History struct {
 	crowds  map[crowd]*counts
 	fits    map[Subject]Model
 	grounds map[Subject]ground
-	courses []course // buffer for the courses of the current fit, by place
-	odd     bool     // some had no prediction, and count for any kind
+	guests  map[fleet.GuestID][]*outcome // each guest's, latest first
+	courses []course                     // buffer for the courses of the current fit, by place
+	odd     bool                         // some had no prediction, and count for any kind
 }
 
 // crowd is moves of one kind, for owners or for other reasons.
@@ -67,10 +71,11 @@ func (o *History) Next(past []fleet.MigrationID, of func(fleet.MigrationID) flee
 }
 
 func newHistory(past []*outcome) *History {
-	o := &History{past: latest(past), crowds: map[crowd]*counts{}, fits: map[Subject]Model{}, grounds: map[Subject]ground{}}
+	o := &History{past: latest(past), crowds: map[crowd]*counts{}, fits: map[Subject]Model{}, grounds: map[Subject]ground{}, guests: map[fleet.GuestID][]*outcome{}}
 	o.courses = make([]course, len(o.past))
 	for i, p := range o.past {
 		p.place = i
+		o.guests[p.m.Guest] = append(o.guests[p.m.Guest], p)
 		if p.m.Predicted == nil {
 			o.odd = true
 			continue
@@ -94,6 +99,8 @@ func (o *History) crowd(kind fleet.Kind, forOwner bool) *counts {
 
 // Fit is like the function Fit, but reuses results for equal subjects.
 func (o *History) Fit(about Subject) Model {
+	guest := o.guests[about.Guest]
+	about.Guest = ""
 	if !o.odd {
 		about = o.known(about)
 	}
@@ -102,7 +109,7 @@ func (o *History) Fit(about Subject) Model {
 		m = o.fit(about)
 		o.fits[about] = m
 	}
-	return m
+	return m.ofGuest(guest, about)
 }
 
 // known removes the parts of a subject that too few past moves share.

@@ -99,7 +99,7 @@ func PriceOf(l *state.Index, guests []fleet.GuestID, to []fleet.HostID) Price {
 	for i, id := range guests {
 		g := s.Guests[id]
 		facts := s.Hosts[g.Home].Facts.Guests[id]
-		model := past.Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: g.Home, To: to[i], ForOwner: true}).
+		model := past.Fit(cost.Subject{Kind: g.Kind, Job: g.Job, Guest: g.ID, From: g.Home, To: to[i], ForOwner: true}).
 			Measured(s.Hosts[g.Home].Facts.Speed, s.Hosts[to[i]].Facts.Speed)
 		link := cost.Link{Share: len(guests), Limits: lifecycle.Limits(fleet.Limits{})}
 		p := model.Guess(g.Need.MemoryBytes, facts, link)

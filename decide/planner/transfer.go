@@ -57,7 +57,7 @@ type history struct{ l *state.Index }
 // model is the cost model for one migration.
 func (o history) model(s *state.View, m fleet.Migration) cost.Model {
 	g := s.Guests.At(m.Guest)
-	learnt := o.l.History().Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: m.From, To: m.To, ForOwner: forOwner(s, m)})
+	learnt := o.l.History().Fit(cost.Subject{Kind: g.Kind, Job: g.Job, Guest: g.ID, From: m.From, To: m.To, ForOwner: forOwner(s, m)})
 	return learnt.Measured(s.Hosts.At(m.From).Facts.Speed, s.Hosts.At(m.To).Facts.Speed)
 }
 
