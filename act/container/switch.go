@@ -221,6 +221,9 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 	if err == nil {
 		err = criu.Trust(s.images, r.Process.PID, r.jobFolders()) // for files that the target also has
 	}
+	if err == nil {
+		err = criu.NameLate(s.images)
+	}
 	s.out.Stage("dump")
 	return true, err
 }

@@ -20,6 +20,8 @@ var queues = []Row{
 	{"TCP socket", "data that waits to be read or sent", Carried, "", "streams"},
 	{"TCP socket", "how much a segment carries", Carried, "", "streams"},
 	{"TCP socket", "half of a connection that is closed", Carried, "", "half"},
+	{"TCP socket", "half of a connection by IPv6 that is closed", Waits, "until the other half is closed, too; use 127.0.0.1 in place of ::1", "half6"},
+	{"IP socket", "connections by IPv6", Carried, "", "six"},
 	{"TCP socket", "urgent data that waits to be read, and what waits behind it", Waits, "until the program has read it", "urgent"},
 	{"TCP socket", "connections that wait to be accepted", Waits, "until the program has accepted them", "pending"},
 	{"Unix socket", "data and messages that wait to be read", Carried, "", "unix"},

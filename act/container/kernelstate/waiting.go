@@ -23,6 +23,8 @@ func (s socket) settled(all []socket, runs bool) error {
 		return s.waits("a socket with an error that it has not read")
 	}
 	switch {
+	case halfClosed[s.state] && s.namedLate():
+		return s.waits("a connection by IPv6 that is closed for writing at one end")
 	case s.tcp() && s.state != tcpListening:
 		return s.stream(runs)
 	case s.udp() && getInt(s.fd, UDPLevel, unix.UDP_CORK) != 0:
@@ -104,6 +106,18 @@ func (s socket) stream(runs bool) error {
 		return s.waits("data that it has not read on a TCP connection at which it peeks from an offset (SO_PEEK_OFF)")
 	}
 	return nil
+}
+
+// namedLate reports whether a socket of IPv6 has got its address by connecting, or from a
+// listener for all addresses: where a program names one, the kernel sets IPV6_V6ONLY.
+// criu.NameLate has such a socket get it in the same way again, which CRIU's packets for a
+// half-closed connection do not allow.
+func (s socket) namedLate() bool {
+	if s.kind.Family != unix.AF_INET6 || getInt(s.fd, IPv6Level, unix.IPV6_V6ONLY) != 0 {
+		return false
+	}
+	here, _ := s.names()
+	return here.Addr().Is6() && !here.Addr().IsUnspecified()
 }
 
 // peekOff returns the offset that was set, or -1 if none was.

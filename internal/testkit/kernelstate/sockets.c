@@ -55,6 +55,55 @@ static void pair(int p[2])
 	close(l);
 }
 
+static struct sockaddr_in6 local6(int port)
+{
+	return (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+}
+
+/* listener6 listens for IPv6, and for IPv4 unless only is set. */
+static int listener6(int only)
+{
+	struct sockaddr_in6 a = {.sin6_family = AF_INET6};
+	int s = MUST(socket(AF_INET6, SOCK_STREAM, 0));
+
+	MUST(setsockopt(s, 41, IPV6_V6ONLY, &only, sizeof only));
+	MUST(bind(s, (void *)&a, sizeof a));
+	MUST(listen(s, 5));
+	return s;
+}
+
+/* pair6 makes a connection to a listener for IPv6. */
+static void pair6(int p[2], int l)
+{
+	struct sockaddr_in6 a = local6(port_of(l));
+
+	p[0] = MUST(socket(AF_INET6, SOCK_STREAM, 0));
+	MUST(connect(p[0], (void *)&a, sizeof a));
+	p[1] = MUST(accept(l, 0, 0));
+}
+
+/* pair4to6 makes one of IPv4 to it. */
+static void pair4to6(int p[2], int l)
+{
+	struct sockaddr_in a = local(port_of(l));
+
+	p[0] = MUST(socket(AF_INET, SOCK_STREAM, 0));
+	MUST(connect(p[0], (void *)&a, sizeof a));
+	p[1] = MUST(accept(l, 0, 0));
+}
+
+/* udp6 makes a connected UDP socket, which gets its address so. */
+static int udp6(void)
+{
+	struct sockaddr_in6 a = local6(0);
+	int s = MUST(socket(AF_INET6, SOCK_DGRAM, 0)), c = MUST(socket(AF_INET6, SOCK_DGRAM, 0));
+
+	MUST(bind(s, (void *)&a, sizeof a));
+	a = local6(port_of(s));
+	MUST(connect(c, (void *)&a, sizeof a));
+	return c;
+}
+
 /* An option that is set on sockets of the kinds given by letters. */
 static const struct option {
 	const char *kinds;
@@ -130,10 +179,10 @@ static void see(int s, struct view v[6][128])
 
 static void options(void)
 {
-	static struct view before[16][6][128], after[6][128];
-	static const char *kinds = "cdlfgu6vwSTDQn";
+	static struct view before[24][6][128], after[6][128];
+	static const char *kinds = "cdlfgu6vwSTDQneamLbp";
 	static const int levels[] = {1, 0, 41, 6, 17, 270};
-	struct sockaddr_in6 any = {.sin6_family = AF_INET6};
+	struct sockaddr_in6 any = {.sin6_family = AF_INET6}, here = local6(0);
 	int of[128] = {0}, p[2];
 
 	pair(p);
@@ -157,6 +206,23 @@ static void options(void)
 	struct sock_fprog prog = {1, f};
 	MUST(setsockopt(of['u'], 1, SO_ATTACH_FILTER, &prog, sizeof prog));
 	MUST(setsockopt(of['u'], 1, SO_LOCK_FILTER, &(int){1}, 4));
+	of['L'] = listener6(0);
+	pair6(p, of['L']);
+	of['e'] = p[0], of['a'] = p[1];
+	pair4to6(p, of['L']);
+	of['m'] = p[1];
+	of['b'] = MUST(socket(AF_INET6, SOCK_STREAM, 0));
+	MUST(bind(of['b'], (void *)&here, sizeof here));
+	of['p'] = udp6();
+	/* Sockets of IPv6 in other states get all that others like them get, if they take it. */
+	static const char *like[][2] = {{"e", "cg"}, {"a", "dg"}, {"m", "dg"}, {"L", "lg"}, {"b", "fg"}, {"p", "u6"}};
+	for (unsigned i = 0; i < sizeof like / sizeof *like; i++)
+		for (unsigned n = 0; n < sizeof settings / sizeof *settings; n++) {
+			const struct option *o = &settings[n];
+			long long value[2] = {o->value | (o->bytes == 8 ? (long long)o->second << 32 : 0), 0};
+			if (strpbrk(o->kinds, like[i][1]))
+				setsockopt(of[(int)*like[i][0]], o->level, o->number, value, o->bytes ? o->bytes : 4);
+		}
 	int set = 0;
 	for (unsigned i = 0; i < sizeof settings / sizeof *settings; i++)
 		for (const char *k = settings[i].kinds; *k; k++) {
@@ -335,6 +401,39 @@ static void streams(void)
 	IS(send(p[1], "back", 4, 0) == 4 && recv(p[0], got, 4, MSG_WAITALL) == 4, "nothing comes back");
 }
 
+/* both_ways says whether what is written at either end of a connection arrives. */
+static int both_ways(int a, int b)
+{
+	char got[4];
+
+	return send(a, "to", 2, 0) == 2 && recv(b, got, 2, MSG_WAITALL) == 2 && send(b, "fro", 3, 0) == 3 && recv(a, got, 3, MSG_WAITALL) == 3;
+}
+
+/* Connections of IPv6: both ends, one whose listener is closed, one of IPv4 to a listener of both, UDP; and listeners for new ones. */
+static void six(void)
+{
+	int l = listener6(0), only = listener6(1), gone = listener6(1), p[2], q[2], m[2], u = MUST(socket(AF_INET6, SOCK_DGRAM, 0)), c = MUST(socket(AF_INET6, SOCK_DGRAM, 0));
+	struct sockaddr_in6 a = local6(0);
+	char got[4];
+
+	pair6(p, l), pair6(q, gone), pair4to6(m, l);
+	close(gone);
+	MUST(bind(u, (void *)&a, sizeof a));
+	a = local6(port_of(u));
+	MUST(connect(c, (void *)&a, sizeof a));
+	MUST(send(p[0], "wait", 4, 0));
+	int port = port_of(p[0]);
+	await_move();
+	IS(recv(p[1], got, 4, MSG_DONTWAIT) == 4, "what was sent is not there");
+	IS(port_of(p[0]) == port, "its port is %d and was %d", port_of(p[0]), port);
+	IS(both_ways(p[0], p[1]), "a connection does not work");
+	IS(both_ways(q[0], q[1]), "one whose listener is closed does not work");
+	IS(both_ways(m[0], m[1]), "one of IPv4 does not work");
+	IS(send(c, "udp", 3, 0) == 3 && recv(u, got, 3, 0) == 3, "a message does not arrive");
+	pair6(p, l), pair6(q, only), pair4to6(m, l);
+	IS(both_ways(p[0], p[1]) && both_ways(q[0], q[1]) && both_ways(m[0], m[1]), "a new connection does not work");
+}
+
 /* A connection with one end shut down for writing: the other end still sends, at once. */
 static void half(void)
 {
@@ -502,6 +601,6 @@ static void rights(void)
 }
 
 static const struct state all[] = {
-	{"options", options}, {"datagrams", datagrams}, {"groups", groups}, {"streams", streams}, {"half", half}, {"unix", unixes}, {"letters", letters}, {"files", files}, {"accepts", accepts}, {"rights", rights}, {"peers", peers},
+	{"options", options}, {"datagrams", datagrams}, {"groups", groups}, {"streams", streams}, {"half", half}, {"six", six}, {"unix", unixes}, {"letters", letters}, {"files", files}, {"accepts", accepts}, {"rights", rights}, {"peers", peers},
 };
 MAIN(all)

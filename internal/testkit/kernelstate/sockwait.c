@@ -94,6 +94,27 @@ static void savedsyn(void)
 	IS(!getsockopt(p[1], 6, TCP_SAVED_SYN, syn, &l) && l > 20, "the saved packet is lost");
 }
 
+/* A connection of IPv6 of which one end is closed, until the other is closed, too. */
+static void half6(void)
+{
+	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	int l = MUST(socket(AF_INET6, SOCK_STREAM, 0)), c = MUST(socket(AF_INET6, SOCK_STREAM, 0));
+	socklen_t length = sizeof a;
+	char got;
+
+	MUST(bind(l, (void *)&a, sizeof a));
+	MUST(listen(l, 1));
+	MUST(getsockname(l, (void *)&a, &length));
+	MUST(connect(c, (void *)&a, sizeof a));
+	int s = MUST(accept(l, 0, 0));
+	MUST(shutdown(c, SHUT_WR));
+	await_move();
+	IS(recv(s, &got, 1, MSG_DONTWAIT) == 0, "its end is not there");
+	IS(send(s, "x", 1, 0) == 1 && recv(c, &got, 1, 0) == 1, "the other half does not work");
+	close(s);
+	close(c);
+}
+
 static void errors(void)
 {
 	int c = bound(SOCK_DGRAM), s = bound(SOCK_DGRAM), e = 0;
@@ -279,7 +300,7 @@ static void netlink(void)
 }
 
 static const struct state all[] = {
-	{"urgent", urgent}, {"inlined", inlined}, {"savedsyn", savedsyn}, {"errors", errors}, {"stamps", stamps}, {"corked", corked}, {"ambiguous", ambiguous}, {"named", named},
+	{"urgent", urgent}, {"inlined", inlined}, {"savedsyn", savedsyn}, {"half6", half6}, {"errors", errors}, {"stamps", stamps}, {"corked", corked}, {"ambiguous", ambiguous}, {"named", named},
 	{"control", control}, {"empty", empty}, {"unaccepted", unaccepted}, {"pending", pending}, {"netlink", netlink},
 };
 MAIN(all)
