@@ -137,7 +137,7 @@ func (s *Store) load(ctx context.Context) (fleet.Snapshot, error) {
 	if objects := len(snap.Hosts) + len(snap.Guests) + len(snap.Jobs) + len(snap.Moves) + len(snap.Migrations); snap.Cluster.ID == "" && (objects > 0 || snap.Revision != 0) {
 		return none, fmt.Errorf("the store holds %d objects but %s is missing: it is damaged, restore it from a copy", objects, clusterKey)
 	}
-	s.specs.loaded(snap.Revision, r.apart)
+	s.specs.loaded(snap, r.apart)
 	return snap, nil
 }
 
@@ -157,11 +157,11 @@ func (s *Store) tooNew(ctx context.Context, revision int64) error {
 // other error the change may or may not have been made, and the next Commit from the same
 // revision detects that by a conflict.
 func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int64, error) {
-	ops, apart, adds, err := s.specs.encode(from, c)
+	ops, then, err := s.specs.encode(from, c)
 	if err != nil {
 		return 0, err
 	}
-	if err := s.makeRoom(ctx, ops, adds); err != nil {
+	if err := s.makeRoom(ctx, ops, then.adds); err != nil {
 		return 0, err
 	}
 	ctx, cancel := s.limited(ctx)
@@ -180,7 +180,7 @@ func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int6
 	})
 	if full && (err != nil || !done.Succeeded) {
 		if revision := s.madeAt(ctx, ops); revision > from {
-			s.specs.committed(from, revision, apart)
+			s.specs.committed(revision, then)
 			return revision, nil
 		}
 	}
@@ -199,7 +199,7 @@ func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int6
 	case !done.Succeeded:
 		return 0, fleet.ErrConflict
 	}
-	s.specs.committed(from, done.Header.Revision, apart)
+	s.specs.committed(done.Header.Revision, then)
 	return done.Header.Revision, nil
 }
 

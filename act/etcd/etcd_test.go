@@ -393,7 +393,7 @@ func TestDamagedNumbers(t *testing.T) {
 }
 
 func TestEncodeIsPure(t *testing.T) {
-	ops, _, _, err := (&specs{of: map[fleet.JobID]fleet.Digest{}}).encode(0, everything())
+	ops, _, err := (&specs{of: map[fleet.JobID]fleet.Digest{}}).encode(0, everything())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func FuzzRow(f *testing.F) {
 		if _, err := json.Marshal(c); err != nil {
 			return // a time that cannot be written
 		}
-		ops, _, _, err := new(specs).encode(0, c)
+		ops, _, err := new(specs).encode(0, c)
 		if err != nil {
 			t.Fatalf("%s cannot be written: %v", at, err)
 		}

@@ -79,7 +79,6 @@ type writer struct {
 	ops  []clientv3.Op
 	seen map[string]int
 	err  error
-	adds bool // a specification that was not there
 
 	known, apart map[fleet.JobID]fleet.Digest // specifications that are apart, before and after; known is nil: nobody knows
 }

@@ -4,6 +4,7 @@
 package etcd
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -34,44 +35,59 @@ type storedSpec struct {
 
 // specs is which specifications are apart at a revision of the store.
 type specs struct {
-	mu sync.Mutex
-	at int64
-	of map[fleet.JobID]fleet.Digest // nil: nothing is known yet
+	mu      sync.Mutex
+	at      int64
+	of      map[fleet.JobID]fleet.Digest // nil: nothing is known yet
+	nextJob uint64
 }
 
-// encode returns the operations of a change of the store at revision from, which specifications are apart after it, and whether jobs are new.
-func (s *specs) encode(from int64, c fleet.Changeset) (ops []clientv3.Op, apart map[fleet.JobID]fleet.Digest, adds bool, err error) {
+// after is what a change makes of that.
+type after struct {
+	from    int64
+	apart   map[fleet.JobID]fleet.Digest // "": no longer
+	nextJob uint64                       // 0: as before
+	adds    bool                         // a job that was not there
+}
+
+// encode returns the operations of a change of the store at revision from, and what is known after it.
+func (s *specs) encode(from int64, c fleet.Changeset) ([]clientv3.Op, after, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := writer{apart: map[fleet.JobID]fleet.Digest{}}
-	if s.at == from {
+	w, then := writer{apart: map[fleet.JobID]fleet.Digest{}}, after{from: from}
+	known := s.at == from // otherwise the change meets a conflict
+	if known {
 		w.known = s.of
 	}
+	if c.Cluster != nil {
+		then.nextJob = c.Cluster.NextJob
+		then.adds = known && then.nextJob > s.nextJob
+	}
 	w.encode(c)
-	return w.ops, w.apart, w.adds || c.Cluster != nil && len(c.Jobs) > 0, w.err // a new job takes the cluster's next number
+	then.apart = w.apart
+	return w.ops, then, w.err
 }
 
 // committed notes what encode has returned, after its commit.
-func (s *specs) committed(from, revision int64, apart map[fleet.JobID]fleet.Digest) {
+func (s *specs) committed(revision int64, c after) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.at != from || s.of == nil {
+	if s.at != c.from || s.of == nil {
 		return
 	}
-	s.at = revision
-	for id, digest := range apart {
+	s.at, s.nextJob = revision, cmp.Or(c.nextJob, s.nextJob)
+	for id, digest := range c.apart {
 		if s.of[id] = digest; digest == "" {
 			delete(s.of, id)
 		}
 	}
 }
 
-// loaded notes what the whole store has at a revision.
-func (s *specs) loaded(revision int64, apart map[fleet.JobID]fleet.Digest) {
+// loaded notes what the whole store has.
+func (s *specs) loaded(snap fleet.Snapshot, apart map[fleet.JobID]fleet.Digest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if revision > s.at {
-		s.at, s.of = revision, apart
+	if snap.Revision > s.at {
+		s.at, s.of, s.nextJob = snap.Revision, apart, snap.Cluster.NextJob
 	}
 }
 
@@ -92,7 +108,6 @@ func (w *writer) putJob(j fleet.Job) {
 	w.put(key("jobs", j.ID), storedJob{Job: j, Apart: digest})
 	if w.known == nil || w.known[j.ID] != digest {
 		w.put(specKey(j.ID), storedSpec{j.ID, text})
-		w.adds = true
 	}
 	w.apart[j.ID] = digest
 }

@@ -55,7 +55,7 @@ func TestALongSpecificationIsWrittenOnce(t *testing.T) {
 // written is how much a change would write.
 func written(t *testing.T, s *Store, from int64, c fleet.Changeset) (n int) {
 	t.Helper()
-	ops, _, _, err := s.specs.encode(from, c)
+	ops, _, err := s.specs.encode(from, c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,13 @@ func small(t *testing.T, ctx context.Context, quota int64) *Store {
 	return s
 }
 
+// submitted is what adds a job: it takes the cluster's next number.
+func submitted(snap fleet.Snapshot, j fleet.Job) fleet.Changeset {
+	next := snap.Cluster
+	next.NextJob++
+	return fleet.Changeset{Cluster: &next, Jobs: []fleet.Job{j}}
+}
+
 // churn puts jobs with a long specification and removes them, until so many bytes were written.
 func churn(ctx context.Context, s *Store, snap *fleet.Snapshot, bytes int) error {
 	for n := 0; bytes > 0; n++ {
@@ -126,7 +133,7 @@ func TestAFullStoreRepairsItself(t *testing.T) {
 	}
 	var err error
 	for n := 1; err == nil && n < 2000; n++ {
-		c := fleet.Changeset{Jobs: []fleet.Job{long(fmt.Sprint("j", n), 200<<10)}}
+		c := submitted(snap, long(fmt.Sprint("j", n), 200<<10))
 		var rev int64
 		if rev, err = s.Commit(ctx, snap.Revision, c); err == nil {
 			snap = snap.Apply(c, rev)
@@ -135,19 +142,21 @@ func TestAFullStoreRepairsItself(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "the store of 32 MiB is full") {
 		t.Fatalf("with %d jobs: %v", len(snap.Jobs), err)
 	}
-	// Nobody can add; whoever removes can, also after an alarm, and then there is room.
+	// Nobody can add; whoever moves, changes or removes can, also after an alarm, and then there is room.
 	if _, err := s.member.etcd.Server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: 7, Alarm: pb.AlarmType_NOSPACE}); err != nil {
 		t.Fatal(err)
 	}
 	changed := job("j0")
 	changed.Attempt = 7
-	for _, c := range []fleet.Changeset{{Jobs: []fleet.Job{changed}}, {GoneJobs: []fleet.JobID{"j1", "j2", "j3", "j4", "j5", "j6", "j7", "j8", "j9", "j10"}}} {
+	moving := snap.Cluster
+	moving.NextMove++
+	for _, c := range []fleet.Changeset{{Jobs: []fleet.Job{changed}}, {Cluster: &moving, Jobs: []fleet.Job{long("j1", 201<<10)}}, {GoneJobs: []fleet.JobID{"j1", "j2", "j3", "j4", "j5", "j6", "j7", "j8", "j9", "j10"}}} {
 		snap = snap.Apply(c, committed(t, ctx, s, snap.Revision, c))
 	}
 	if err := s.tidy(ctx, time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	c := fleet.Changeset{Jobs: []fleet.Job{long("j3000", 200<<10)}}
+	c := submitted(snap, long("j3000", 200<<10))
 	snap = snap.Apply(c, committed(t, ctx, s, snap.Revision, c))
 	same(t, loaded(t, ctx, s), snap)
 }
