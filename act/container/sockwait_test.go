@@ -20,6 +20,7 @@ var unread = map[string]struct {
 	"inlined":    {"urgent data", true},
 	"savedsyn":   {"TCP_SAVED_SYN", true},
 	"half6":      {"a connection by IPv6 that is closed for writing at one end", true},
+	"over6":      {"a connection by IPv6 that is closed for writing at one end, or both", true},
 	"errors":     {"an error that it has not read", true},
 	"stamps":     {"an error that it has not read", true},
 	"corked":     {"UDP_CORK", true},

@@ -44,15 +44,19 @@ func (m Model) ofGuest(own []*outcome, about Subject) Model {
 }
 
 // towards moves a spread to the median of these ratios, where what it says itself counts
-// for so many of them while they are within it.
+// for so many of them while they are within it. Beyond, one may be an accident: both
+// intervals are held.
 func (s spread) towards(ratios []float64, itself float64) spread {
 	n, mid := float64(len(ratios)), median(ratios)
 	if n == 0 {
 		return s
 	}
+	low, high := s.low, s.high
 	if mid < s.low || mid > s.high {
 		itself = othersBeyond
+	} else {
+		low, high = math.Inf(1), 0
 	}
 	by := math.Pow(mid/s.mid, n/(n+itself))
-	return spread{s.low * by, s.mid * by, s.high * by}
+	return spread{math.Min(low, s.low*by), s.mid * by, math.Max(high, s.high*by)}
 }

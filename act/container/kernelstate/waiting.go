@@ -23,8 +23,8 @@ func (s socket) settled(all []socket, runs bool) error {
 		return s.waits("a socket with an error that it has not read")
 	}
 	switch {
-	case halfClosed[s.state] && s.namedLate():
-		return s.waits("a connection by IPv6 that is closed for writing at one end")
+	case (halfClosed[s.state] || s.tcp() && s.state == tcpClosed) && s.namedLate():
+		return s.waits("a connection by IPv6 that is closed for writing at one end, or both")
 	case s.tcp() && s.state != tcpListening:
 		return s.stream(runs)
 	case s.udp() && getInt(s.fd, UDPLevel, unix.UDP_CORK) != 0:

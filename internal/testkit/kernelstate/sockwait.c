@@ -115,6 +115,27 @@ static void half6(void)
 	close(c);
 }
 
+/* One that is closed at both ends, until the sockets are. */
+static void over6(void)
+{
+	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	int l = MUST(socket(AF_INET6, SOCK_STREAM, 0)), c = MUST(socket(AF_INET6, SOCK_STREAM, 0));
+	socklen_t length = sizeof a;
+
+	MUST(bind(l, (void *)&a, sizeof a));
+	MUST(listen(l, 1));
+	MUST(getsockname(l, (void *)&a, &length));
+	MUST(connect(c, (void *)&a, sizeof a));
+	int s = MUST(accept(l, 0, 0));
+	MUST(shutdown(s, SHUT_RDWR));
+	usleep(50000);
+	MUST(shutdown(c, SHUT_RDWR));
+	usleep(50000);
+	await_move();
+	close(s);
+	close(c);
+}
+
 static void errors(void)
 {
 	int c = bound(SOCK_DGRAM), s = bound(SOCK_DGRAM), e = 0;
@@ -300,7 +321,7 @@ static void netlink(void)
 }
 
 static const struct state all[] = {
-	{"urgent", urgent}, {"inlined", inlined}, {"savedsyn", savedsyn}, {"half6", half6}, {"errors", errors}, {"stamps", stamps}, {"corked", corked}, {"ambiguous", ambiguous}, {"named", named},
+	{"urgent", urgent}, {"inlined", inlined}, {"savedsyn", savedsyn}, {"half6", half6}, {"over6", over6}, {"errors", errors}, {"stamps", stamps}, {"corked", corked}, {"ambiguous", ambiguous}, {"named", named},
 	{"control", control}, {"empty", empty}, {"unaccepted", unaccepted}, {"pending", pending}, {"netlink", netlink},
 };
 MAIN(all)
