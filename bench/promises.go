@@ -64,6 +64,9 @@ type Trial struct {
 	Bare       bool     // it needs no lab
 }
 
+// ErrMissed: all was measured, and some of it is not as promised.
+var ErrMissed = errors.New("not as promised")
+
 // Carry carries trials out in a lab, or more where they need other labs: those that follow each
 // other and need the same share one. After the first that fails there are no more.
 func (r *Promises) Carry(ctx context.Context, trials []Trial, usual []string) error {
@@ -96,7 +99,7 @@ func (r *Promises) Carry(ctx context.Context, trials []Trial, usual []string) er
 		}
 	}
 	if len(r.Missed) > 0 {
-		return fmt.Errorf("not as promised: %s", strings.Join(r.Missed, "; "))
+		return fmt.Errorf("%w: %s", ErrMissed, strings.Join(r.Missed, "; "))
 	}
 	return nil
 }

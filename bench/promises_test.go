@@ -92,6 +92,9 @@ func TestFiguresThatAreNotAsPromisedAreNamed(t *testing.T) {
 	if err != nil || len(r.Missed) != 1 || r.Missed[0] != "ratio" {
 		t.Errorf("missed are %q, %v", r.Missed, err)
 	}
+	if err := r.Carry(t.Context(), []Trial{{Name: "trial", Bare: true, Measure: func(context.Context) error { return nil }}}, nil); !errors.Is(err, ErrMissed) || !strings.Contains(err.Error(), ": ratio") {
+		t.Errorf("what was measured to its end, and is not as promised: %v", err)
+	}
 	r.AtLeast("least", r.Record.Promised["ratio"].Interval, 1.5)
 	if f := r.Record.Promised["beside"]; f.Value > 0.5 || f.AtMost != nil || *r.Record.Promised["least"].AtLeast != 1.5 {
 		t.Errorf("the record has %v", r.Record)

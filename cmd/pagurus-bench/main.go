@@ -227,7 +227,7 @@ func (b *experiments) run(ctx context.Context, trials []bench.Trial, a asked) (e
 	defer os.RemoveAll(b.Dir)
 	b.File = a.out
 	defer func() {
-		b.Record.Complete = err == nil || errors.Is(err, errWorse)
+		b.Record.Complete = err == nil || errors.Is(err, errWorse) || errors.Is(err, bench.ErrMissed)
 		err = errors.Join(err, b.Save())
 	}()
 	if err := b.Witness(ctx); err != nil {
