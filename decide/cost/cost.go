@@ -49,9 +49,9 @@ type spread struct{ low, mid, high float64 }
 // Values assumed before learning. Others saw dirty rates while migrating of two to three
 // times those before, and the sampler misses writes without a change. Of the rises tried,
 // 1.3 fits the measurements here best, with emulated guests. For the 38 uncompressed
-// copies in docs/figures/predict.json it predicts what they sent to 1.7 % in the median,
-// and that all converge, as they did. 2 predicts it to 3.9 %, 2.5 to 5.9 %, and both
-// predict that two do not converge.
+// copies of the first docs/figures/predict.json (eeb9ae8) it predicts what they sent to
+// 1.7 % in the median, and that all converge, as they did. 2 predicts it to 3.9 %, 2.5 to
+// 5.9 %, and both predict that two do not converge.
 const (
 	usualBandwidth = 300 << 20
 	usualSlack     = 3 << 20

@@ -52,7 +52,7 @@ func filled(p fleet.Profile, l fleet.Limits) float64 {
 // Assumptions about compression before learning: the compressed share of memory, and how
 // many bytes a second hosts can compress while guests run. Compression must be this much
 // faster to be worth the CPU time. The rate is from two compressing threads. With one, as
-// now, the 15 copies that stayed well below their limit in docs/figures/predict.json
+// now, the 15 copies that stayed well below their limit in the first docs/figures/predict.json
 // reached 79 to 136 MiB a second.
 const (
 	usualPacked = 0.5
