@@ -117,7 +117,7 @@ func (m *member) noteWrites(ops []clientv3.Op) {
 
 // isFull is the error of a change that finds no space.
 func (m *member) isFull() error {
-	return fmt.Errorf("the store of %d MiB is full, and what is old in it has gone already: remove jobs that are over with `pagurus rm`, or ask again in a minute", m.quota>>20)
+	return fmt.Errorf("the store of %d MiB is full, and what is old in it has gone already: remove jobs that are over with `pagurus job rm`, or ask again in a minute", m.quota>>20)
 }
 
 // crowded reports whether the store is nearly full.

@@ -3,9 +3,12 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +37,41 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		}
 	}
 	look(command(streams{strings.NewReader(""), &said, &said}))
+}
+
+// What messages and documents tell people to type is there.
+func TestCommandsToTypeAreThere(t *testing.T) {
+	named := regexp.MustCompile("`pagurus ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
+	root := command(streams{strings.NewReader(""), io.Discard, io.Discard})
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	seen := 0
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		switch name := d.Name(); {
+		case d.IsDir() && (name == ".git" || name == "bin" || name == "dist" || name == "testdata" || name == "decisions"), name == "CHANGELOG.md": // these two tell of what was
+			if d.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
+		case d.IsDir(), strings.HasSuffix(name, "_test.go"), filepath.Ext(name) != ".go" && filepath.Ext(name) != ".md":
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+			seen++
+			cmd, _, err := root.Find(slices.DeleteFunc(m[1:], func(word string) bool { return word == "" }))
+			if err != nil || cmd == root || cmd.HasSubCommands() && m[2] != "" && cmd.Name() != m[2] {
+				t.Errorf("%s: there is no command %s`", path, m[0])
+			}
+		}
+		return err
+	})
+	if err != nil || seen < 200 {
+		t.Errorf("%d commands are named: %v", seen, err)
+	}
 }
 
 func TestOnlyAbandonedProbesAreSwept(t *testing.T) {
