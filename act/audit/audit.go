@@ -1,5 +1,5 @@
-// Package audit keeps who did what, when and from where: a line of JSON each, in files of a month, of which a full one is
-// followed by another. Files only grow; what is in them is never changed. When all of them take too much room the oldest goes, and a record says
+// Package audit keeps who did what, when and from where: a line of JSON each, in a file for each month, and more
+// where one is full. Files only grow; what is in them is never changed. When all of them take too much room the oldest goes, and a record says
 // what went.
 //
 // It must not know who may do what. Its tests use real files, also some that a power cut left.

@@ -191,10 +191,10 @@ func (s *server) paced(id Peer, what access.Call) error {
 	return nil
 }
 
-// strange says that too many calls of nobody who is known come from an address; nil: not yet.
+// strange says that too many calls without a login come from an address; nil: not yet.
 func (s *server) strange(r *http.Request) error {
 	if after := s.paces.strangers.TakeTokens(callersAt(r.RemoteAddr), 1, time.Now()); after > 0 {
-		return AskAgain(after, fmt.Sprintf("too many calls of nobody whom the controller knows come from your address: ask again in %s s", inSeconds(after)))
+		return AskAgain(after, fmt.Sprintf("too many calls without a login come from your address: ask again in %s s", inSeconds(after)))
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ static void savedsyn(void)
 	IS(!getsockopt(p[1], 6, TCP_SAVED_SYN, syn, &l) && l > 20, "the saved packet is lost");
 }
 
-/* A connection of IPv6 of which one end is closed, until the other is closed, too. */
+/* A connection of IPv6 that is closed at one end, until the other is closed, too. */
 static void half6(void)
 {
 	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
