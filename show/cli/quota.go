@@ -49,8 +49,8 @@ and on a full disk, everybody's do. They go on when there is room. With --drop-o
 oldest ended jobs of who waits are removed, and their output is lost. It also shows how much
 vaults keep of checkpoints, and how much images take; at a limit of these no more are made. And it
 shows by how many guests jobs have grown (run --grow); at the limit they get no more. At last it
-shows how many changes users have asked for in the last minute, and how much of the controller's
-store these took; beyond a limit they are refused until later. Users see
+shows how much of their shares of changes, and of what these put into the controller's store,
+users have used up; all of it comes back within a minute. Beyond it they are refused until then. Users see
 their own part, and what all take together; administrators see everybody's.
 
 An administrator sets the limits: --output-per-user, --output-in-all, --keep-output and

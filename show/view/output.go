@@ -76,7 +76,7 @@ func GrowthTable(g fleet.GrowthUsed) Table {
 
 // ChangesTable shows what users have had the controller change, a row for each.
 func ChangesTable(k fleet.ChangesMade) Table {
-	t := Table{Columns: []string{"USER", "UID", "REQUESTS", "LIMIT", "STORED", "LIMIT"}, Notes: []string{"of the last minute; what is over no longer counts"}}
+	t := Table{Columns: []string{"USER", "UID", "REQUESTS", "LIMIT", "STORED", "LIMIT"}, Notes: []string{"what is used up of each share, which comes back within a minute"}}
 	most := "-"
 	if k.Limits.Requests > 0 {
 		most = fmt.Sprint(k.Limits.Requests)
